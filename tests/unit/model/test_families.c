@@ -2,7 +2,8 @@
  * positions, as one prompt, in chunks, and decoded; and the same bits in every cut, beside a neighbour, in blocks that
  * an earlier run has filled.
  *
- * FLASHD_TEST_DEVICE=cuda runs them on a GPU, whose activations and K/V are bf16. FLASHD_TEST_FAMILIES: those alone whose names have it. */
+ * FLASHD_TEST_DEVICE=cuda runs them on a GPU, whose activations and K/V are bf16. FLASHD_TEST_FAMILIES: those alone whose names have it,
+ * or one of several with | between them. */
 #include "family_files.h"
 
 #include <math.h>
@@ -179,6 +180,17 @@ static bool has_directory(const struct family_golden *g)
     return g->tensors[0].name != NULL;
 }
 
+static bool is_wanted(const struct family_golden *g)
+{
+    const char *part = getenv("FLASHD_TEST_FAMILIES");
+    bool is_any = !part;
+    for (const char *end; part && !is_any; part = end ? end + 1 : NULL) {
+        end = strchr(part, '|');
+        is_any = memmem(g->name, strlen(g->name), part, end ? (size_t)(end - part) : strlen(part)) != NULL;
+    }
+    return is_any;
+}
+
 /* What a GPU refuses. */
 static bool is_refused(const struct family_golden *g)
 {
@@ -191,8 +203,7 @@ static bool is_refused(const struct family_golden *g)
 /* On a GPU: quantised experts, of which rounding makes tokens choose others, but for gpt-oss's. */
 static bool is_left_out(const struct family_golden *g)
 {
-    const char *wanted = getenv("FLASHD_TEST_FAMILIES");
-    if ((wanted && !strstr(g->name, wanted)) || is_refused(g)) return true;
+    if (!is_wanted(g) || is_refused(g)) return true;
     const bool has_quantised_experts = strstr(g->config, "_experts\"") &&
                                        strstr(g->config, "quantization_config") &&
                                        !strstr(g->config, "gpt_oss");
