@@ -569,6 +569,7 @@ static const struct other_family {
     {{"apertus", NULL, NULL},
      "its activation's values from among the file's keys; as a directory it is read"},
     {{"nomic-bert-moe", NULL, NULL}, "an encoder with experts"},
+    {{"gemma-embedding", "Gemma3TextModel", NULL}, "attention to both sides and dense layers behind it"},
     {{"modern-bert", NULL, NULL},
      "windows of both sides from among the file's keys; as a directory it is read"},
 };

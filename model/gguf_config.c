@@ -338,6 +338,9 @@ static int take_score_head(struct keys *k, struct model_config *c)
     if (!c->family->is_encoder) return k->status;
     (void)pooling_config_read_gguf(k->gguf, k->architecture, POOLING_MEAN, &ranks);
     if (!ranks) return k->status;
+    if (!weight_may_be(c->family->weight_changes, WEIGHT_POSITION_EMBEDDING))
+        return fail(k, STATUS_UNSUPPORTED, "a reranker of the architecture %s is not supported",
+                    k->architecture);
     if (!gguf_find_tensor(k->gguf, "cls.output.weight").data)
         return fail(k, STATUS_UNSUPPORTED,
                     "a reranker without the tensor cls.output.weight is not supported");

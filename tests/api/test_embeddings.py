@@ -6,14 +6,19 @@ import http.client
 import json
 import os
 import signal
+import sys
 
 import httpx
 import numpy as np
 import ollama
 import pytest
 
-from conftest import wait_until
+from conftest import ROOT, wait_until
 from test_engine_process import engine_pid
+
+sys.path.insert(0, str(ROOT / "tests/golden"))
+import encoder  # noqa: E402
+import encoder_rotating  # noqa: E402
 
 TEXTS = ["The sky is blue.", "Der Himmel ist blau.", "x", "Why? 🙂", "one two three four five six " * 12]
 
@@ -221,3 +226,42 @@ def test_what_is_too_long_for_ollama_is_cut(start_server):
         assert server.post("/v1/embeddings", {"input": [1] * 32}).status_code == 200  # all of it
         cut = rows(server, long, truncate_prompt_tokens=8)
         assert same(cut, rows(server, ids_of(server, long)[-8:]))
+
+
+# ---- models that were made for embeddings ----
+
+def write_last_token_model(path):
+    """A small Qwen3 as Qwen3-Embedding is published: tensors of the base class, the last token's state, a tokenizer that ends texts."""
+    hidden, heads, kv, dim, inner, layers = 64, 4, 2, 16, 96, 2
+    tokenizer = encoder_rotating.modern_tokenizer()
+    end = next(t["id"] for t in tokenizer["added_tokens"] if t["content"] == "[SEP]")
+    ending = {"SpecialToken": {"id": "[SEP]", "type_id": 0}}
+    tokenizer["post_processor"] = {"type": "Sequence", "processors": [
+        {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False},
+        {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}}, ending],
+         "pair": [{"Sequence": {"id": "A", "type_id": 0}}, ending, {"Sequence": {"id": "B", "type_id": 1}}, ending],
+         "special_tokens": {"[SEP]": {"id": "[SEP]", "ids": [end], "tokens": ["[SEP]"]}}}]}
+    tensors = [("", "embed_tokens.weight", (encoder_rotating.num_modern_tokens(), hidden)), ("", "norm.weight", (hidden,))]
+    for i in range(layers):
+        shapes = {"input_layernorm": (hidden,), "post_attention_layernorm": (hidden,), "self_attn.q_proj": (heads * dim, hidden),
+                  "self_attn.k_proj": (kv * dim, hidden), "self_attn.v_proj": (kv * dim, hidden), "self_attn.o_proj": (hidden, heads * dim),
+                  "self_attn.q_norm": (dim,), "self_attn.k_norm": (dim,), "mlp.gate_proj": (inner, hidden), "mlp.up_proj": (inner, hidden),
+                  "mlp.down_proj": (hidden, inner)}
+        tensors += [("", "layers.%d.%s.weight" % (i, name), shape) for name, shape in shapes.items()]
+    config = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": hidden, "intermediate_size": inner,
+              "num_attention_heads": heads, "num_key_value_heads": kv, "head_dim": dim, "num_hidden_layers": layers,
+              "vocab_size": tensors[0][2][0], "max_position_embeddings": 512, "tie_word_embeddings": True, "eos_token_id": end}
+    encoder_rotating.write(path, config, tensors, tokenizer)
+    encoder.write_pooling(path, "lasttoken")
+    return end
+
+
+def test_a_tokenizer_that_ends_texts(start_server, tmp_path):
+    """Its last token is what the embedding is made of, and is there once."""
+    end = write_last_token_model(tmp_path / "m")
+    with start_server(model=tmp_path / "m") as server:
+        ids = [ids_of(server, text) for text in TEXTS]
+        assert all(i[-1] == end and end not in i[:-1] for i in ids)
+        got = rows(server, TEXTS)
+        assert same(got, rows(server, ids)) and embed(server, {"input": TEXTS})["usage"]["prompt_tokens"] == sum(map(len, ids))
+        assert not any(a.tobytes() == b.tobytes() for a, b in zip(got, rows(server, [i[:-1] for i in ids])))

@@ -138,6 +138,12 @@ def test_what_is_too_long(modern, nomic, scorer, start_server, tmp_path):
         assert "maximum context length is 200 tokens" in server.post("/v1/embeddings", {"input": [7] * 201}).text
 
 
+def test_rerankers_of_nomic_bert_as_gguf_are_refused(tmp_path):
+    rotating.write_nomic_gguf(tmp_path / "m.gguf", 4)
+    done = subprocess.run([conftest.BINARY, "serve", tmp_path / "m.gguf", "--port", "0"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "a reranker of the architecture nomic-bert is not supported" in done.stderr, done.stderr
+
+
 def test_shortened_embeddings(nomic):
     """Of a model whose first values are an embedding, too."""
     whole = rows(nomic, TEXTS[:1], normalize=False)[0][:8].astype(float)
@@ -151,6 +157,7 @@ def test_shortened_embeddings(nomic):
     (rotating.write_modern, {"mlp_bias": True}, "mlp_bias is set"),
     (rotating.write_modern, {"hidden_activation": "silu"}, 'hidden_activation "silu" is not supported; "gelu" is'),
     (rotating.write_modern, {"architectures": ["ModernBertForMaskedLM"]}, '"ModernBertForMaskedLM" is not supported'),
+    (rotating.write_modern, {"architectures": ["Gemma3TextModel"]}, "it needs attention to both sides and dense layers behind it"),
     (rotating.write_modern_scorer, {"classifier_pooling": "max"}, 'classifier_pooling "max" is not supported'),
     (rotating.write_modern_scorer, {"classifier_activation": "relu"}, 'classifier_activation "relu" is not supported'),
     (rotating.write_modern_scorer, {"id2label": {"0": "a", "1": "b"}}, "a head of 2 labels is not supported"),

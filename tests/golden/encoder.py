@@ -135,7 +135,8 @@ def write_pooling(path, pooling):
     (path / "modules.json").write_text(json.dumps(modules))
     (path / "1_Pooling").mkdir(exist_ok=True)
     (path / "1_Pooling" / "config.json").write_text(json.dumps(
-        {"pooling_mode_cls_token": pooling == "cls", "pooling_mode_mean_tokens": pooling == "mean"}))
+        {"pooling_mode_cls_token": pooling == "cls", "pooling_mode_mean_tokens": pooling == "mean",
+         "pooling_mode_lasttoken": pooling == "lasttoken"}))
 
 
 def write_directory(path, pooling, prefix="", longest=None, roberta=None):
