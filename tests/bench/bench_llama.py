@@ -1,6 +1,7 @@
-"""bench_llama.py MODEL THREADS FLASH_ATTENTION - the same measurements as bench_model.c, by llama.cpp in its Python package.
+"""bench_llama.py MODEL THREADS FLASH_ATTENTION [CLOCK] - the same measurements as bench_model.c, by llama.cpp in its Python package.
 
 Prints one line of JSON. FLASH_ATTENTION is 0 or 1: the caller takes the better of the two for each figure.
+CLOCK "process": processor time, as bench_model's --clock.
 """
 import json
 import sys
@@ -8,6 +9,7 @@ import time
 
 import llama_cpp
 
+now = time.process_time if sys.argv[4:] == ["process"] else time.perf_counter
 PREFILL_TOKENS, SHORT_CONTEXT, DECODE_STEPS, BATCH_STEPS, SEQS_MAX = 512, 16, 48, 16, 32
 
 
@@ -47,9 +49,9 @@ class Session:
         llama_cpp.llama_synchronize(self.context)
 
     def prefill(self, n, seq=0):
-        begin = time.perf_counter()
+        begin = now()
         self.step(prompt(n), range(n), [seq] * n, [0] * (n - 1) + [1])
-        return n / (time.perf_counter() - begin)
+        return n / (now() - begin)
 
     def decode(self, num_seqs, context):
         """Feeds fixed tokens instead of sampling: a sampler in Python would be measured otherwise."""
@@ -57,10 +59,10 @@ class Session:
         for seq in range(num_seqs):
             self.prefill(context, seq)
         num_steps = DECODE_STEPS if num_seqs == 1 else BATCH_STEPS
-        begin = time.perf_counter()
+        begin = now()
         for i in range(num_steps):
             self.step([1000 + i] * num_seqs, [context + i] * num_seqs, range(num_seqs), [1] * num_seqs)
-        return num_steps * num_seqs / (time.perf_counter() - begin)
+        return num_steps * num_seqs / (now() - begin)
 
 
 def main():
