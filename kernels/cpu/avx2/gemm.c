@@ -8,16 +8,12 @@ INLINE bool splits(enum dtype dtype)
     return panel_has_table(dtype);
 }
 
-INLINE void dot_columns(const __m256i weights[8], const int8_t *columns, __m256i sums[2])
+INLINE void dot_four(const __m256i weights[2], __m256i columns, bool first, __m256i sums[2])
 {
-#pragma GCC unroll 32
-    for (int i = 0; i < 4; i++) {
-        const __m256i four = broadcast_dword(columns + 4 * i);
-        const __m256i lower = _mm256_maddubs_epi16(weights[i], four),
-                      upper = _mm256_maddubs_epi16(weights[4 + i], four);
-        sums[0] = i == 0 ? lower : _mm256_add_epi16(sums[0], lower);
-        sums[1] = i == 0 ? upper : _mm256_add_epi16(sums[1], upper);
-    }
+    const __m256i lower = _mm256_maddubs_epi16(weights[0], columns),
+                  upper = _mm256_maddubs_epi16(weights[1], columns);
+    sums[0] = first ? lower : _mm256_add_epi16(sums[0], lower);
+    sums[1] = first ? upper : _mm256_add_epi16(sums[1], upper);
 }
 
 INLINE __m256i widen(__m256i sums)

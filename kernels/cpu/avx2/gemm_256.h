@@ -3,14 +3,15 @@
  * The panel of 16 rows is taken in two halves of 8: a register holds one f32 for each of 8 rows, or two
  * 16-bit or four 8-bit columns of each. Orders of summation: linear_kernels.h.
  *
- * A block is taken in two halves of 16 columns, with activations of int16 in quarters of 8, so that eight registers hold the
- * weights of all 16 rows and what is broadcast of a row of activations serves both registers of sums. The sums of a part
- * wait in memory, and so do those of a tile between blocks.
+ * With many rows of activations a block is taken in two halves of 16 columns, with activations of int16 in quarters of 8, so
+ * that eight registers hold the weights of all 16 rows and what is broadcast of a row of activations serves both registers
+ * of sums. The sums of a part wait in memory, and so do those of a tile between blocks. With FEW_ROWS at most it is the sums
+ * of all rows that stay in registers, and weights are used as they are unpacked.
  *
  * The including file defines splits (whether its bytes must be of 5 bits at most, so that a table's values of 8 bits are
- * multiplied as two nibbles), dot_columns (16 columns of all 16 rows times those of one row of activations), add_sums (of
- * two of its sums), widen (its sums as 32-bit integers) and add_pairs (sum plus two products of 16-bit integers in each
- * lane) below this one. */
+ * multiplied as two nibbles), dot_four (adds four columns of all 16 rows times those of one row of activations, which are in
+ * all lanes), add_sums (of two of its sums), widen (its sums as 32-bit integers) and add_pairs (sum plus two products of
+ * 16-bit integers in each lane) below this one. */
 #ifndef KERNELS_CPU_AVX2_GEMM_256_H
 #define KERNELS_CPU_AVX2_GEMM_256_H
 
@@ -25,7 +26,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { HALF_ROWS = PANEL_ROWS / 2 };
+enum { HALF_ROWS = PANEL_ROWS / 2, FEW_ROWS = 4 };
 
 /* w = d u + m; [1] is that of the high 16 columns, which differs where panel_has_two_scales. */
 struct block_scales {
@@ -33,7 +34,7 @@ struct block_scales {
 };
 
 INLINE bool splits(enum dtype dtype);
-INLINE void dot_columns(const __m256i weights[8], const int8_t *columns, __m256i sums[2]);
+INLINE void dot_four(const __m256i weights[2], __m256i columns, bool first, __m256i sums[2]);
 INLINE __m256i widen(__m256i sums);
 INLINE __m256i add_sums(__m256i low, __m256i high);
 INLINE __m256i add_pairs(__m256i sum, __m256i weights, __m256i columns);
@@ -197,37 +198,40 @@ INLINE __m256i load_upper_bits(const uint8_t *high, int half, int i)
     return _mm256_and_si256(shifted, _mm256_set1_epi8(0x30));
 }
 
+/* Columns 4i .. 4i + 3, of types whose bytes are of 5 bits at most. */
+INLINE __m256i load_four(enum dtype dtype, const uint8_t *block, int half, int i)
+{
+    const uint8_t *const high = block + panel_layout_of(dtype).high_bits;
+    if (dtype == DTYPE_Q2_K) return load_two_bits(block, half, i);
+    if (dtype == DTYPE_Q3_K)
+        return _mm256_or_si256(load_two_bits(block, half, i), load_third_bits(high, half, i));
+    const __m256i nibbles = load_nibbles(block, half, i);
+    if (panel_has_table(dtype)) return _mm256_shuffle_epi8(table_values(), nibbles);
+    return has_fifth_bits(dtype) ? _mm256_or_si256(nibbles, load_fifth_bits(high, half, i)) : nibbles;
+}
+
 /* 16 columns, the first (second = 0) or the others: [4 half + i] columns 4i .. 4i + 3 of them. */
 INLINE void load_columns(enum dtype dtype, const uint8_t *block, int second, __m256i weights[8])
 {
-    const uint8_t *const high = block + panel_layout_of(dtype).high_bits;
 #pragma GCC unroll 32
-    for (int r = 0; r < 8; r++) {
-        const int half = r / 4, i = r % 4 + 4 * second;
-        if (dtype == DTYPE_Q2_K || dtype == DTYPE_Q3_K) {
-            weights[r] = load_two_bits(block, half, i);
-            if (dtype == DTYPE_Q3_K) weights[r] = _mm256_or_si256(weights[r], load_third_bits(high, half, i));
-            continue;
-        }
-        weights[r] = load_nibbles(block, half, i);
-        if (panel_has_table(dtype)) weights[r] = _mm256_shuffle_epi8(table_values(), weights[r]);
-        if (has_fifth_bits(dtype)) weights[r] = _mm256_or_si256(weights[r], load_fifth_bits(high, half, i));
-    }
+    for (int r = 0; r < 8; r++) weights[r] = load_four(dtype, block, r / 4, r % 4 + 4 * second);
 }
 
-/* Eight columns from 8 quarter on, of 6 or 8 bits, as 16-bit integers: [4 half + i] the columns of the i-th dword of
- * activations. */
-INLINE void load_wide(enum dtype dtype, const uint8_t *block, int quarter, __m256i weights[8])
+/* Columns 4i .. 4i + 3, of 6 or 8 bits, as 16-bit integers: those of the two dwords of activations. */
+INLINE void load_four_wide(enum dtype dtype, const uint8_t *block, int half, int i, __m256i weights[2])
 {
     const uint8_t *const high = block + panel_layout_of(dtype).high_bits;
+    __m256i bytes = dtype == DTYPE_Q8_0 ? load_bytes(block + i * 64, half) : load_nibbles(block, half, i);
+    if (dtype == DTYPE_Q6_K) bytes = _mm256_or_si256(bytes, load_upper_bits(high, half, i));
+    weights[0] = _mm256_and_si256(bytes, _mm256_set1_epi16(255));
+    weights[1] = _mm256_srli_epi16(bytes, 8);
+}
+
+/* Eight columns from 8 quarter on: [4 half + i] the columns of the i-th dword of activations. */
+INLINE void load_wide(enum dtype dtype, const uint8_t *block, int quarter, __m256i weights[8])
+{
 #pragma GCC unroll 32
-    for (int r = 0; r < 4; r++) {
-        const int half = r / 2, i = r % 2 + 2 * quarter;
-        __m256i bytes = dtype == DTYPE_Q8_0 ? load_bytes(block + i * 64, half) : load_nibbles(block, half, i);
-        if (dtype == DTYPE_Q6_K) bytes = _mm256_or_si256(bytes, load_upper_bits(high, half, i));
-        weights[2 * r] = _mm256_and_si256(bytes, _mm256_set1_epi16(255));
-        weights[2 * r + 1] = _mm256_srli_epi16(bytes, 8);
-    }
+    for (int r = 0; r < 4; r++) load_four_wide(dtype, block, r / 2, r % 2 + 2 * quarter, weights + 2 * r);
 }
 
 /* ---- products of integers ---- */
@@ -275,12 +279,70 @@ INLINE void load_both_scales(enum dtype dtype, const uint8_t *header, const uint
     s[1] = load_scales(dtype, header, block, 1);
 }
 
+/* sums = 16 columns of all 16 rows times those of one row of activations. */
+INLINE void dot_columns(const __m256i weights[8], const int8_t *columns, __m256i sums[2])
+{
+#pragma GCC unroll 32
+    for (int i = 0; i < 4; i++) {
+        const __m256i both[2] = {weights[i], weights[4 + i]};
+        dot_four(both, broadcast_dword(columns + 4 * i), i == 0, sums);
+    }
+}
+
+/* Whether the sum of a whole block's products is one; of 5 bits it is too large for 16. */
+INLINE bool keeps_together(enum dtype dtype)
+{
+    return !panel_has_two_scales(dtype) && !has_fifth_bits(dtype);
+}
+
+/* The end of a block for one row, from the sums of its low and high columns, or of all where these are together. */
+INLINE void finish_int8(enum dtype dtype, const struct block_scales s[2], const __m256i first[2],
+                        const __m256i second[2], const struct act_scale *scale, float *acc)
+{
+    __m256i low[2], high[2];
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; half++) {
+        low[half] = widen(first[half]);
+        high[half] = keeps_together(dtype) ? low[half] : widen(second[half]);
+        if (has_fifth_bits(dtype)) low[half] = _mm256_add_epi32(low[half], high[half]);
+    }
+    add_row(dtype, s, low, high, scale, acc);
+}
+
+/* The compiler may not move sums past here: it would add products up in trees, which take more registers. */
+INLINE void keep_order(__m256i sums[2])
+{
+    __asm__("" : "+x"(sums[0]), "+x"(sums[1]));
+}
+
+/* One block times num_rows (a constant, FEW_ROWS at most) rows, whose sums stay in registers and whose weights are used as
+ * they are unpacked. */
+INLINE void add_few_int8(enum dtype dtype, const uint8_t *header, const uint8_t *block, const int8_t *columns,
+                         const struct act_scale *scales, const int num_rows, float *acc)
+{
+    __m256i sums[2][FEW_ROWS][2];
+    struct block_scales s[2];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) {
+        const int part = keeps_together(dtype) ? 0 : i / 4;
+        const bool first = keeps_together(dtype) ? i == 0 : i % 4 == 0;
+        const __m256i weights[2] = {load_four(dtype, block, 0, i), load_four(dtype, block, 1, i)};
+#pragma GCC unroll 8
+        for (int t = 0; t < num_rows; t++) {
+            dot_four(weights, broadcast_dword(columns + t * PANEL_BLOCK + 4 * i), first, sums[part][t]);
+            keep_order(sums[part][t]);
+        }
+    }
+    load_both_scales(dtype, header, block, s);
+#pragma GCC unroll 8
+    for (int t = 0; t < num_rows; t++)
+        finish_int8(dtype, s, sums[0][t], sums[1][t], &scales[t], acc + t * PANEL_ROWS);
+}
+
 /* One block times a tile, added to acc. Short loops, whose operands all have registers, instead of one. */
 INLINE void add_block_int8(enum dtype dtype, const uint8_t *header, const uint8_t *block,
                            const int8_t *columns, const struct act_scale *scales, int num_rows, float *acc)
 {
-    const bool together =
-        !panel_has_two_scales(dtype) && !has_fifth_bits(dtype); /* 5 bits: too large for 16 */
     __m256i sums[2][ACT_TILE_ROWS][2];
     struct block_scales s[2];
 #pragma GCC unroll 2
@@ -293,7 +355,7 @@ INLINE void add_block_int8(enum dtype dtype, const uint8_t *header, const uint8_
             dot_columns(weights, columns + t * PANEL_BLOCK + 16 * second, dots);
 #pragma GCC unroll 2
             for (int half = 0; half < 2; half++) {
-                if (second && together)
+                if (second && keeps_together(dtype))
                     sums[0][t][half] = add_sums(sums[0][t][half], dots[half]);
                 else
                     sums[second][t][half] = dots[half];
@@ -302,17 +364,8 @@ INLINE void add_block_int8(enum dtype dtype, const uint8_t *header, const uint8_
     }
     load_both_scales(dtype, header, block, s);
 #pragma GCC unroll 2
-    for (int t = 0; t < num_rows; t++, acc += PANEL_ROWS) {
-        __m256i low[2], high[2];
-#pragma GCC unroll 2
-        for (int half = 0; half < 2; half++) {
-            low[half] = widen(sums[0][t][half]);
-            high[half] = together ? low[half] : widen(sums[1][t][half]);
-            if (!together && !panel_has_two_scales(dtype))
-                low[half] = _mm256_add_epi32(low[half], high[half]);
-        }
-        add_row(dtype, s, low, high, &scales[t], acc);
-    }
+    for (int t = 0; t < num_rows; t++)
+        finish_int8(dtype, s, sums[0][t], sums[1][t], &scales[t], acc + t * PANEL_ROWS);
 }
 
 /* sums[num_rows] of 16 bits: a block's products with the values that table has for its nibbles, 15 at most. */
@@ -368,6 +421,36 @@ INLINE void dot_wide(const __m256i weights[8], const int16_t *columns, bool add,
     }
     sums[0] = lower;
     sums[1] = upper;
+}
+
+/* As add_few_int8. */
+INLINE void add_few_int16(enum dtype dtype, const uint8_t *header, const uint8_t *block,
+                          const int16_t *columns, const struct act_scale *scales, const int num_rows,
+                          float *acc)
+{
+    __m256i sums[2][FEW_ROWS][2];
+    struct block_scales s[2];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++) {
+        const int part = panel_has_two_scales(dtype) ? i / 8 : 0;
+        const bool first = panel_has_two_scales(dtype) ? i % 8 == 0 : i == 0;
+        __m256i wide[2][2];
+        load_four_wide(dtype, block, 0, i / 2, wide[0]);
+        load_four_wide(dtype, block, 1, i / 2, wide[1]);
+#pragma GCC unroll 8
+        for (int t = 0; t < num_rows; t++) {
+            const __m256i two = broadcast_dword(columns + t * PANEL_BLOCK + 2 * i);
+            __m256i *const sum = sums[part][t];
+            if (first) sum[0] = sum[1] = _mm256_setzero_si256();
+            sum[0] = add_pairs(sum[0], wide[0][i % 2], two);
+            sum[1] = add_pairs(sum[1], wide[1][i % 2], two);
+            keep_order(sum);
+        }
+    }
+    load_both_scales(dtype, header, block, s);
+#pragma GCC unroll 8
+    for (int t = 0; t < num_rows; t++)
+        add_row(dtype, s, sums[0][t], sums[panel_has_two_scales(dtype)][t], &scales[t], acc + t * PANEL_ROWS);
 }
 
 INLINE void add_block_int16(enum dtype dtype, const uint8_t *header, const uint8_t *block,
@@ -708,23 +791,50 @@ static void pack_int16(const float *x, int64_t cols, int row, int num_rows, void
         for (int i = 0; i < p->num; i++) product_floats(dtype, p->data[i], num_blocks, x, p->acc[i]);        \
     }
 
-/* A block is a function of its own: where it was not, the counters of the loop over rows had no registers left. */
-#define DEFINE_PRODUCT_integers(dtype)                                                                       \
-    static __attribute__((noinline)) void add_block_##dtype(                                                 \
-        const uint8_t *header, const uint8_t *block, const void *columns, const struct act_scale *scales,    \
-        int num_rows, float *acc)                                                                            \
+/* num_rows: a constant where few. No rows are few to what splits, whose sums take twice the registers. */
+INLINE void add_block(enum dtype dtype, bool few, const uint8_t *header, const uint8_t *block,
+                      const void *columns, const struct act_scale *scales, int num_rows, float *acc)
+{
+    if (few && splits(dtype))
+        assert_debug(false);
+    else if (splits(dtype))
+        add_block_split(dtype, header, block, columns, scales, num_rows, acc);
+    else if (few && takes_int16(dtype))
+        add_few_int16(dtype, header, block, columns, scales, num_rows, acc);
+    else if (few)
+        add_few_int8(dtype, header, block, columns, scales, num_rows, acc);
+    else if (takes_int16(dtype))
+        add_block_int16(dtype, header, block, columns, scales, num_rows, acc);
+    else
+        add_block_int8(dtype, header, block, columns, scales, num_rows, acc);
+}
+
+/* A block is a function of its own: where it was not, the counters of the loop over rows had no registers left, and numbers
+ * of rows shared their weights' unpacking, in memory. */
+#define DEFINE_BLOCK(name, dtype, few, rows)                                                                 \
+    static __attribute__((noinline)) void name(const uint8_t *header, const uint8_t *block,                  \
+                                               const void *columns, const struct act_scale *scales,          \
+                                               int num_rows, float *acc)                                     \
     {                                                                                                        \
-        if (takes_int16(dtype))                                                                              \
-            add_block_int16(dtype, header, block, columns, scales, num_rows, acc);                           \
-        else if (splits(dtype))                                                                              \
-            add_block_split(dtype, header, block, columns, scales, num_rows, acc);                           \
-        else                                                                                                 \
-            add_block_int8(dtype, header, block, columns, scales, num_rows, acc);                            \
-    }                                                                                                        \
+        (void)num_rows;                                                                                      \
+        add_block(dtype, few, header, block, columns, scales, rows, acc);                                    \
+    }
+
+#define DEFINE_PRODUCT_integers(dtype)                                                                       \
+    DEFINE_BLOCK(add_1_##dtype, dtype, true, 1)                                                              \
+    DEFINE_BLOCK(add_2_##dtype, dtype, true, 2)                                                              \
+    DEFINE_BLOCK(add_3_##dtype, dtype, true, 3)                                                              \
+    DEFINE_BLOCK(add_4_##dtype, dtype, true, 4)                                                              \
+    DEFINE_BLOCK(add_many_##dtype, dtype, false, num_rows)                                                   \
     static void product_##dtype(const struct panels *p, int64_t num_blocks, const struct act_tile *x)        \
     {                                                                                                        \
+        static block_product *const few[FEW_ROWS] = {add_1_##dtype, add_2_##dtype, add_3_##dtype,            \
+                                                     add_4_##dtype};                                         \
+        assert_debug(x->num_rows > 0);                                                                       \
+        const bool is_few = x->num_rows <= FEW_ROWS && !splits(dtype);                                       \
+        block_product *const product = is_few ? few[x->num_rows - 1] : add_many_##dtype;                     \
         for (int i = 0; i < p->num; i++)                                                                     \
-            product_integers(dtype, add_block_##dtype, p->data[i], num_blocks, x, p->acc[i]);                \
+            product_integers(dtype, product, p->data[i], num_blocks, x, p->acc[i]);                          \
     }
 
 #endif

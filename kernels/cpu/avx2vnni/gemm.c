@@ -10,15 +10,11 @@ INLINE bool splits(enum dtype dtype)
     return false;
 }
 
-INLINE void dot_columns(const __m256i weights[8], const int8_t *columns, __m256i sums[2])
+INLINE void dot_four(const __m256i weights[2], __m256i columns, bool first, __m256i sums[2])
 {
-    sums[0] = sums[1] = _mm256_setzero_si256();
-#pragma GCC unroll 32
-    for (int i = 0; i < 4; i++) {
-        const __m256i four = broadcast_dword(columns + 4 * i);
-        sums[0] = _mm256_dpbusd_avx_epi32(sums[0], weights[i], four);
-        sums[1] = _mm256_dpbusd_avx_epi32(sums[1], weights[4 + i], four);
-    }
+    if (first) sums[0] = sums[1] = _mm256_setzero_si256();
+    sums[0] = _mm256_dpbusd_avx_epi32(sums[0], weights[0], columns);
+    sums[1] = _mm256_dpbusd_avx_epi32(sums[1], weights[1], columns);
 }
 
 INLINE __m256i widen(__m256i sums)
