@@ -151,7 +151,7 @@ build/emulator/kernels/cuda/%.o: build/emulator/kernels/cuda/%.cu $(EMULATED_SOU
 build/emulator/%.o: tests/emulator/%.cc $(wildcard tests/emulator/*.h)
 	@mkdir -p $(@D)
 	$(CXX) $(EMULATED_FLAGS) -c -o $@ $<
-EMULATED_FAMILIES := qwen3.5|apertus|lfm2
+EMULATED_FAMILIES := qwen3.5|apertus
 EMULATED_TESTS := kernels/test_delta_net kernels/test_kv_groups kernels/test_masks kernels/test_latent kernels/test_norm_rope kernels/test_pool unit/model/test_families
 emulated: emulator $(EMULATED_TESTS:%=build/tests/%) ## the CUDA kernels' tests on a GPU that is emulated
 	@LD_LIBRARY_PATH=build/emulator FLASHD_TEST_DEVICE=cuda FLASHD_TEST_FAMILIES='$(EMULATED_FAMILIES)' \

@@ -896,6 +896,7 @@ CASES |= {
         {
             "architectures": ["Lfm2MoeForCausalLM"],
             "model_type": "lfm2_moe",
+            "hidden_size": 256,
             "num_hidden_layers": 4,
             "norm_eps": 1e-5,
             "layer_types": ["conv", "full_attention", "conv", "conv"],
@@ -1440,6 +1441,8 @@ def write_header():
 def gguf_values(name, config, architecture, value):
     heads = heads_to_permute(name, config, architecture)
     value = value.float()
+    if name.endswith("conv.conv.weight"):
+        return value.squeeze(1).numpy()
     if value.ndim == 1:
         return (value + int(architecture.startswith(("gemma", "nemotron")) and not name.endswith("bias"))).numpy()
     if heads:
