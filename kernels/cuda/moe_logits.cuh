@@ -62,7 +62,7 @@ __device__ __forceinline__ void sum_logit_slice(float (&sums)[ROWS][COLS][4], co
 template <int ROWS, int COLS> __device__ __forceinline__ void compute_logits_tile(const logit_args &a)
 {
     constexpr int TOKENS = LOGIT_ROWS * ROWS, EXPERTS = LOGIT_EXPERTS * COLS;
-    __shared__ float slices[LOGIT_SLICES][TOKENS][EXPERTS];
+    __shared__ __align__(8) float slices[LOGIT_SLICES][TOKENS][EXPERTS]; /* stored in pairs */
     int slice = threadIdx.x / 32, lane = threadIdx.x % 32;
     int32_t first_token = blockIdx.x * TOKENS, first_expert = blockIdx.y * EXPERTS;
     float sums[ROWS][COLS][4] = {};
