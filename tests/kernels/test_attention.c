@@ -322,6 +322,7 @@ static void same_bits_of_long(const char *isa, const struct rig_shape *shape)
     int32_t length = shape->lengths[0];
     size_t out_row = (size_t)(shape->num_heads * shape->head_dim);
     struct rig *r = rig_new(isa, 1, shape, length, &random);
+    if (!r) return;
     float *whole = malloc((size_t)length * out_row * sizeof *whole),
           *chunk = malloc(5000 * out_row * sizeof *chunk);
     rig_run(r, &(struct rig_part){.count = length, .out = whole}, 1);
@@ -473,6 +474,7 @@ static void decodes_among_others_of(const char *isa, const struct rig_shape *sha
 {
     if (!is_wanted(shape)) return;
     struct rig *r = rig_new(isa, 2, shape, 1500, random);
+    if (!r) return;
     size_t out_row = (size_t)(shape->num_heads * shape->head_dim), count = (size_t)shape->num_seqs * out_row;
     float *alone = malloc(count * sizeof *alone), *together = malloc(count * sizeof *together);
     struct rig_part parts[RIG_SEQS_MAX];
@@ -526,6 +528,7 @@ static void stale_blocks_of(const char *isa, int32_t head_dim, enum dtype kv_dty
     shape.num_seqs = 2;
     shape.lengths[0] = shape.lengths[1] = 70;
     struct rig *r = rig_new(isa, 2, &shape, 70, &random);
+    if (!r) return;
     size_t out_row = (size_t)(shape.num_heads * shape.head_dim);
     float *clean = malloc(70 * out_row * sizeof *clean), *dirty = malloc(70 * out_row * sizeof *dirty);
     for (size_t i = 0; i < 70 * r->row; i++) r->data[1][i] = NAN;
@@ -572,6 +575,7 @@ static void saved_blocks(const char *isa)
         shape.other_window = 5; /* so that the other layer is written, too */
         if (!is_wanted(&shape)) continue;
         struct rig *r = rig_new(isa, 2, &shape, LENGTH, &random);
+        if (!r) continue;
         int32_t host_ids[BLOCKS], *blocks = r->blocks[0];
         float out[2][6 * 64];
         struct rig_part prompt = {.count = LENGTH - 1},
