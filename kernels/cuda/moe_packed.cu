@@ -2,7 +2,8 @@
  * list of tiles that is found on the device.
  *
  * A CTA has one tile of rows and one of W, and there are as many CTAs as there could be tiles: those that are not needed end at once. The
- * experts' W lie one after another: a tile that ends beyond an expert's rows reads the next one's, whose results are not stored. */
+ * experts' W lie one after another: a tile that ends beyond an expert's rows reads the next one's, or what is kept free behind the last
+ * one's, whose results are not stored. */
 #include <algorithm>
 
 #include "kernels/cuda/launch.cuh"

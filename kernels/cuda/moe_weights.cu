@@ -73,7 +73,8 @@ bool allocate_packed(struct cuda_device *d, struct linear *w, int32_t num_expert
     w->packed_scales = MOE_PACKED_SCALES;
     w->n = num_experts * n;
     w->k = k;
-    return allocate(d, &w->packed, packed_bytes(w));
+    /* an expert's last tile may end behind its rows, and behind all of them */
+    return allocate(d, &w->packed, packed_bytes(w) + packed_offset(w, PACKED_TILE_ROWS));
 }
 
 /* Expert e's n rows of the stack. */

@@ -167,8 +167,7 @@ enum linear_format packed_format(const struct cuda_device *d, const struct linea
 
 size_t packed_bytes(const struct linear *w)
 {
-    constexpr int32_t ROWS = 128; /* of the largest tile */
-    return block_at(layout_of(w), (w->n + ROWS - 1) / ROWS * ROWS, 0);
+    return block_at(layout_of(w), (w->n + PACKED_TILE_ROWS - 1) / PACKED_TILE_ROWS * PACKED_TILE_ROWS, 0);
 }
 
 size_t packed_offset(const struct linear *w, int32_t row)

@@ -74,6 +74,7 @@ struct device_codes;
  * 1, in device memory, where a scale cannot be had in two parts. */
 void packed_put(struct cuda_device *d, const struct linear *w, const struct device_codes *codes,
                 int64_t first_row, bool alternate, int part, int32_t *inexact);
+enum { PACKED_TILE_ROWS = 128 }; /* of the largest tile */
 size_t packed_bytes(const struct linear *w);
 /* Where a row that is a multiple of a quad's begins. */
 size_t packed_offset(const struct linear *w, int32_t row);
