@@ -138,8 +138,7 @@ enum { DELTA_TAPS = 4, SHORT_TAPS = 3 };
 enum delta_kind {
     DELTA_RULE,
     DELTA_CONVOLUTION,
-    DELTA_STATE_SPACE, /* where the device has_state_spaces */
-    DELTA_KIND_COUNT
+    DELTA_STATE_SPACE,
 };
 
 /* A layer that has a state in the place of K and V.
@@ -272,7 +271,6 @@ struct device {
         prefill_tile; /* since prepare: queries of a prompt that attention works on together; a chunk that ends inside a
                              tile takes the time of a whole one */
     bool kv_any_dtype;
-    bool has_state_spaces;
     /* Set before the first weight: those in a GGUF file's blocks stay so where the device can, as there is no room for
      * more. */
     bool keeps_packed;

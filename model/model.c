@@ -308,8 +308,6 @@ static struct delta_net *create_delta_net(struct builder *b, int32_t layer)
         return NULL;
     }
     const enum delta_kind kind = c->family->delta_kind;
-    if (kind == DELTA_STATE_SPACE && !d->has_state_spaces && !b->status)
-        b->status = error_set(b->err, STATUS_UNSUPPORTED, "the device %s has no state-space layers", d->name);
     const struct delta_desc desc = {.kind = kind,
                                     .num_k_heads = c->delta_k_heads,
                                     .num_v_heads = c->delta_v_heads,

@@ -1,19 +1,19 @@
-/* delta_net.cu - layers with a state: the gated delta rule (device.h: delta_desc), and gates behind attention.
+/* delta_net.cu - layers with a state (device.h: delta_desc), and gates behind attention.
  *
  * A token after the other, so that bits do not depend on how a prompt is cut: a state's columns stay in registers while the
  * tokens of a step go through, each column's rows in LANES threads, which add their parts up in one order. Four kernels a layer:
  *
  *   convolve   a CTA a token: q, k and v behind the convolution and SiLU, q and k as unit vectors, decay and beta
  *   update     a CTA some columns of a head of a sequence: v of a token becomes what the state answers
- *   gate       a warp a head of a token: RMSNorm, SiLU of z
+ *   gate       a warp a head of a token, or, of a state space, a CTA a group of heads: RMSNorm, SiLU of z
  *   close      a CTA a sequence: the inputs that the next convolution begins with, and where the sequence is
  *
- * A step of one token of each sequence may take two instead, with the same operations in the same order, so with the same bits:
+ * A step of one token of each sequence may take two instead, but for state spaces, with the same operations in the same order, so with the same bits:
  *
  *   token      a CTA a head of a sequence: all of the above but where the sequence is; four columns in a thread
  *   place      a thread a sequence: that
  *
- * Of a convolution alone (is_short): short_kernel, a thread a channel of a token, whose last one leaves what the next step begins with; then place, or,
+ * Of a convolution alone: short_kernel, a thread a channel of a token, whose last one leaves what the next step begins with; then place, or,
  * where a sequence has several tokens, short_close, for what was there before the last of them. A state is b x of the SHORT_TAPS - 1
  * newest tokens, exact in f32, which are its k_dim; there are no inputs beside it.
  *
@@ -39,10 +39,12 @@ struct delta_place {
 
 struct delta_net {
     int32_t num_batch_slots, num_k_heads, num_v_heads, k_dim, v_dim;
-    bool by_k_head, rates_by_k_head, tiled, is_short;
+    enum delta_kind kind;
+    bool by_k_head, rates_by_k_head, tiled;
     float norm_eps;
-    float *taps;                   /* [DELTA_TAPS][channels] */
-    float *decay, *dt_bias, *norm; /* [num_v_heads] e^decay of the desc, [num_v_heads], [v_dim] */
+    float *taps, *bias;            /* [DELTA_TAPS][channels], [channels] of the convolution */
+    float *decay, *dt_bias, *norm; /* [num_v_heads] e^decay of the desc, [num_v_heads], as the desc has it */
+    float *skip;                   /* [num_v_heads] of a state space */
     struct delta_place *places;    /* [num_batch_slots] */
     float *states;         /* [num_batch_slots][2], then [num_states], of [num_v_heads][k_dim][v_dim] */
     __nv_bfloat16 *inputs; /* of each of these [DELTA_TAPS - 1][channels] q, k and v of the newest tokens */
@@ -92,6 +94,28 @@ __host__ __device__ int32_t num_channels(const delta_net &n)
     return 2 * k_width(n) + v_width(n);
 }
 
+/* Channels of the convolution before a token's v, k and q: a state space's come in that order. */
+__device__ int32_t before_v(const delta_net &n)
+{
+    return n.kind == DELTA_STATE_SPACE ? 0 : 2 * k_width(n);
+}
+
+__device__ int32_t before_k(const delta_net &n)
+{
+    return n.kind == DELTA_STATE_SPACE ? v_width(n) : k_width(n);
+}
+
+__device__ int32_t before_q(const delta_net &n)
+{
+    return n.kind == DELTA_STATE_SPACE ? v_width(n) + k_width(n) : 0;
+}
+
+/* All that is projected of a token. */
+__device__ int32_t row_values(const delta_net &n)
+{
+    return num_channels(n) + v_width(n) + (n.kind == DELTA_STATE_SPACE ? n.num_v_heads : 0);
+}
+
 __host__ __device__ size_t state_floats(const delta_net &n)
 {
     return (size_t)v_width(n) * n.k_dim;
@@ -104,9 +128,10 @@ __host__ __device__ size_t input_values(const delta_net &n)
 
 /* ---- on the device ---- */
 
-/* Where channel c of a token (q, k, v, then z) is among what is projected. */
+/* Where channel c of a token (those of the convolution, then z) is among what is projected. */
 __device__ int32_t place_of(const delta_net &n, int32_t c)
 {
+    if (n.kind == DELTA_STATE_SPACE) return c < num_channels(n) ? v_width(n) + c : c - num_channels(n);
     if (!n.by_k_head) return c;
     const int32_t per_head = v_width(n) / n.num_k_heads, stride = 2 * (n.k_dim + per_head);
     if (c < k_width(n)) return c / n.k_dim * stride + c % n.k_dim;
@@ -118,7 +143,7 @@ __device__ int32_t place_of(const delta_net &n, int32_t c)
 
 __device__ float projected_of(const delta_args &a, int32_t token, int32_t channel)
 {
-    const size_t row = (size_t)token * (num_channels(a.n) + v_width(a.n));
+    const size_t row = (size_t)token * row_values(a.n);
     return __bfloat162float(a.projected[row + place_of(a.n, channel)]);
 }
 
@@ -185,10 +210,20 @@ __device__ float input_of(const delta_args &a, const delta_seq &s, int32_t i, in
     return __bfloat162float(before[(size_t)(NUM_BEFORE + i) * num_channels(a.n) + channel]);
 }
 
+/* Decay and step of a state space. */
+__device__ float2 steps_of(const delta_args &a, int32_t token, int32_t head)
+{
+    const delta_net &n = a.n;
+    const size_t at = (size_t)token * row_values(n) + v_width(n) + num_channels(n) + head;
+    const float t = __bfloat162float(a.projected[at]) + n.dt_bias[head], step = t > 20 ? t : log1pf(expf(t));
+    return make_float2(expf(-n.decay[head] * step), step);
+}
+
 /* Decay and beta. */
 __device__ float2 rates_of(const delta_args &a, int32_t token, int32_t head)
 {
     const delta_net &n = a.n;
+    if (n.kind == DELTA_STATE_SPACE) return steps_of(a, token, head);
     const int32_t per_head = n.num_v_heads / n.num_k_heads,
                   b = n.rates_by_k_head ? head + head / per_head * per_head : head,
                   rate_at = b + (n.rates_by_k_head ? per_head : n.num_v_heads);
@@ -207,13 +242,14 @@ __global__ void __launch_bounds__(ROW_THREADS) convolve_kernel(const __grid_cons
     if (s.begin == s.end) return;
     float *mixed = a.mixed + (size_t)token * channels;
     for (int32_t c = threadIdx.x; c < channels; c += ROW_THREADS) {
-        float sum = 0;
+        float sum = n.kind == DELTA_STATE_SPACE ? n.bias[c] : 0;
         for (int32_t j = 0; j < DELTA_TAPS; j++)
             sum = fmaf(n.taps[j * channels + c], input_of(a, s, token - s.begin - NUM_BEFORE + j, c), sum);
         mixed[c] = silu(sum);
     }
     for (int32_t head = threadIdx.x; head < n.num_v_heads; head += ROW_THREADS)
         a.decay_beta[(size_t)token * n.num_v_heads + head] = rates_of(a, token, head);
+    if (n.kind == DELTA_STATE_SPACE) return;
     __syncthreads();
     for (int32_t head = warp; head < 2 * n.num_k_heads; head += ROW_THREADS / WARP) {
         float *x = mixed + head * n.k_dim, squares = 0;
@@ -240,7 +276,7 @@ __device__ float change_of(float value, float memory, float2 rates)
 }
 
 /* ROWS: of a column in a thread. Of rows beyond k_dim nothing is read: they are zeros and stay so. */
-template <int ROWS>
+template <int ROWS, enum delta_kind KIND>
 __global__ void __launch_bounds__(UPDATE_THREADS) update_kernel(const __grid_constant__ delta_args a)
 {
     __shared__ float unit[2][2 * K_DIM_MAX]; /* of one token and the next: q, then k */
@@ -259,8 +295,8 @@ __global__ void __launch_bounds__(UPDATE_THREADS) update_kernel(const __grid_con
     auto load_unit = [&](int32_t token) {
         const float *row = a.mixed + (size_t)token * channels + k_head * k_dim;
         for (int32_t i = threadIdx.x; i < k_dim; i += UPDATE_THREADS) {
-            unit[token % 2][i] = row[i];
-            unit[token % 2][K_DIM_MAX + i] = row[k_width(n) + i];
+            unit[token % 2][i] = row[before_q(n) + i];
+            unit[token % 2][K_DIM_MAX + i] = row[before_k(n) + i];
         }
     };
     auto store_state = [&](float *where) {
@@ -283,18 +319,21 @@ __global__ void __launch_bounds__(UPDATE_THREADS) update_kernel(const __grid_con
         if (token + 1 == s.end && (s.is_fresh || s.end - s.begin > 1)) store_state(from);
         const float *q = unit[token % 2], *k = q + K_DIM_MAX;
         const float2 rates = a.decay_beta[(size_t)token * n.num_v_heads + head];
-        float *v = a.mixed + (size_t)token * channels + 2 * k_width(n) + head * v_dim + column, memory = 0,
+        float *v = a.mixed + (size_t)token * channels + before_v(n) + head * v_dim + column, memory = 0,
               answer = 0;
         const float value = is_mine ? *v : 0;
 #pragma unroll
-        for (int j = 0; j < ROWS; j++) memory = fmaf(state[j], k[LANES * j + lane], memory);
-        const float change = change_of(value, sum_over_column(memory), rates);
+        for (int j = 0; j < ROWS && KIND == DELTA_RULE; j++)
+            memory = fmaf(state[j], k[LANES * j + lane], memory);
+        const float change =
+            KIND == DELTA_RULE ? change_of(value, sum_over_column(memory), rates) : value * rates.y;
 #pragma unroll
         for (int j = 0; j < ROWS; j++) {
             state[j] = fmaf(change, k[LANES * j + lane], state[j] * rates.x);
             answer = fmaf(state[j], q[LANES * j + lane], answer);
         }
         answer = sum_over_column(answer);
+        if (KIND == DELTA_STATE_SPACE) answer = fmaf(n.skip[head], value, answer);
         if (is_mine && lane == 0) *v = answer;
     }
     store_state(to);
@@ -315,6 +354,27 @@ __global__ void __launch_bounds__(WARP) gate_kernel(const __grid_constant__ delt
     for (int32_t i = threadIdx.x; i < v_dim; i += WARP)
         out[i] = __float2bfloat16_rn(x[i] * scale * n.norm[i] *
                                      silu(projected_of(a, token, num_channels(n) + head * v_dim + i)));
+}
+
+/* Of a state space: the heads that share k and q have a norm together. */
+__global__ void __launch_bounds__(ROW_THREADS) gate_group_kernel(const __grid_constant__ delta_args a)
+{
+    __shared__ float partial[ROW_THREADS / WARP];
+    const delta_net &n = a.n;
+    const int32_t token = blockIdx.x, width = v_width(n) / n.num_k_heads, first = blockIdx.y * width;
+    float *x = a.mixed + (size_t)token * num_channels(n) + before_v(n) + first, squares = 0, sum = 0;
+    for (int32_t i = threadIdx.x; i < width; i += ROW_THREADS) {
+        x[i] *= silu(projected_of(a, token, num_channels(n) + first + i));
+        squares = fmaf(x[i], x[i], squares);
+    }
+    squares = sum_over_warp(squares);
+    if (threadIdx.x % WARP == 0) partial[threadIdx.x / WARP] = squares;
+    __syncthreads();
+    for (int i = 0; i < ROW_THREADS / WARP; i++) sum += partial[i];
+    const float scale = 1 / sqrtf(sum / (float)width + n.norm_eps);
+    __nv_bfloat16 *out = a.out + (size_t)token * v_width(n) + first;
+    for (int32_t i = threadIdx.x; i < width; i += ROW_THREADS)
+        out[i] = __float2bfloat16_rn(x[i] * scale * n.norm[first + i]);
 }
 
 __global__ void __launch_bounds__(ROW_THREADS) close_kernel(const __grid_constant__ delta_args a)
@@ -575,10 +635,15 @@ __global__ void __launch_bounds__(ROW_THREADS)
 bool alloc_scratch(struct cuda_device *d, const struct delta_net *n)
 {
     const size_t tokens = (size_t)d->limits.num_tokens;
-    if (d->delta_mixed || n->is_short) return true;
+    if (d->delta_mixed || n->kind == DELTA_CONVOLUTION) return true;
     d->delta_mixed = (float *)cuda_alloc(&d->base, tokens * num_channels(*n) * sizeof(float), "states");
     d->delta_rates = (float2 *)cuda_alloc(&d->base, tokens * n->num_v_heads * sizeof(float2), "states");
     return d->delta_mixed && d->delta_rates;
+}
+
+size_t norm_width(const struct delta_net &n)
+{
+    return (size_t)(n.kind == DELTA_STATE_SPACE ? v_width(n) : n.v_dim);
 }
 
 bool alloc_net(struct cuda_device *d, struct delta_net *n)
@@ -591,10 +656,15 @@ bool alloc_net(struct cuda_device *d, struct delta_net *n)
     n->taps = floats(channels * DELTA_TAPS);
     n->places = (struct delta_place *)cuda_alloc(&d->base, slots * sizeof *n->places, "states");
     n->states = floats(num_states * state_floats(*n));
-    if (n->is_short) return n->taps && n->places && n->states;
+    if (n->kind == DELTA_CONVOLUTION) return n->taps && n->places && n->states;
     n->decay = floats((size_t)n->num_v_heads);
     n->dt_bias = floats((size_t)n->num_v_heads);
-    n->norm = floats((size_t)n->v_dim);
+    n->norm = floats(norm_width(*n));
+    if (n->kind == DELTA_STATE_SPACE) {
+        n->bias = floats(channels);
+        n->skip = floats((size_t)n->num_v_heads);
+        if (!n->bias || !n->skip) return false;
+    }
     n->inputs = (__nv_bfloat16 *)cuda_alloc(&d->base, num_states * input_values(*n) * 2, "states");
     return n->taps && n->decay && n->dt_bias && n->norm && n->places && n->states && n->inputs;
 }
@@ -607,24 +677,32 @@ int check_desc(const struct delta_desc *desc, struct error *err)
     return delta_desc_check(desc, err);
 }
 
-/* Room for the largest of the layer's weights, on the host. */
+int upload_vector(struct cuda_device *d, float *to, const struct weight_view *v, size_t count, float *scratch)
+{
+    weight_view_vector_to_f32(v, scratch);
+    return cuda_upload(&d->base, to, scratch, count * sizeof(float));
+}
+
+/* scratch: room for the largest of the layer's weights, on the host. */
 int upload_weights(struct cuda_device *d, struct delta_net *n, const struct delta_desc *desc, float *scratch)
 {
-    size_t num_taps = (size_t)num_channels(*n) * DELTA_TAPS;
+    const size_t channels = (size_t)num_channels(*n), heads = (size_t)n->num_v_heads;
     delta_desc_read_taps(desc, scratch);
-    int status = cuda_upload(&d->base, n->taps, scratch, num_taps * sizeof(float));
-    if (status || n->is_short) return status;
+    int status = cuda_upload(&d->base, n->taps, scratch, channels * DELTA_TAPS * sizeof(float));
+    if (status || n->kind == DELTA_CONVOLUTION) return status;
     delta_desc_read_decay(desc, scratch);
-    status = cuda_upload(&d->base, n->decay, scratch, (size_t)n->num_v_heads * sizeof(float));
-    weight_view_vector_to_f32(&desc->dt_bias, scratch);
-    if (!status) status = cuda_upload(&d->base, n->dt_bias, scratch, (size_t)n->num_v_heads * sizeof(float));
-    weight_view_vector_to_f32(&desc->norm, scratch);
-    return status ? status : cuda_upload(&d->base, n->norm, scratch, (size_t)n->v_dim * sizeof(float));
+    status = cuda_upload(&d->base, n->decay, scratch, heads * sizeof(float));
+    if (!status) status = upload_vector(d, n->dt_bias, &desc->dt_bias, heads, scratch);
+    if (!status) status = upload_vector(d, n->norm, &desc->norm, norm_width(*n), scratch);
+    if (status || n->kind != DELTA_STATE_SPACE) return status;
+    status = upload_vector(d, n->bias, &desc->convolution_bias, channels, scratch);
+    return status ? status : upload_vector(d, n->skip, &desc->skip, heads, scratch);
 }
 
 bool has_token_kernel(const struct delta_net *n)
 {
-    return n->k_dim <= TOKEN_DIM_MAX && n->v_dim <= TOKEN_DIM_MAX && n->v_dim % 4 == 0;
+    return n->kind == DELTA_RULE && n->k_dim <= TOKEN_DIM_MAX && n->v_dim <= TOKEN_DIM_MAX &&
+           n->v_dim % 4 == 0;
 }
 
 void launch_token(struct cuda_device *d, const struct delta_args &a)
@@ -637,10 +715,20 @@ void launch_token(struct cuda_device *d, const struct delta_args &a)
 void launch_update(struct cuda_device *d, const struct delta_args &a)
 {
     const dim3 grid((unsigned)div_up(a.n.v_dim, COLUMNS), (unsigned)a.n.num_v_heads, (unsigned)a.num_seqs);
-    if (a.n.k_dim <= ROWS_MAX / 2 * LANES)
-        launch_after_all(d, update_kernel<ROWS_MAX / 2>, grid, dim3(UPDATE_THREADS), a);
+    const bool is_small = a.n.k_dim <= ROWS_MAX / 2 * LANES;
+    auto rule = is_small ? update_kernel<ROWS_MAX / 2, DELTA_RULE> : update_kernel<ROWS_MAX, DELTA_RULE>,
+         space = is_small ? update_kernel<ROWS_MAX / 2, DELTA_STATE_SPACE>
+                          : update_kernel<ROWS_MAX, DELTA_STATE_SPACE>;
+    launch_after_all(d, a.n.kind == DELTA_RULE ? rule : space, grid, dim3(UPDATE_THREADS), a);
+}
+
+void launch_gate(struct cuda_device *d, const struct delta_args &a, unsigned num_tokens)
+{
+    if (a.n.kind == DELTA_STATE_SPACE)
+        launch_after_all(d, gate_group_kernel, dim3(num_tokens, (unsigned)a.n.num_k_heads), dim3(ROW_THREADS),
+                         a);
     else
-        launch_after_all(d, update_kernel<ROWS_MAX>, grid, dim3(UPDATE_THREADS), a);
+        launch_after_all(d, gate_kernel, dim3(num_tokens, (unsigned)a.n.num_v_heads), dim3(WARP), a);
 }
 
 void launch_short(struct cuda_device *d, const struct delta_args &a, int32_t num_tokens)
@@ -672,7 +760,7 @@ int cuda_delta_net_create(struct device *device, const struct delta_desc *desc, 
     n->by_k_head = desc->by_k_head;
     n->rates_by_k_head = desc->rates_by_k_head;
     n->tiled = desc->tiled;
-    n->is_short = desc->kind == DELTA_CONVOLUTION;
+    n->kind = desc->kind;
     n->norm_eps = desc->norm_eps;
     std::vector<float> scratch((size_t)num_channels(*n) * DELTA_TAPS);
     if (!alloc_net(d, n) || !alloc_scratch(d, n))
@@ -708,14 +796,14 @@ void cuda_delta(struct device *device, const struct batch *b, void *out, const v
     a.batch_slots = b->batch_slots;
     a.num_seqs = b->num_seqs;
     const unsigned tokens = (unsigned)b->num_tokens;
-    if (n->is_short) return launch_short(d, a, b->num_tokens);
+    if (n->kind == DELTA_CONVOLUTION) return launch_short(d, a, b->num_tokens);
     if (has_token_kernel(n) && b->num_tokens == b->num_seqs) { /* one of each */
         launch_token(d, a);
         return;
     }
     launch_after_all(d, convolve_kernel, dim3(tokens), dim3(ROW_THREADS), a);
     launch_update(d, a);
-    launch_after_all(d, gate_kernel, dim3(tokens, (unsigned)n->num_v_heads), dim3(WARP), a);
+    launch_gate(d, a, tokens);
     launch_after_all(d, close_kernel, dim3((unsigned)b->num_seqs), dim3(ROW_THREADS), a);
 }
 

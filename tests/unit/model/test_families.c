@@ -191,19 +191,10 @@ static bool is_wanted(const struct family_golden *g)
     return is_any;
 }
 
-/* What a GPU refuses. */
-static bool is_refused(const struct family_golden *g)
-{
-    static const char *const types[] = {"mamba_d_state"};
-    for (size_t i = 0; i < array_length(types); i++)
-        if (strstr(g->config, types[i])) return !on_cpu();
-    return false;
-}
-
 /* On a GPU: quantised experts, of which rounding makes tokens choose others, but for gpt-oss's. */
 static bool is_left_out(const struct family_golden *g)
 {
-    if (!is_wanted(g) || is_refused(g)) return true;
+    if (!is_wanted(g)) return true;
     const bool has_quantised_experts = strstr(g->config, "_experts\"") &&
                                        strstr(g->config, "quantization_config") &&
                                        !strstr(g->config, "gpt_oss");
