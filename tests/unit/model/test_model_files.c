@@ -222,6 +222,11 @@ static void put_long_values(struct gguf_builder *g)
     gguf_put_u32(g, "llama.attention.value_length", 8);
 }
 
+static void put_four_taps(struct gguf_builder *g)
+{
+    gguf_put_u32(g, "lfm2.shortconv.l_cache", 4);
+}
+
 static void reads_gguf_options(void **state)
 {
     (void)state;
@@ -280,6 +285,21 @@ static void refuses_gguf_files_that_do_not_fit(void **state)
         {{.architecture = "llama", .array_of_heads = true, .second_kv_heads = 4},
          STATUS_UNSUPPORTED,
          "layer to layer"},
+        {{.architecture = "lfm2", .array_of_heads = true, .second_kv_heads = 4},
+         STATUS_UNSUPPORTED,
+         "layer to layer"},
+        {{.architecture = "lfm2", .array_of_heads = true, .second_kv_heads = UINT32_MAX},
+         STATUS_INVALID,
+         "no list of possible numbers"},
+        {{.architecture = "lfm2", .array_of_heads = true},
+         STATUS_INVALID,
+         "lfm2.shortconv.l_cache is missing"},
+        {{.architecture = "lfm2", .array_of_heads = true, .more_keys = put_four_taps},
+         STATUS_UNSUPPORTED,
+         "lfm2.shortconv.l_cache is not supported unless it is 3"},
+        {{.architecture = "granitehybrid", .array_of_heads = true},
+         STATUS_INVALID,
+         "granitehybrid.ssm.group_count is missing"},
         {{.architecture = "llama", .left_out = "token_embd.weight"},
          STATUS_INVALID,
          "token_embd.weight is missing"},
