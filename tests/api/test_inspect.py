@@ -81,6 +81,7 @@ def test_predictions(tmp_path):
     for config in (DENSE, MIXTURE):
         rows, text = dummy(tmp_path, config)
         flops, rate = (float(n) * 1e9 for n in re.search(r"([\d.]+) GFLOP/s.* ([\d.]+) GB/s read", text).groups())
+        rounded = 0.02 + 0.05e9 / min(flops, rate)  # they have one place, which counts on a slow machine
         found = {m["what"].strip(): m for m in LINE.finditer(text)}
         all_, head = rows["all products"], rows["LM head"]
         experts = rows["gate, up"]["bytes"] + rows["down"]["bytes"] if config is MIXTURE else 0
@@ -93,8 +94,8 @@ def test_predictions(tmp_path):
                 ("a prompt of 2048 tokens", 2048, 2048 * (all_["flop"] - head["flop"]) + head["flop"] + pairs * attention,
                  all_["bytes"] + 2048 * KV_BYTES)):
             seconds = max(work / flops, read / rate)
-            assert float(found[what]["ms"]) == pytest.approx(seconds * 1e3, rel=0.02, abs=0.002), what
-            assert float(found[what]["rate"]) == pytest.approx(tokens / seconds, rel=0.02), what
+            assert float(found[what]["ms"]) == pytest.approx(seconds * 1e3, rel=rounded, abs=0.002), what
+            assert float(found[what]["rate"]) == pytest.approx(tokens / seconds, rel=rounded), what
             assert found[what]["bound"] == ("products" if work / flops > read / rate else "memory")
 
 
