@@ -153,6 +153,19 @@ def start_server():
 
 
 @pytest.fixture(scope="session")
+def serve_written(tmp_path_factory):
+    """serve(write, options...) - a server of the model that write puts into a folder, for a fixture to yield from. name: the folder's."""
+    def serve(write, *options, name="written"):
+        folder = tmp_path_factory.mktemp("model") / name
+        folder.mkdir()
+        write(folder)
+        with running(*options, model=folder) as server:
+            yield server
+
+    return serve
+
+
+@pytest.fixture(scope="session")
 def shared_server():
     with running("--log-format", "json") as server:
         yield server

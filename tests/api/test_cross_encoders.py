@@ -19,20 +19,15 @@ PLAIN = "torch.nn.modules.linear.Identity"
 
 
 @pytest.fixture(scope="module")
-def bert(start_server, tmp_path_factory):
+def bert(serve_written):
     """Two types of tokens; scores are what the head gives."""
-    folder = tmp_path_factory.mktemp("scorer") / "some-reranker"
-    encoder.write_scorer(folder, sentence_transformers={"activation_fn": PLAIN})
-    with start_server("--max-num-batched-tokens", "320", model=folder) as server:
-        yield server
+    yield from serve_written(lambda folder: encoder.write_scorer(folder, sentence_transformers={"activation_fn": PLAIN}),
+                             "--max-num-batched-tokens", "320", name="some-reranker")
 
 
 @pytest.fixture(scope="module")
-def roberta(start_server, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("scorer")
-    encoder.write_scorer(folder, roberta=True)
-    with start_server("--cpu-isa", "portable", model=folder) as server:
-        yield server
+def roberta(serve_written):
+    yield from serve_written(lambda folder: encoder.write_scorer(folder, roberta=True), "--cpu-isa", "portable")
 
 
 def post(server, path, body):

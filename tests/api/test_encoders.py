@@ -19,20 +19,14 @@ BOUND = 1e-5
 
 
 @pytest.fixture(scope="module")
-def first(start_server, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("encoder")
-    encoder.write_directory(folder, "cls")
-    with start_server("--max-num-batched-tokens", "32", model=folder) as server:
-        yield server
+def first(serve_written):
+    yield from serve_written(lambda folder: encoder.write_directory(folder, "cls"), "--max-num-batched-tokens", "32")
 
 
 @pytest.fixture(scope="module")
-def mean(start_server, tmp_path_factory):
+def mean(serve_written):
     """Names as in a checkpoint of a model with a head, and shorter texts."""
-    folder = tmp_path_factory.mktemp("encoder")
-    encoder.write_directory(folder, "mean", prefix="bert.", longest=200)
-    with start_server("--cpu-isa", "portable", model=folder) as server:
-        yield server
+    yield from serve_written(lambda folder: encoder.write_directory(folder, "mean", prefix="bert.", longest=200), "--cpu-isa", "portable")
 
 
 def check(got, expected):

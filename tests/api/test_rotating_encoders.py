@@ -24,27 +24,18 @@ TEXTS = ["The sky is blue.", "the sky is blue", "caf\u00e9 cafe\u0301 \u5929\u59
 
 
 @pytest.fixture(scope="module")
-def modern(start_server, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("modern")
-    rotating.write_modern(folder, "cls")
-    with start_server("--max-num-batched-tokens", "32", model=folder) as server:
-        yield server
+def modern(serve_written):
+    yield from serve_written(lambda folder: rotating.write_modern(folder, "cls"), "--max-num-batched-tokens", "32")
 
 
 @pytest.fixture(scope="module")
-def nomic(start_server, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("nomic")
-    rotating.write_nomic(folder, "mean")
-    with start_server("--cpu-isa", "portable", model=folder) as server:
-        yield server
+def nomic(serve_written):
+    yield from serve_written(lambda folder: rotating.write_nomic(folder, "mean"), "--cpu-isa", "portable")
 
 
 @pytest.fixture(scope="module")
-def scorer(start_server, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("scorer") / "some-reranker"
-    rotating.write_modern_scorer(folder)
-    with start_server(model=folder) as server:
-        yield server
+def scorer(serve_written):
+    yield from serve_written(rotating.write_modern_scorer, name="some-reranker")
 
 
 def test_modern_is_transformers(modern, start_server, tmp_path):
