@@ -60,12 +60,6 @@ static int64_t num_channels(const struct delta_net *n)
     return 2 * k_width(n) + v_width(n);
 }
 
-/* Of a state space's, where v comes before k and q; else behind them. */
-static bool begins_with_v(const struct delta_net *n)
-{
-    return n->kind == DELTA_STATE_SPACE;
-}
-
 static int64_t norm_width(const struct delta_net *n)
 {
     return n->kind == DELTA_STATE_SPACE ? v_width(n) : n->v_dim;
@@ -347,7 +341,7 @@ static void find_vectors(const struct delta_task *t, int32_t token, int32_t head
     const float *mixed = t->scratch->mixed + token * num_channels(n),
                 *unit = t->scratch->unit + token * 2 * k_width(n) + k_head * n->k_dim;
     u->v_stride = num_channels(n);
-    if (begins_with_v(n)) {
+    if (n->kind == DELTA_STATE_SPACE) { /* v comes first */
         u->v = mixed + head * n->v_dim;
         u->k = mixed + v_width(n) + k_head * n->k_dim;
         u->q = u->k + k_width(n);

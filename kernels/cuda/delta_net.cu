@@ -210,12 +210,17 @@ __device__ float input_of(const delta_args &a, const delta_seq &s, int32_t i, in
     return __bfloat162float(before[(size_t)(NUM_BEFORE + i) * num_channels(a.n) + channel]);
 }
 
+__device__ float softplus(float x)
+{
+    return x > 20 ? x : log1pf(expf(x));
+}
+
 /* Decay and step of a state space. */
 __device__ float2 steps_of(const delta_args &a, int32_t token, int32_t head)
 {
     const delta_net &n = a.n;
     const size_t at = (size_t)token * row_values(n) + v_width(n) + num_channels(n) + head;
-    const float t = __bfloat162float(a.projected[at]) + n.dt_bias[head], step = t > 20 ? t : log1pf(expf(t));
+    const float step = softplus(__bfloat162float(a.projected[at]) + n.dt_bias[head]);
     return make_float2(expf(-n.decay[head] * step), step);
 }
 
@@ -228,9 +233,8 @@ __device__ float2 rates_of(const delta_args &a, int32_t token, int32_t head)
                   b = n.rates_by_k_head ? head + head / per_head * per_head : head,
                   rate_at = b + (n.rates_by_k_head ? per_head : n.num_v_heads);
     const __nv_bfloat16 *rates = a.rates + (size_t)token * 2 * n.num_v_heads;
-    const float rate = __bfloat162float(rates[rate_at]) + n.dt_bias[head],
-                softplus = rate > 20 ? rate : log1pf(expf(rate));
-    return make_float2(expf(-n.decay[head] * softplus), 1 / (1 + expf(-__bfloat162float(rates[b]))));
+    const float step = softplus(__bfloat162float(rates[rate_at]) + n.dt_bias[head]);
+    return make_float2(expf(-n.decay[head] * step), 1 / (1 + expf(-__bfloat162float(rates[b]))));
 }
 
 __global__ void __launch_bounds__(ROW_THREADS) convolve_kernel(const __grid_constant__ delta_args a)
