@@ -33,13 +33,13 @@ layout layout_of(const struct linear *w)
 }
 
 /* Whether every code with this scale becomes what it should. */
-template <int FORMAT> __device__ bool is_exact(uint32_t word, float scale, int32_t zero)
+template <int FORMAT, int SCALES> __device__ bool is_exact(uint32_t word, float scale, int32_t zero)
 {
     const packed_scale s = packed_scale_of<FORMAT>(word);
     bool exact = true;
     for (uint32_t code = 0; code < 16; code++) {
         float value = code_value(FORMAT == LINEAR_INT4 ? DTYPE_U4 : DTYPE_F4_E2M1, (int32_t)code, zero);
-        uint32_t got = unpack_pair<FORMAT>(code, 0, s) & 0xffff;
+        uint32_t got = unpack_pair<FORMAT, SCALES>(packed_code<FORMAT>(code, 0), 0, s) & 0xffff;
         exact &= got == __bfloat16_as_ushort(__float2bfloat16_rn(__fmul_rn(value, scale)));
     }
     return exact;
@@ -47,7 +47,7 @@ template <int FORMAT> __device__ bool is_exact(uint32_t word, float scale, int32
 
 /* The rest of the scale behind its first eight bits is rounded, down or up, to the bits that there are for it. Of same_sign both
  * parts have the scale's sign, also where one is 0: so has 0 times them. */
-template <int FORMAT>
+template <int FORMAT, int SCALES>
 __device__ uint32_t scale_word(float scale, int32_t zero, bool same_sign, int32_t *inexact)
 {
     constexpr uint32_t STEP = FORMAT == LINEAR_INT4 ? 32 : 1;
@@ -61,25 +61,26 @@ __device__ uint32_t scale_word(float scale, int32_t zero, bool same_sign, int32_
     for (int i = 0; i < 3; i++) {
         uint32_t low = (rest & ~(STEP - 1)) + (i == 2 ? 0u - STEP : i * STEP);
         uint32_t word = top | (low & 0xffff) | (FORMAT == LINEAR_INT4 ? (uint32_t)zero : 0);
-        if (is_exact<FORMAT>(word, scale, zero)) return word;
+        if (is_exact<FORMAT, SCALES>(word, scale, zero)) return word;
     }
     *inexact = 1;
     return 0;
 }
 
+template <int FORMAT>
 __device__ uint32_t codes_word(const struct device_codes &c, int32_t n, int32_t first_k, int32_t t)
 {
     uint32_t word = 0;
     for (int i = 0; i < 4; i++) {
         int32_t k = first_k + 8 * i + 2 * t;
-        if (k < c.view.cols) word |= (uint32_t)code_at(c, n, k) << (4 * i);
-        if (k + 1 < c.view.cols) word |= (uint32_t)code_at(c, n, k + 1) << (4 * i + 16);
+        if (k < c.view.cols) word |= packed_code<FORMAT>((uint32_t)code_at(c, n, k), i);
+        if (k + 1 < c.view.cols) word |= packed_code<FORMAT>((uint32_t)code_at(c, n, k + 1), i) << 16;
     }
     return word;
 }
 
 /* A thread has a word of codes, and one of the scales where there is one for it. */
-template <int FORMAT>
+template <int FORMAT, int SCALES>
 __global__ void pack_kernel(const layout l, const struct device_codes codes, int64_t first_row, int alternate,
                             int part, int32_t *inexact)
 {
@@ -89,20 +90,20 @@ __global__ void pack_kernel(const layout l, const struct device_codes codes, int
     if (block >= l.num_blocks) return;
     uint32_t *words = (uint32_t *)(l.data + block_at(l, to, block));
     int32_t i = word % ROW_WORDS, t = i / 4, j = i % 4, g = to % PACKED_ROWS;
-    words[(4 * g + t) * 4 + j] = codes_word(codes, n, block * PACKED_COLUMNS + 32 * j, t);
+    words[(4 * g + t) * 4 + j] = codes_word<FORMAT>(codes, n, block * PACKED_COLUMNS + 32 * j, t);
     int32_t k = block * PACKED_COLUMNS + i * (PACKED_COLUMNS / l.scales);
     if (i >= l.scales) return;
     uint32_t scale = 0;
     if (k < codes.view.cols) {
         int32_t group = group_of(codes, k);
-        scale = scale_word<FORMAT>(scale_at(codes, n, group), zero_at(codes, n, group),
-                                   codes.view.dtype == DTYPE_Q4_0, inexact);
+        scale = scale_word<FORMAT, SCALES>(scale_at(codes, n, group), zero_at(codes, n, group),
+                                           codes.view.dtype == DTYPE_Q4_0, inexact);
     }
     words[PACKED_CODES_BYTES / 4 + g * l.scales + i] = scale;
 }
 
 /* A thread has eight columns of every 32 of a row in a block: four threads write 64 bytes that lie together. */
-template <int FORMAT>
+template <int FORMAT, int SCALES>
 __global__ void __launch_bounds__(UNPACK_THREADS)
     unpack_kernel(__nv_bfloat16 *out, const layout l, int32_t num_rows, int32_t num_columns)
 {
@@ -120,7 +121,7 @@ __global__ void __launch_bounds__(UNPACK_THREADS)
         const packed_scale s = packed_scale_of<FORMAT>(scales[(2 * j + pair / 2) * l.scales / 8]);
         uint32_t pairs[4];
 #pragma unroll
-        for (int t = 0; t < 4; t++) pairs[t] = unpack_pair<FORMAT>((&codes[t].x)[j], pair, s);
+        for (int t = 0; t < 4; t++) pairs[t] = unpack_pair<FORMAT, SCALES>((&codes[t].x)[j], pair, s);
         if (k < num_columns) /* a multiple of 8 */
             *(uint4 *)(out + (size_t)row * num_columns + k) =
                 make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
@@ -181,7 +182,10 @@ void packed_put(struct cuda_device *d, const struct linear *w, const struct devi
     layout l = layout_of(w);
     dim3 grid((unsigned)weight_view_num_rows(&codes->view),
               (unsigned)((l.num_blocks * ROW_WORDS + PACK_THREADS - 1) / PACK_THREADS));
-    auto kernel = w->format == LINEAR_INT4 ? pack_kernel<LINEAR_INT4> : pack_kernel<LINEAR_E2M1>;
+    auto kernel = w->format == LINEAR_INT4
+                      ? w->packed_scales == 1 ? pack_kernel<LINEAR_INT4, 1> : pack_kernel<LINEAR_INT4, 4>
+                  : w->packed_scales == 4 ? pack_kernel<LINEAR_E2M1, 4>
+                                          : pack_kernel<LINEAR_E2M1, 8>;
     kernel<<<checked_grid(grid), PACK_THREADS, 0, d->stream>>>(l, *codes, first_row, alternate, part,
                                                                inexact);
 }
@@ -191,6 +195,9 @@ void packed_unpack(struct cuda_device *d, const struct linear *w, __nv_bfloat16 
     layout l = layout_of(w);
     dim3 grid((unsigned)((w->n + PACKED_ROWS - 1) / PACKED_ROWS),
               (unsigned)((l.num_blocks * 32 + UNPACK_THREADS - 1) / UNPACK_THREADS));
-    auto kernel = w->format == LINEAR_INT4 ? unpack_kernel<LINEAR_INT4> : unpack_kernel<LINEAR_E2M1>;
+    auto kernel = w->format == LINEAR_INT4
+                      ? w->packed_scales == 1 ? unpack_kernel<LINEAR_INT4, 1> : unpack_kernel<LINEAR_INT4, 4>
+                  : w->packed_scales == 4 ? unpack_kernel<LINEAR_E2M1, 4>
+                                          : unpack_kernel<LINEAR_E2M1, 8>;
     kernel<<<checked_grid(grid), UNPACK_THREADS, 0, d->stream>>>(out, l, w->n, w->k);
 }

@@ -4,11 +4,13 @@
  *
  * A block has a word of codes for each lane and 32 columns, [lane][4], and behind them the scales of its rows, [8][scales].
  * Lane 4 g + t has row g, and in a word the columns 2 t and 2 t + 1 (+ 8, + 16, + 24), which are its part of an A operand
- * (mma.cuh): pair i in the nibbles i and i + 4. A whole row of K is as long as two blocks divide it; what there is not is 0.
+ * (mma.cuh): pair i where packed_code puts it in the word's halves. A whole row of K is as long as two blocks divide it; what
+ * there is not is 0.
  *
  * A weight becomes bf16 in few instructions, and has the bits of (code - zero) * scale, rounded to f32 and then to bf16: a
  * scale is the sum of two numbers of bf16, high and low, such that d * low is exact, and d * high + d * low rounded once.
- * That is so for scales of f16 and bf16, and tried for all values that a code can have when a weight is packed. */
+ * That is so for scales of f16 and bf16, and tried for all values that a code can have when a weight is packed. A float's scale for 32
+ * columns has no low part: MXFP4's are powers of two. */
 #ifndef KERNELS_CUDA_PACKED_CUH
 #define KERNELS_CUDA_PACKED_CUH
 
@@ -28,6 +30,14 @@ static __host__ __device__ constexpr int packed_block_bytes(int scales)
 
 #ifdef __CUDACC__
 
+/* a & b | c in one instruction: of two constants the compiler makes two. */
+static __device__ __forceinline__ uint32_t mask_and_set(uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t d;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
+}
+
 /* A scale as it lies beside codes: high << 16 | low. Of integers the lowest five bits of low are the zero point. */
 struct packed_scale {
     uint32_t high, low, zero; /* twice each; zero as 128 + zero */
@@ -42,24 +52,40 @@ template <int FORMAT> static __device__ __forceinline__ struct packed_scale pack
     return s;
 }
 
+/* A code of pair i in half a word. Integers lie one behind another. A float's sign goes to bit 15 and its magnitude to bits 6 to 8 of a
+ * number of bf16, for 2^-126 times its value: those of three pairs lie so that one shift does that, the last one's in what is left. */
+template <int FORMAT> static __device__ __forceinline__ uint32_t packed_code(uint32_t code, int i)
+{
+    if (FORMAT == LINEAR_INT4) return code << (4 * i);
+    if (i < 3) return (code >> 3) << (15 - 3 * i) | (code & 7) << (6 - 3 * i);
+    return (code >> 3) << 14 | (code >> 2 & 1) << 13 | (code & 3) << 10;
+}
+
 static __device__ __forceinline__ __nv_bfloat162 bf16_pair(uint32_t bits)
 {
     return *(const __nv_bfloat162 *)&bits;
 }
 
-/* Pair i of a word, in bf16. */
-template <int FORMAT>
+/* Pair i of a word of floats, 2^-126 times their values. */
+static __device__ __forceinline__ uint32_t float_pair(uint32_t word, int i)
+{
+    if (i < 3) return word << (3 * i) & 0x81c081c0u;
+    return (word << 1 & 0x80008000u) | (word >> 5 & 0x01000100u) | (word >> 4 & 0x00c000c0u);
+}
+
+/* Pair i of a word, in bf16. SCALES: of a row of a block. */
+template <int FORMAT, int SCALES>
 static __device__ __forceinline__ uint32_t unpack_pair(uint32_t word, int i, const struct packed_scale &s)
 {
-    __nv_bfloat162 d;
-    if (FORMAT == LINEAR_INT4) {
-        d = __hsub2(bf16_pair((word >> (4 * i) & 0x000f000fu) | 0x43004300u), bf16_pair(s.zero));
-    } else { /* 2^-126 times the value: the scale has it back */
-        uint32_t sign = word << (12 - 4 * i) & 0x80008000u;
-        uint32_t magnitude = (i < 2 ? word << (6 - 4 * i) : word >> (4 * i - 6)) & 0x01c001c0u;
-        d = bf16_pair(sign | magnitude);
-    }
-    __nv_bfloat162 v = __hfma2(d, bf16_pair(s.high), __hmul2(d, bf16_pair(s.low)));
+    __nv_bfloat162 d, v;
+    if (FORMAT == LINEAR_INT4)
+        d = __hsub2(bf16_pair(mask_and_set(word >> (4 * i), 0x000f000fu, 0x43004300u)), bf16_pair(s.zero));
+    else
+        d = bf16_pair(float_pair(word, i)); /* the scale has the factor back */
+    if (FORMAT == LINEAR_E2M1 && SCALES == 4)
+        v = __hmul2(d, bf16_pair(s.high));
+    else
+        v = __hfma2(d, bf16_pair(s.high), __hmul2(d, bf16_pair(s.low)));
     return *(const uint32_t *)&v;
 }
 

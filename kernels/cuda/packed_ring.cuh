@@ -128,8 +128,9 @@ template <int FORMAT, int SCALES, int HALVES, int GROUPS, int COLS> struct packe
             for (int i = 0; i < BOX_STEPS; i++) {
                 int step = half * BOX_STEPS + i;
                 const packed_scale s = packed_scale_of<FORMAT>(c.scales[h][step * SCALES / 8]);
-                operand[4 * i + h] = unpack_pair<FORMAT>(c.words[h][step / 2], step % 2 * 2, s);
-                operand[4 * i + 2 + h] = unpack_pair<FORMAT>(c.words[h][step / 2], step % 2 * 2 + 1, s);
+                operand[4 * i + h] = unpack_pair<FORMAT, SCALES>(c.words[h][step / 2], step % 2 * 2, s);
+                operand[4 * i + 2 + h] =
+                    unpack_pair<FORMAT, SCALES>(c.words[h][step / 2], step % 2 * 2 + 1, s);
             }
     }
 

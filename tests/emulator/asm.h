@@ -8,6 +8,13 @@
 namespace emulated
 {
 
+/* ---- packed.cuh ---- */
+
+static inline uint32_t mask_and_set(uint32_t a, uint32_t b, uint32_t c)
+{
+    return (a & b) | c;
+}
+
 /* ---- mma.cuh ---- */
 
 static inline double bf16_at(const void *p)
