@@ -1,6 +1,6 @@
 /* linear.cu - which kernel computes a matrix product x W^T: an own one, for few rows (linear_small.cu) or
- * many (linear_large.cu), or cuBLASLt with algorithms that do not split K. Packed weights have a kernel for few rows
- * (linear_packed.cu) and become bf16 for many, all in one memory, before the product; those in a GGUF file's blocks for
+ * many (linear_large.cu), or cuBLASLt with algorithms that do not split K. Packed weights have kernels for few rows
+ * (linear_packed.cu, linear_relay.cu) and become bf16 for many, all in one memory, before the product; those in a GGUF file's blocks for
  * any number of rows. All walk K in order, so the bits
  * of an output element do not depend on which of them it was, nor on the number of rows (kernels/README.md,
  * "The same bits").
@@ -228,6 +228,7 @@ bool run_product(struct cuda_device *d, const struct linear_choice &c, int32_t r
         return cuda_linear_large_fits(d, w) && cuda_linear_large(d, c.cluster, 0, rows, out, x, w, silu_mul);
     if (c.kernel == LINEAR_PACKED)
         return cuda_linear_packed(d, c.tile_rows, c.columns, rows, out, x, w, silu_mul);
+    if (c.kernel == LINEAR_RELAY) return cuda_linear_relay(d, c.tile_rows, rows, out, x, w, silu_mul);
     if (c.kernel == LINEAR_PORTABLE) return cuda_linear_portable(d, &c, rows, out, x, w, silu_mul);
     if (c.kernel == LINEAR_SMALL)
         return cuda_linear_small_fits(d, w, rows) &&
@@ -439,6 +440,9 @@ std::vector<struct linear_choice> fp8_candidates_for(int32_t rows)
 std::vector<struct linear_choice> packed_candidates_for(int32_t rows)
 {
     std::vector<struct linear_choice> candidates;
+    if (rows <= LINEAR_RELAY_ROWS)
+        for (int32_t tile_rows : linear_relay_tile_rows)
+            candidates.push_back({LINEAR_RELAY, tile_rows, 0, 0});
     for (int32_t num_parts = 1; num_parts <= 4; num_parts++) {
         int32_t columns = rows / num_parts;
         if (num_parts > 1 && (rows % num_parts != 0 || columns % 32 != 0 || columns < 64)) continue;

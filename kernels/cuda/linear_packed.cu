@@ -9,43 +9,11 @@
 
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear_packed.cuh"
-#include "kernels/cuda/packed_ring.cuh"
+#include "kernels/cuda/linear_packed_tile.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 
 namespace
 {
-
-struct linear_packed_args : packed_args {
-    bool silu_mul;
-};
-
-/* The one thread that fetches. */
-template <typename T, int COLS> struct packed_producer {
-    const packed_args &a;
-    const packed_ring &r;
-    const CUtensorMap *x_map;
-
-    __device__ __forceinline__ void load_w(int32_t stage, int32_t k) const
-    {
-        barrier_arrive_expect(r.full + 8 * stage, T::W_BYTES + T::x_bytes(a.x_rows));
-#pragma unroll
-        for (int i = 0; i < T::QUADS; i++) {
-            size_t block = ((size_t)blockIdx.x * T::QUADS + i) * a.num_blocks + k * T::STAGE_BLOCKS;
-            bulk_stream(r.w + stage * T::W_BYTES + i * T::QUAD_BYTES,
-                        a.packed + block * (PACKED_STRIPS * T::BLOCK_BYTES), r.full + 8 * stage,
-                        T::QUAD_BYTES);
-        }
-    }
-
-    __device__ __forceinline__ void load_x(int32_t stage, int32_t k) const
-    {
-        constexpr int BOXES = T::STAGE_BLOCKS * BLOCK_BOXES;
-#pragma unroll
-        for (int i = 0; i < BOXES; i++)
-            tensor_load_2d(r.x + stage * T::x_bytes(a.x_rows) + i * a.x_rows * BOX_ROW_BYTES, x_map,
-                           r.full + 8 * stage, (k * BOXES + i) * BOX_K, (int32_t)blockIdx.y * COLS);
-    }
-};
 
 template <int FORMAT, int SCALES, int HALVES, int GROUPS, int COLS>
 __global__ void __launch_bounds__((packed_traits<SCALES, HALVES, GROUPS, COLS>::THREADS),
@@ -57,7 +25,6 @@ __global__ void __launch_bounds__((packed_traits<SCALES, HALVES, GROUPS, COLS>::
     __shared__ uint64_t barriers[2 * STAGES_MAX];
     packed_ring r;
     r.x = (shared_address(shared) + 1023) & ~1023u; /* swizzled boxes want 1024-byte alignment */
-    /* W behind x: products read on behind the rows that there are */
     r.w = r.x + a.num_stages * T::x_bytes(a.x_rows);
     r.full = shared_address(barriers);
     r.empty = r.full + 8 * STAGES_MAX;
@@ -68,13 +35,12 @@ __global__ void __launch_bounds__((packed_traits<SCALES, HALVES, GROUPS, COLS>::
     __syncthreads();
     int32_t warp = warp_uniform(threadIdx.x / 32);
     if (warp == T::WARPS) {
-        if (elect_lane()) fill_packed_ring(packed_producer<T, COLS>{a, r, &x_map});
+        if (elect_lane()) fill_packed_ring(packed_producer<T>{a, r, &x_map});
         return;
     }
     dependency_wait();             /* the results overwrite what kernels before may still read */
     int32_t strip = warp * HALVES; /* of the tile */
-    uint32_t w_offset = strip / PACKED_STRIPS * T::QUAD_BYTES + strip % PACKED_STRIPS * T::BLOCK_BYTES;
-    packed_consumer<FORMAT, SCALES, HALVES, GROUPS, COLS> c{a, r, w_offset, {}};
+    packed_consumer<FORMAT, T> c{a, r, packed_strip_offset<T>(strip), {}};
     c.run();
     int32_t n = (int32_t)blockIdx.x * T::ROWS + strip * PACKED_ROWS, m = (int32_t)blockIdx.y * COLS;
     if (HALVES == 2 && a.silu_mul)
@@ -93,15 +59,8 @@ bool launch(struct cuda_device *d, linear_packed_args a, const void *x, const st
     int32_t num_ctas = num_tiles * num_parts, per_sm = (num_ctas + d->num_sms - 1) / d->num_sms;
     /* two at least, so that the next kernel's first ones find room */
     int32_t ctas = std::min(std::max(per_sm, 2), (int32_t)T::CTAS);
-    a.x_rows = std::min((a.m + 7) / 8 * 8, COLS);
-    int32_t stage_bytes = T::W_BYTES + T::x_bytes(a.x_rows);
-    a.num_blocks = (w->k + 2 * PACKED_COLUMNS - 1) / (2 * PACKED_COLUMNS) * 2;
-    a.num_k = a.num_blocks / T::STAGE_BLOCKS;
-    a.num_stages = std::min({(SHARED_BYTES / ctas - 2048) / stage_bytes, (int32_t)STAGES_MAX, a.num_k});
+    size_t shared_bytes = fit_packed_ring<T>(&a, w, SHARED_BYTES / ctas - 2048);
     if (a.num_stages < std::min(2, a.num_k)) return false;
-    /* behind the last x there must be as many bytes as products read on */
-    size_t behind = (size_t)(COLS - a.x_rows) * BOX_ROW_BYTES, w_bytes = (size_t)a.num_stages * T::W_BYTES;
-    size_t shared_bytes = (size_t)a.num_stages * T::x_bytes(a.x_rows) + std::max(w_bytes, behind) + 1024;
     /* they begin where the kernel before has ended first: two at a time, and half of the SMs would have none */
     if (num_ctas <= d->num_sms) shared_bytes = std::max(shared_bytes, (size_t)ALONE_BYTES);
     const CUtensorMap *x_map = tensor_map_of_matrix(d, x, a.m, w->k, a.x_rows);
@@ -152,13 +111,7 @@ bool launch_tiles(struct cuda_device *d, int32_t tile_rows, int32_t columns, con
 bool cuda_linear_packed(struct cuda_device *d, int32_t tile_rows, int32_t columns, int32_t rows, void *out,
                         const void *x, const struct linear *w, bool silu_mul)
 {
-    linear_packed_args a = {};
-    a.out = out;
-    a.bias = w->bias;
-    a.m = rows;
-    a.n = w->n;
-    a.packed = w->packed;
-    a.silu_mul = silu_mul;
+    const linear_packed_args a = packed_args_of(rows, out, w, silu_mul);
     if (w->format == LINEAR_INT4 && w->packed_scales == 1)
         return launch_tiles<LINEAR_INT4, 1>(d, tile_rows, columns, a, x, w);
     if (w->format == LINEAR_INT4) return launch_tiles<LINEAR_INT4, 4>(d, tile_rows, columns, a, x, w);

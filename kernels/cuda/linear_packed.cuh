@@ -14,4 +14,10 @@ static const int32_t linear_packed_tile_rows[] = {32, 64, 128};
 bool cuda_linear_packed(struct cuda_device *d, int32_t tile_rows, int32_t columns, int32_t rows, void *out,
                         const void *x, const struct linear *w, bool silu_mul);
 
+/* linear_relay.cu: the same for few rows, by groups of warps that take turns along K. tile_rows: one of linear_relay_tile_rows. */
+enum { LINEAR_RELAY_ROWS = 64 };
+static const int32_t linear_relay_tile_rows[] = {32, 64};
+bool cuda_linear_relay(struct cuda_device *d, int32_t tile_rows, int32_t rows, void *out, const void *x,
+                       const struct linear *w, bool silu_mul);
+
 #endif

@@ -121,10 +121,9 @@ __global__ void __launch_bounds__((packed_traits<MOE_PACKED_SCALES, HALVES, 1, C
     }
     dependency_wait(); /* the results overwrite what kernels before may still read */
     int32_t strip = warp * HALVES, n = tile.first_n + strip * PACKED_ROWS;
-    uint32_t w_offset = strip / PACKED_STRIPS * T::QUAD_BYTES + strip % PACKED_STRIPS * T::BLOCK_BYTES;
     struct lane_bias bias = {};
     if (moe_has_bias(EPILOGUE)) bias = load_lane_bias(a.biases + (size_t)tile.rows.expert * a.n, n, a.n);
-    packed_consumer<LINEAR_E2M1, MOE_PACKED_SCALES, HALVES, 1, COLS> c{a, r, w_offset, {}};
+    packed_consumer<LINEAR_E2M1, T> c{a, r, packed_strip_offset<T>(strip), {}};
     c.run();
     store<HALVES, COLS, EPILOGUE>(a, c.d, tile, bias, n);
 }

@@ -34,23 +34,28 @@ struct packed_args : store_args {
     int32_t num_stages; /* in the ring */
 };
 
-/* HALVES: strips of eight rows that a warp has, 1 or 2. */
-template <int SCALES, int HALVES, int GROUPS, int COLS> struct packed_traits {
-    static constexpr int QUADS = GROUPS * HALVES, ROWS = QUADS * PACKED_ROWS * PACKED_STRIPS;
-    static constexpr int STAGE_BLOCKS = COLS <= 16 ? 2 : 1;
+/* A tile of W and COLS rows of x. HALVES: strips of eight rows that a warp has, 1 or 2. */
+template <int SCALES_, int HALVES_, int QUADS_, int COLS_, int STAGE_BLOCKS_> struct packed_tile_traits {
+    static constexpr int SCALES = SCALES_, HALVES = HALVES_, QUADS = QUADS_, COLS = COLS_;
+    static constexpr int STAGE_BLOCKS = STAGE_BLOCKS_, ROWS = QUADS * PACKED_ROWS * PACKED_STRIPS;
     static constexpr int BLOCK_BYTES = packed_block_bytes(SCALES);
     static constexpr int QUAD_BYTES = STAGE_BLOCKS * PACKED_STRIPS * BLOCK_BYTES; /* of a stage */
     static constexpr int W_BYTES = QUADS * QUAD_BYTES;
+    __host__ __device__ static constexpr int x_bytes(int x_rows)
+    {
+        return x_rows * STAGE_BLOCKS * BLOCK_BOXES * BOX_ROW_BYTES;
+    }
+};
+
+/* Each group of warps has rows of its own. */
+template <int SCALES, int HALVES, int GROUPS, int COLS>
+struct packed_traits : packed_tile_traits<SCALES, HALVES, GROUPS * HALVES, COLS, COLS <= 16 ? 2 : 1> {
     static constexpr int WARPS = GROUPS * GROUP_WARPS, THREADS = (WARPS + 1) * 32;
     /* Of an SM. */
     static constexpr int CTAS = GROUPS == 1 && COLS <= 32    ? 3
                                 : COLS <= 64                 ? 2
                                 : GROUPS == 1 && COLS <= 128 ? 2
                                                              : 1;
-    __host__ __device__ static constexpr int x_bytes(int x_rows)
-    {
-        return x_rows * STAGE_BLOCKS * BLOCK_BOXES * BOX_ROW_BYTES;
-    }
 };
 
 /* Addresses of shared memory. */
@@ -96,9 +101,15 @@ __device__ __forceinline__ uint32_t load_1(uint32_t address)
     return word;
 }
 
-/* The warps that multiply. */
-template <int FORMAT, int SCALES, int HALVES, int GROUPS, int COLS> struct packed_consumer {
-    using T = packed_traits<SCALES, HALVES, GROUPS, COLS>;
+/* Where a warp's first strip is in a stage. */
+template <typename T> __device__ __forceinline__ uint32_t packed_strip_offset(int32_t strip)
+{
+    return strip / PACKED_STRIPS * T::QUAD_BYTES + strip % PACKED_STRIPS * T::BLOCK_BYTES;
+}
+
+/* The warps that multiply. T: packed_tile_traits, or more. */
+template <int FORMAT, typename T> struct packed_consumer {
+    static constexpr int SCALES = T::SCALES, HALVES = T::HALVES, COLS = T::COLS;
     using codes = lane_codes<SCALES, HALVES>;
     const packed_args &a;
     const packed_ring &r;

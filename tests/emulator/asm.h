@@ -8,7 +8,13 @@
 namespace emulated
 {
 
-/* ---- packed.cuh ---- */
+/* ---- packed.cuh, linear_relay.cu ---- */
+
+/* NaNs: they must go nowhere. */
+template <int N> void any_values(uint32_t (&registers)[N])
+{
+    for (int32_t i = 0; i < N; i++) registers[i] = 0x7fc07fc0;
+}
 
 static inline uint32_t mask_and_set(uint32_t a, uint32_t b, uint32_t c)
 {

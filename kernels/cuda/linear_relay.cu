@@ -1,0 +1,209 @@
+/* linear_relay.cu - products of few rows (M <= 64) with weights of four bits on sm_90a, where there are few tiles of W: one for an SM,
+ * whose chain of products along K is what takes the time.
+ *
+ * The groups of a CTA's warps have all of its rows and take turns along K. While one multiplies, the other unpacks the columns of its
+ * next turn into registers; then the sums go from warp to warp through shared memory, and the products go on in the order of K. So
+ * the bits are those of linear_packed.cu, where one group does both one after another. */
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/linear_packed.cuh"
+#include "kernels/cuda/linear_packed_tile.cuh"
+#include "kernels/cuda/tensor_map.cuh"
+
+namespace
+{
+
+/* A stage is a turn. */
+template <int SCALES, int HALVES, int COLS>
+struct relay_traits : packed_tile_traits<SCALES, HALVES, HALVES, COLS, COLS <= 8 ? 2 : 1> {
+    static constexpr int GROUPS = 2, GROUP_THREADS = GROUP_WARPS * 32;
+    static constexpr int THREADS = GROUPS * GROUP_THREADS + 32;
+    /* Of an SM: the next kernel fills its ring beside this one. */
+    static constexpr int CTAS = 2;
+    static constexpr int SUMS = COLS / 4 * HALVES;               /* of a lane: those of rows that there are */
+    static constexpr int HANDED = SUMS / 2 * GROUP_THREADS + 32; /* read on behind the last warp's */
+};
+
+/* Registers hold whatever they held: of eight rows a warp the other eight that are multiplied go nowhere. */
+template <int N> __device__ __forceinline__ void any_values(uint32_t (&registers)[N])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++) asm volatile("" : "=r"(registers[i]));
+}
+
+/* A group of warps. */
+template <int FORMAT, typename T> struct relay_consumer : packed_consumer<FORMAT, T> {
+    using base = packed_consumer<FORMAT, T>;
+    static constexpr int STEPS = T::STAGE_BLOCKS * PACKED_COLUMNS / 16;
+    float2 *handed; /* shared, [SUMS / 2][warp's lanes]: of the same warp of all groups */
+
+    __device__ __forceinline__ void take_sums(void)
+    {
+#pragma unroll
+        for (int i = 0; i < T::SUMS / 2; i++) {
+            float2 two = handed[i * T::GROUP_THREADS];
+            int at = T::HALVES == 2 ? 2 * i : 4 * i;
+            this->d[at] = two.x;
+            this->d[at + 1] = two.y;
+        }
+    }
+
+    __device__ __forceinline__ void hand_sums(void) const
+    {
+#pragma unroll
+        for (int i = 0; i < T::SUMS / 2; i++) {
+            int at = T::HALVES == 2 ? 2 * i : 4 * i;
+            handed[i * T::GROUP_THREADS] = make_float2(this->d[at], this->d[at + 1]);
+        }
+    }
+
+    __device__ __forceinline__ void unpack_stage(uint32_t (&operand)[4 * STEPS], int32_t stage) const
+    {
+        typename base::codes c[T::STAGE_BLOCKS];
+#pragma unroll
+        for (int block = 0; block < T::STAGE_BLOCKS; block++) this->load(c[block], stage, block);
+#pragma unroll
+        for (int i = 0; i < STEPS / BOX_STEPS; i++)
+            this->unpack(*(uint32_t(*)[4 * BOX_STEPS])(operand + i * 4 * BOX_STEPS), c[i / BLOCK_BOXES],
+                         i % BLOCK_BOXES);
+    }
+
+    __device__ __forceinline__ void multiply_stage(const uint32_t (&operand)[4 * STEPS], uint32_t x, int add)
+    {
+        const uint32_t x_box = this->a.x_rows * BOX_ROW_BYTES / 16;
+        wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < STEPS; i++)
+            wgmma_registers<0>(this->d, operand + 4 * i,
+                               wgmma_descriptor_of(x + i / BOX_STEPS * x_box + i % BOX_STEPS * 2),
+                               add || i > 0);
+        wgmma_commit();
+        wgmma_wait<0>();
+        wgmma_hold(this->d);
+    }
+
+    /* Gate and up are in neighbouring warps: the first of the two gets the sums of the second, as of its other eight rows. The group
+     * that has the sums calls it. */
+    __device__ __forceinline__ void join_gate_and_up(void)
+    {
+        hand_sums();
+        named_barrier_sync(1 + T::GROUPS, T::GROUP_THREADS);
+#pragma unroll
+        for (int i = 0; i < T::SUMS / 2; i++) {
+            float2 two = handed[i * T::GROUP_THREADS + 32];
+            this->d[4 * i + 2] = two.x;
+            this->d[4 * i + 3] = two.y;
+        }
+    }
+
+    /* The group's turns. True: it had the last one, and has the sums. */
+    __device__ __forceinline__ bool run(int32_t group)
+    {
+        const packed_args &a = this->a;
+        uint32_t operand[4 * STEPS];
+        if (T::HALVES == 1) any_values(operand);
+        pipeline_state p = {group, 0};
+        for (int32_t turn = group; turn < a.num_k; turn += T::GROUPS) {
+            barrier_wait(this->r.full + 8 * p.stage, p.parity);
+            unpack_stage(operand, p.stage);
+            if (turn > 0) {
+                named_barrier_sync(1 + group, 2 * T::GROUP_THREADS);
+                take_sums();
+            }
+            multiply_stage(operand, wgmma_descriptor_low(this->r.x) + p.stage * (T::x_bytes(a.x_rows) / 16),
+                           turn > 0);
+            if (turn + 1 == a.num_k) return true;
+            hand_sums();
+            named_barrier_arrive(1 + (group + 1) % T::GROUPS, 2 * T::GROUP_THREADS);
+            if (threadIdx.x % 32 == 0) barrier_arrive(this->r.empty + 8 * p.stage);
+            for (int i = 0; i < T::GROUPS; i++) p.advance(a.num_stages);
+        }
+        return false;
+    }
+};
+
+template <int FORMAT, int SCALES, int HALVES, int COLS>
+__global__ void __launch_bounds__((relay_traits<SCALES, HALVES, COLS>::THREADS),
+                                  (relay_traits<SCALES, HALVES, COLS>::CTAS))
+    relay_kernel(linear_packed_args a, const __grid_constant__ CUtensorMap x_map)
+{
+    using T = relay_traits<SCALES, HALVES, COLS>;
+    extern __shared__ unsigned char shared[];
+    __shared__ uint64_t barriers[2 * STAGES_MAX];
+    __shared__ float2 handed[T::HANDED];
+    packed_ring r;
+    r.x = (shared_address(shared) + 1023) & ~1023u; /* swizzled boxes want 1024-byte alignment */
+    r.w = r.x + a.num_stages * T::x_bytes(a.x_rows);
+    r.full = shared_address(barriers);
+    r.empty = r.full + 8 * STAGES_MAX;
+    if (threadIdx.x == 0) {
+        tensor_map_prefetch(&x_map);
+        ring_init(r.full, r.empty, a.num_stages, GROUP_WARPS);
+    }
+    __syncthreads();
+    int32_t warp = warp_uniform(threadIdx.x / 32), group = warp / GROUP_WARPS;
+    if (group == T::GROUPS) {
+        if (elect_lane()) fill_packed_ring(packed_producer<T>{a, r, &x_map});
+        return;
+    }
+    dependency_wait(); /* the results overwrite what kernels before may still read */
+    int32_t strip = warp % GROUP_WARPS * HALVES; /* of the tile */
+    relay_consumer<FORMAT, T> c{{a, r, packed_strip_offset<T>(strip), {}},
+                                handed + threadIdx.x % T::GROUP_THREADS};
+    if (!c.run(group)) return;
+    int32_t n = (int32_t)blockIdx.x * T::ROWS + strip * PACKED_ROWS;
+    if (!a.silu_mul) {
+        store_columns<COLS, EPILOGUE_BF16, HALVES>(a, c.d, 0, n);
+        return;
+    }
+    if (HALVES == 1) c.join_gate_and_up();
+    if (HALVES == 2 || strip % 2 == 0) store_columns<COLS, EPILOGUE_SILU_MUL, 2>(a, c.d, 0, n);
+}
+
+/* ---- host ---- */
+
+template <int FORMAT, int SCALES, int HALVES, int COLS>
+bool launch(struct cuda_device *d, linear_packed_args a, const void *x, const struct linear *w)
+{
+    using T = relay_traits<SCALES, HALVES, COLS>;
+    int32_t num_tiles = (w->n + T::ROWS - 1) / T::ROWS;
+    size_t shared_bytes = fit_packed_ring<T>(
+        &a, w, SHARED_BYTES / T::CTAS - 2048 - (int32_t)sizeof(float2) * T::SUMS / 2 * T::GROUP_THREADS);
+    if (a.num_stages < std::min((int32_t)T::GROUPS, a.num_k)) return false;
+    /* they begin where the kernel before has ended first: two at a time, and half of the SMs would have none */
+    if (num_tiles <= d->num_sms) shared_bytes = std::max(shared_bytes, (size_t)ALONE_BYTES);
+    const CUtensorMap *x_map = tensor_map_of_matrix(d, x, a.m, w->k, a.x_rows);
+    if (!x_map) return false;
+    return launch_dependent(d, relay_kernel<FORMAT, SCALES, HALVES, COLS>, dim3((unsigned)num_tiles),
+                            dim3(T::THREADS), shared_bytes, a, *x_map);
+}
+
+template <int FORMAT, int SCALES, int HALVES>
+bool launch_rows(struct cuda_device *d, const linear_packed_args &a, const void *x, const struct linear *w)
+{
+    if (a.m <= 8) return launch<FORMAT, SCALES, HALVES, 8>(d, a, x, w);
+    if (a.m <= 16) return launch<FORMAT, SCALES, HALVES, 16>(d, a, x, w);
+    if (a.m <= 32) return launch<FORMAT, SCALES, HALVES, 32>(d, a, x, w);
+    if (a.m <= 64) return launch<FORMAT, SCALES, HALVES, 64>(d, a, x, w);
+    return false;
+}
+
+template <int FORMAT, int SCALES>
+bool launch_tiles(struct cuda_device *d, int32_t tile_rows, const linear_packed_args &a, const void *x,
+                  const struct linear *w)
+{
+    if (tile_rows == 64) return launch_rows<FORMAT, SCALES, 2>(d, a, x, w);
+    return launch_rows<FORMAT, SCALES, 1>(d, a, x, w);
+}
+
+} // namespace
+
+bool cuda_linear_relay(struct cuda_device *d, int32_t tile_rows, int32_t rows, void *out, const void *x,
+                       const struct linear *w, bool silu_mul)
+{
+    const linear_packed_args a = packed_args_of(rows, out, w, silu_mul);
+    if (w->format == LINEAR_INT4 && w->packed_scales == 1)
+        return launch_tiles<LINEAR_INT4, 1>(d, tile_rows, a, x, w);
+    if (w->format == LINEAR_INT4) return launch_tiles<LINEAR_INT4, 4>(d, tile_rows, a, x, w);
+    if (w->packed_scales == 4) return launch_tiles<LINEAR_E2M1, 4>(d, tile_rows, a, x, w);
+    return launch_tiles<LINEAR_E2M1, 8>(d, tile_rows, a, x, w);
+}
