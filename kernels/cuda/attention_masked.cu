@@ -1,6 +1,7 @@
 /* attention_masked.cu - attention of what the kernels for prompts (attention_prefill*.cu) and for decoding
  * (attention_decode.cu) do not have: masks of sequences (kernels/mask.h), layers in chunks, temperatures, any head size that is
- * a multiple of 8, and latents, whose V are columns of K. On every GPU from sm_80 on.
+ * a multiple of 8, and latents, whose V are columns of K. On every GPU from sm_80 on; on a Hopper prompts with a head size of
+ * attention_masked_hopper.cu go there.
  *
  * The rows of a tile are the query heads of one K/V head, token after token: row r is head r % group of token r / group. So a
  * prompt's tile has 64 / group tokens, a decoding sequence's all heads of its one token, and K and V are read once for all of
@@ -37,9 +38,8 @@ struct masked_args {
     int32_t first_seq, end_seq, tiles_per_seq; /* tiles_per_seq 0: prompts, whose tiles are counted */
     int32_t num_heads, num_kv_heads, group, head_dim, value_at,
         value_dim; /* values are columns [value_at, + value_dim) of V */
-    int32_t sliding_window, window_ahead, chunk, temperature_floor,
-        temperature_offset; /* window_ahead: keys behind a token that it may see, itself included; 0: all */
-    float temperature_scale, softcap, scale_log2; /* as in prefill_args, these two */
+    struct mask_layer layer;
+    float softcap, scale_log2; /* as in prefill_args */
     const float *sinks;
 };
 
@@ -67,32 +67,12 @@ struct rows {
     int32_t split, num_splits; /* of its keys; 0 of 1 */
     int32_t begin, end;        /* keys that are walked */
     int32_t first_key;         /* no row sees one before it */
-    const struct mask_rows *keys;
-    const struct mask_tile *tiles;
+    struct device_mask mask;
 };
 
 __device__ __forceinline__ int32_t tiles_of(const masked_args &a, int32_t seq)
 {
     return ((a.cu_seqlens_q[seq + 1] - a.cu_seqlens_q[seq]) * a.group + TILE_ROWS - 1) / TILE_ROWS;
-}
-
-/* mask_first_key, mask_end_key and mask_class_of of kernels/mask.h, which the compiler of device code does not take from there. */
-__device__ __forceinline__ int32_t first_key_of(const masked_args &a, int32_t place)
-{
-    int32_t of_window = a.sliding_window > 0 ? max(place - a.sliding_window + 1, 0) : 0;
-    return max(of_window, a.chunk > 0 ? place / a.chunk * a.chunk : 0);
-}
-
-__device__ __forceinline__ int32_t end_key_of(const masked_args &a, int32_t place)
-{
-    return a.window_ahead > 0 && a.window_ahead < MASK_END - place ? place + a.window_ahead : MASK_END;
-}
-
-__device__ __forceinline__ enum mask_class class_by_bounds(const struct mask_tile &t, int32_t begin,
-                                                           int32_t end)
-{
-    if (end <= t.least.begin || begin >= t.most.end) return MASK_HIDDEN;
-    return begin >= t.most.begin && end <= t.least.end ? MASK_WHOLE : MASK_PARTIAL;
 }
 
 /* False where there is nothing to do. */
@@ -117,11 +97,10 @@ __device__ bool find_rows(const masked_args &a, struct rows *r)
     r->first_place = r->offset + r->first / a.group;
     r->last_place = r->offset + (min(r->first + TILE_ROWS, r->count) - 1) / a.group;
     int32_t words = a.sequence_masks ? a.sequence_masks[r->seq] : 0;
-    r->keys = words ? (const struct mask_rows *)(a.base + words) : NULL;
-    r->tiles = words ? (const struct mask_tile *)(r->keys + r->seqlen) : NULL;
-    r->first_key = first_key_of(a, r->first_place);
+    r->mask = device_mask_at(a.base, words, r->seqlen);
+    r->first_key = first_key_of(a.layer, r->first_place);
     r->begin = r->first_key;
-    r->end = words ? min(r->seqlen, end_key_of(a, r->last_place)) : r->last_place + 1;
+    r->end = words ? min(r->seqlen, end_key_of(a.layer, r->last_place)) : r->last_place + 1;
     r->split = 0;
     r->num_splits = 1;
     if (!a.partial) return true;
@@ -136,23 +115,20 @@ __device__ bool find_rows(const masked_args &a, struct rows *r)
 
 /* What the rows see of the kv tile from key first on. */
 template <int KEYS>
-__device__ enum mask_class class_of(const masked_args &a, const struct rows &r, int32_t first)
+__device__ __forceinline__ enum mask_class class_of(const masked_args &a, const struct rows &r, int32_t first)
 {
-    enum mask_class c = MASK_WHOLE;
-    if (r.tiles)
-        c = class_by_bounds(r.tiles[first / MASK_TILE], r.first_place, r.last_place + 1);
-    else if (first + KEYS > r.first_place + 1)
-        c = MASK_PARTIAL;
-    if (c == MASK_HIDDEN) return c;
-    bool is_whole =
-        first >= first_key_of(a, r.last_place) && first + KEYS <= min(r.seqlen, end_key_of(a, r.first_place));
-    return is_whole ? c : MASK_PARTIAL;
+    struct mask_tile bounds = {};
+    if (r.mask.keys) bounds = r.mask.tiles[first / MASK_TILE];
+    return class_of_keys(a.layer, r.mask.keys ? &bounds : NULL, r.seqlen, first, KEYS, r.first_place,
+                         r.last_place + 1);
 }
 
 __device__ __forceinline__ bool sees(const masked_args &a, const struct rows &r, int32_t place, int32_t key)
 {
-    if (key >= r.seqlen || key < first_key_of(a, place) || key >= end_key_of(a, place)) return false;
-    return r.keys ? place >= r.keys[key].begin && place < r.keys[key].end : key <= place;
+    const struct mask_rows *keys = r.mask.keys;
+    if (key >= r.seqlen || key < first_key_of(a.layer, place) || key >= end_key_of(a.layer, place))
+        return false;
+    return keys ? place >= keys[key].begin && place < keys[key].end : key <= place;
 }
 
 /* Columns behind head_dim, and rows that are not there, become zero. */
@@ -201,12 +177,6 @@ struct part {
     float cap[2], scale[2];    /* what a score is multiplied by before the cap, and to log2 units */
 };
 
-__device__ __forceinline__ float temperature(const masked_args &a, int32_t place)
-{
-    if (a.temperature_floor <= 0) return 1;
-    return 1.0f + a.temperature_scale * log1pf((float)((place + a.temperature_offset) / a.temperature_floor));
-}
-
 template <int D, int VALUE_AT>
 __device__ struct part part_of(const masked_args &a, const struct rows &r, int32_t kv_head,
                                unsigned char *shared)
@@ -225,7 +195,7 @@ __device__ struct part part_of(const masked_args &a, const struct rows &r, int32
         int32_t row = min(r.first + p.warp * 16 + p.lane / 4 + 8 * i, r.count - 1);
         p.place[i] = r.offset + row / a.group;
         p.head[i] = kv_head * a.group + row % a.group;
-        float t = temperature(a, p.place[i]);
+        float t = temperature_of(a.layer, p.place[i]);
         p.cap[i] = a.softcap * t;
         p.scale[i] = a.softcap > 0 ? a.scale_log2 : a.scale_log2 * t;
     }
@@ -532,16 +502,16 @@ void cuda_attention_masked(struct cuda_device *d, const struct batch *b, __nv_bf
     a.head_dim = args->head_dim;
     a.value_at = d->latent_rotary_dim;
     a.value_dim = args->head_dim - d->latent_rotary_dim;
-    a.sliding_window = args->sliding_window;
-    a.window_ahead = args->window_of_both_sides ? args->sliding_window : 0;
-    a.chunk = args->chunk;
-    a.temperature_floor = args->temperature_floor;
-    a.temperature_offset = args->temperature_offset;
-    a.temperature_scale = args->temperature_scale;
+    a.layer = mask_layer_of(args);
     a.scale_log2 = (args->softcap > 0 ? args->softcap : args->scale) * 1.4426950408889634f;
     a.softcap = args->softcap > 0 ? args->scale / args->softcap : 0;
     a.sinks = args->sinks;
-    if (b->num_prefill_seqs > 0) launch_prefill(d, a, b);
+    if (b->num_prefill_seqs > 0) {
+        if (masked_hopper_supports(d, args->head_dim))
+            masked_hopper_launch(d, b, out, qkv, pool, layer, args);
+        else
+            launch_prefill(d, a, b);
+    }
     if (b->num_seqs > b->num_prefill_seqs) launch_decode(d, a, b);
     cuda_check(d, cudaPeekAtLastError(), "masked attention");
 }

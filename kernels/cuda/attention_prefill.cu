@@ -309,9 +309,9 @@ template <int D> void launch(struct cuda_device *d, const prefill_args &a, int32
 
 } // namespace
 
-void cuda_attention_prefill(struct cuda_device *d, const struct batch *b, __nv_bfloat16 *out,
-                            const __nv_bfloat16 *qkv, const struct kv_pool *pool, int32_t layer,
-                            const struct attention_args *args)
+struct prefill_args prefill_args_of(const struct batch *b, __nv_bfloat16 *out, const __nv_bfloat16 *qkv,
+                                    const struct kv_pool *pool, int32_t layer,
+                                    const struct attention_args *args)
 {
     assert_always(b->num_prefill_tiles > 0 && args->num_heads % b->prefill_heads_per_tile == 0);
     prefill_args a = {};
@@ -332,6 +332,14 @@ void cuda_attention_prefill(struct cuda_device *d, const struct batch *b, __nv_b
     a.scale_log2 = (args->softcap > 0 ? args->softcap : args->scale) * 1.4426950408889634f;
     a.softcap = args->softcap > 0 ? args->scale / args->softcap : 0;
     a.sinks = args->sinks;
+    return a;
+}
+
+void cuda_attention_prefill(struct cuda_device *d, const struct batch *b, __nv_bfloat16 *out,
+                            const __nv_bfloat16 *qkv, const struct kv_pool *pool, int32_t layer,
+                            const struct attention_args *args)
+{
+    prefill_args a = prefill_args_of(b, out, qkv, pool, layer, args);
     bool has_codes = kv_pool_has_codes(pool);
     if (!has_codes && prefill_hopper_rows_per_tile(d, args->head_dim)) {
         prefill_hopper_launch(d, &a, b, pool, layer);

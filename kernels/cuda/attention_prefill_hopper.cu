@@ -30,6 +30,8 @@
  * end are made zero: whole pages by the copy engine (a page outside the map reads as zeros), the rest of the
  * last page in shared memory.
  *
+ * What the kernel for masks does in the same way: attention_prefill_hopper.cuh.
+ *
  * Sources: Shah et al., "FlashAttention-3", 2024, for the overlap of the softmax with the product before. */
 #include "kernels/cuda/attention_prefill_hopper.cuh"
 

@@ -83,7 +83,7 @@ int prepare(struct device *device, const struct step_limits *limits, int32_t voc
     cuda_tables_prepare(d, layers, num_layers);
     for (int32_t i = 0; i < num_layers; i++)
         d->needs_masked = d->needs_masked || cuda_attention_is_masked(d, &layers[i]);
-    d->sequence_mask_words = min((size_t)limits->num_seqs * (sequence_mask_words(limits->max_model_len) + 1),
+    d->sequence_mask_words = min((size_t)limits->num_seqs * (sequence_mask_words(limits->max_model_len) + 2),
                                  (size_t)SEQUENCE_MASK_WORDS_MAX);
     for (int32_t i = 0; i < num_layers; i++)
         if (!cuda_window_add(d, layers[i].sliding_window))

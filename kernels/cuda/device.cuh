@@ -128,7 +128,7 @@ struct fp8_rows {
 struct work_queues {
     alignas(128) int32_t linear_tiles;   /* linear_small.cu */
     alignas(128) int32_t decode_ranges;  /* attention_decode_producer.cuh */
-    alignas(128) uint32_t prefill_items; /* attention_prefill_hopper.cu */
+    alignas(128) uint32_t prefill_items; /* attention_prefill_hopper.cuh */
     uint32_t prefill_ctas_gone;
 };
 

@@ -331,6 +331,7 @@ size_t pack_sequence_masks(const struct cuda_device *d, int32_t *words, size_t a
     for (int32_t s = 0; s < step->num_seqs; s++) {
         const struct sequence_mask *mask = &step->masks[s];
         size_t num_keys = (size_t)step->seqlens_k[s];
+        at += at % 2; /* keys and bounds are read by pairs of words */
         begins[s] = mask->keys ? (int32_t)at : 0;
         if (!mask->keys) continue;
         assert_always(at + sequence_mask_words(step->seqlens_k[s]) <= end);

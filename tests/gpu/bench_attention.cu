@@ -3,10 +3,11 @@
  * Prefill: causal, 16k tokens in all, cut into sequences of equal length; TFLOP/s count the pairs below the
  * diagonal and inside the window. With a head size: its shapes alone, by the portable kernel beside. Decode: one token for each of B sequences; TB/s count K and V once. Pages of 16 tokens in random
  * order. Calls rotate over layers that together exceed the L2 where one layer does not. Medians of replayed
- * graphs. fp8: K and V of e4m3, whose bytes are counted with their scales.
+ * graphs. fp8: K and V of e4m3, whose bytes are counted with their scales. Masks: one sequence of 16k tokens under each, TFLOP/s of
+ * the pairs that are seen, and how many times faster than a mask that is asked about every pair of the square, no tile skipped.
  *
  *   nvcc -std=c++17 -O3 -I. -gencode=arch=compute_90a,code=sm_90a tests/gpu/bench_attention.cu <objects>
- * -lcublasLt bench_attention [prefill | decode] [HEAD_DIM] [fp8] */
+ * -lcublasLt bench_attention [prefill | decode | masks] [HEAD_DIM] [fp8] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -266,6 +267,104 @@ static void bench_decode(void)
     print_decode(shapes[1], "B64 256..32k", mixed);
 }
 
+/* ---- masks ---- */
+
+struct masked_case {
+    const char *name;
+    std::vector<int32_t> documents; /* their lengths; none: the sequence is one */
+    bool is_joined;                 /* their tokens see each other */
+    int32_t window;
+    bool has_mask, is_dense; /* is_dense: bounds of tiles say nothing */
+};
+
+/* Of a bench's only sequence. */
+struct mask_of_bench {
+    std::vector<struct mask_rows> keys;
+    std::vector<struct mask_tile> tiles;
+    struct sequence_mask mask;
+};
+
+static void make_mask(const struct masked_case &c, struct mask_of_bench *m)
+{
+    int32_t begin = 0;
+    for (int32_t j = 0; j < PREFILL_TOKENS; j++) m->keys.push_back({j, MASK_END});
+    for (int32_t length : c.documents) {
+        for (int32_t j = begin; j < begin + length; j++)
+            m->keys[j] = {c.is_joined ? begin : j, begin + length};
+        begin += length;
+    }
+    for (int32_t j = 0; j < PREFILL_TOKENS; j++) {
+        struct mask_rows key = m->keys[j];
+        if (j % MASK_TILE == 0) m->tiles.push_back({key, key});
+        struct mask_tile *t = &m->tiles.back();
+        t->least = {std::min(t->least.begin, key.begin), std::min(t->least.end, key.end)};
+        t->most = {std::max(t->most.begin, key.begin), std::max(t->most.end, key.end)};
+        if (c.is_dense) *t = {{0, 1}, {MASK_END, MASK_END}};
+    }
+    m->mask = {m->keys.data(), m->tiles.data()};
+}
+
+static double num_pairs_seen(const struct masked_case &c, const struct mask_of_bench &m)
+{
+    double n = 0;
+    for (int32_t j = 0; j < PREFILL_TOKENS; j++) {
+        int32_t end = std::min<int32_t>(m.keys[j].end, PREFILL_TOKENS);
+        n += (c.window ? std::min(end, j + c.window) : end) - m.keys[j].begin;
+    }
+    return n;
+}
+
+/* Microseconds. */
+static double time_masked(struct bench *b, const struct masked_case &c, double *pairs)
+{
+    struct mask_of_bench m;
+    make_mask(c, &m);
+    b->args.sliding_window = c.window;
+    b->step.masks = c.has_mask ? &m.mask : NULL;
+    *pairs = num_pairs_seen(c, m);
+    return time_attention(b, 2);
+}
+
+static void print_masks(const struct heads &h, bool portable)
+{
+    static const std::vector<int32_t> uneven = {11000, 2900, 1500, 700, 284}, even(8, 2048), halves(2, 8192);
+    const struct masked_case cases[] = {
+        {"dense: every pair is asked, no tile is skipped", {}, false, 0, true, true},
+        {"causal, without a mask", {}, false, 0, false, false},
+        {"causal, said by a mask", {}, false, 0, true, false},
+        {"documents of 11000, 2900, 1500, 700, 284", uneven, false, 0, true, false},
+        {"2 documents of 8192", halves, false, 0, true, false},
+        {"2 documents of 8192 whose tokens see each other", halves, true, 0, true, false},
+        {"8 documents of 2048", even, false, 0, true, false},
+        {"causal, a window of 4096, without a mask", {}, false, 4096, false, false},
+        {"causal, a window of 4096, said by a mask", {}, false, 4096, true, false},
+    };
+    struct bench *b = open_bench(h, {PREFILL_TOKENS}, false, portable);
+    double dense = 0;
+    for (const struct masked_case &c : cases) {
+        double pairs, us = time_masked(b, c, &pairs);
+        if (c.is_dense) dense = us;
+        printf("%2d/%-2d d%-4d%s %-50s %9.1f us %5.0f TFLOP/s %6.2f\n", h.q, h.kv, h.head_dim,
+               portable ? " portable" : "", c.name, us, 4.0 * pairs * h.head_dim * h.q / us * 1e-6,
+               dense / us);
+        fflush(stdout);
+    }
+    close_bench(b);
+}
+
+/* head_dim 0: all. */
+static void bench_masks(int32_t head_dim)
+{
+    static const struct heads shapes[] = {{32, 8, 128}, {32, 8, 64}, {16, 8, 256}};
+    printf("Attention under masks, one sequence of %d tokens, paged; the last number: dense / this\n",
+           PREFILL_TOKENS);
+    for (const struct heads &h : shapes) {
+        if (head_dim && h.head_dim != head_dim) continue;
+        print_masks(h, false);
+        print_masks(h, true);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const char *what = "";
@@ -278,7 +377,8 @@ int main(int argc, char **argv)
         else
             what = argv[i];
     }
-    if (strcmp(what, "decode") != 0) bench_prefill(head_dim);
-    if (strcmp(what, "prefill") != 0) bench_decode();
+    if (!*what || strcmp(what, "prefill") == 0) bench_prefill(head_dim);
+    if (!*what || strcmp(what, "decode") == 0) bench_decode();
+    if (!*what || strcmp(what, "masks") == 0) bench_masks(head_dim);
     return 0;
 }

@@ -1,5 +1,7 @@
 /* test_masks.c - attention under masks: of sequences (kernels/mask.h), of layers in chunks, and both together, with a
- * temperature too, against a dense mask in double precision; and its bits against themselves. On a GPU fewer of each. */
+ * temperature too, against a dense mask in double precision; and its bits against themselves. On a GPU fewer of each
+ * (FLASHD_TEST_SMALL: fewer still), but each head size that a Hopper has a kernel for, and sequences of more tiles than a kernel
+ * looks at in one go. */
 #include "attention_rig.h"
 
 enum kind { CAUSAL, PREFIX, DOCUMENTS, JOINED_DOCUMENTS, TREE, SELF_ONLY, NUM_KINDS };
@@ -16,6 +18,14 @@ static bool on_gpu(void)
 {
     const char *device = getenv("FLASHD_TEST_DEVICE");
     return device && strcmp(device, "cpu") != 0;
+}
+
+static const int32_t dims[] = {64, 128, 256};
+
+/* So many of them. */
+static size_t num_dims(void)
+{
+    return on_gpu() ? array_length(dims) : 1;
 }
 
 static enum dtype kv_of(enum dtype dtype)
@@ -94,31 +104,39 @@ static void check_kind(const char *isa, enum kind kind, struct rig_shape shape, 
 }
 
 /* Layers that hide nothing more, and those with a window, of both sides too, with chunks, with both. */
-static void against_reference(const char *isa)
+static struct rig_shape shape_of_rule(size_t i, int32_t dim, struct random *random)
 {
     static const int32_t windows[] = {0, 70, 0, 0, 40, 65, 9}, chunks[] = {0, 0, 37, 64, 100, 0, 0};
+    struct rig_shape shape = rig_shape_of(1 + random_below(random, 4), 1 + (int32_t)(i % 2), dim,
+                                          kv_of(i % 2 ? DTYPE_F32 : DTYPE_BF16));
+    shape.sliding_window = shape.other_window = windows[i];
+    shape.window_of_both_sides = i >= 4;
+    shape.chunk = chunks[i];
+    shape.has_sinks = i == 3;
+    shape.softcap = i == 4 ? 5 : 0;
+    shape.temperature_scale = 0.7f;
+    shape.temperature_floor = i == 1 || i == 4 ? 13 : 0;
+    shape.temperature_offset = i % 2;
+    return shape;
+}
+
+static void against_reference(const char *isa)
+{
+    enum { NUM_RULES = 7 };
     struct random random = {.seed = test_seed()};
-    const size_t step = on_gpu() ? 3 : RULES_STEP;
+    const size_t step = getenv("FLASHD_TEST_SMALL") ? NUM_RULES : on_gpu() ? 3 : RULES_STEP;
     for (int kind = 0; kind < NUM_KINDS; kind++)
-        for (size_t i = (size_t)kind % step; i < array_length(windows); i += step) {
-            struct rig_shape shape = rig_shape_of(1 + random_below(&random, 4), 1 + (int32_t)(i % 2),
-                                                  i == 2 ? 80 : 64, kv_of(i % 2 ? DTYPE_F32 : DTYPE_BF16));
-            shape.sliding_window = shape.other_window = windows[i];
-            shape.window_of_both_sides = i >= 4;
-            shape.chunk = chunks[i];
-            shape.has_sinks = i == 3;
-            shape.softcap = i == 4 ? 5 : 0;
-            shape.temperature_scale = 0.7f;
-            shape.temperature_floor = i == 1 ? 13 : 0;
-            shape.temperature_offset = i % 2;
-            check_kind(isa, (enum kind)kind, shape, &random);
-        }
+        for (size_t d = 0; d < num_dims(); d++)
+            for (size_t i = ((size_t)kind + d) % step; i < NUM_RULES; i += step) {
+                int32_t dim = i == 2 && d == 0 ? 80 : dims[d];
+                check_kind(isa, (enum kind)kind, shape_of_rule(i, dim, &random), &random);
+            }
 }
 
 /* The last tokens of sequences, of one split and of several, decoded together; where a mask closes what lies before, too. */
 static void decodes(const char *isa)
 {
-    static const int32_t decoded[] = {40, 300, 700, 1, 75}, chunks[] = {0, 37, 256}, dims[] = {64, 128, 256};
+    static const int32_t decoded[] = {40, 300, 700, 1, 75}, chunks[] = {0, 37, 256};
     struct random random = {.seed = test_seed()};
     for (size_t i = 0; i < array_length(chunks); i++) {
         struct rig_shape shape = rig_shape_of(i == 1 ? 5 : 3, 1 + (int32_t)(i == 0), dims[i], DTYPE_BF16);
@@ -213,8 +231,10 @@ static void same_bits_of(const char *isa, enum kind kind, struct rig_shape shape
 
 static void same_bits(const char *isa)
 {
-    for (int kind = 0; kind < NUM_KINDS; kind++) {
-        struct rig_shape shape = rig_shape_of(3, 1, 64, kv_of(kind % 2 ? DTYPE_F32 : DTYPE_BF16));
+    for (size_t i = 0; i < NUM_KINDS * num_dims(); i++) {
+        const int kind = (int)(i % NUM_KINDS);
+        const int32_t dim = dims[i / NUM_KINDS];
+        struct rig_shape shape = rig_shape_of(3, 1, dim, kv_of(kind % 2 ? DTYPE_F32 : DTYPE_BF16));
         shape.num_seqs = 2;
         shape.lengths[0] = 330; /* two splits */
         shape.lengths[1] = 90;
@@ -234,13 +254,17 @@ static void test_same_bits(void **state)
 /* A mask that says what no mask says, and documents that begin where sums do, leave the bits of sequences alone. */
 static void like_sequences(const char *isa)
 {
-    enum { DOCUMENT = 256, NUM_DOCUMENTS = 2, LAST = 77 };
+    enum { DOCUMENT = 256, NUM_DOCUMENTS = 2, LAST = 77, PORTABLE_TILE = 64 };
     struct random random = {.seed = test_seed()};
     struct rig_shape shape = rig_shape_of(2, 2, 64, DTYPE_BF16);
     size_t row = (size_t)(shape.num_heads * shape.head_dim);
     shape.num_seqs = 2;
     shape.lengths[0] = shape.lengths[1] = NUM_DOCUMENTS * DOCUMENT + LAST;
     struct rig *r = rig_new(isa, 2, &shape, shape.lengths[0], &random);
+    if (on_gpu() && r->d->prefill_tile == PORTABLE_TILE) { /* what has a mask has a kernel of its own there */
+        rig_free(r);
+        return;
+    }
     float *packed = room_for(r, shape.lengths[0]), *alone = room_for(r, shape.lengths[0]);
     struct mask_rows *keys = rig_mask(r, 0);
     for (int32_t begin = 0; begin < shape.lengths[0]; begin += DOCUMENT)
@@ -266,8 +290,74 @@ static void like_sequences(const char *isa)
 static void test_like_sequences(void **state)
 {
     (void)state;
-    if (on_gpu()) return; /* what has a mask has a kernel of its own there */
     for_each_isa(like_sequences);
+}
+
+/* ---- long sequences ---- */
+
+enum { LONG = 8500, LONG_ROWS = 200 }; /* the last rows are computed */
+
+/* Tiles that all of the rows see, that some do and others do not, and that nobody sees, one behind the other. */
+static void add_long_mask(struct rig *r)
+{
+    struct mask_rows *keys = rig_mask(r, 0);
+    mask_close(keys, 700, 2900);
+    for (int32_t j = 2900; j < 4100; j++) keys[j].end = LONG - LONG_ROWS / 2;
+    mask_close(keys, 4200, 6000);
+    for (int32_t j = 6100; j < 7000; j++) keys[j].end = LONG - LONG_ROWS + 70;
+    for (int32_t j = 7700; j < 8250; j += 3) keys[j].end = LONG - LONG_ROWS + j % 150;
+    rig_mask_done(r, 0);
+}
+
+/* Their bits, in steps of so many. */
+static void run_last_rows(struct rig *r, int32_t most, float *out)
+{
+    size_t row = (size_t)(r->shape.num_heads * r->shape.head_dim);
+    for (int32_t done = 0, count; done < LONG_ROWS; done += count) {
+        count = min_of(most, LONG_ROWS - done);
+        struct rig_part part = {.first = LONG - LONG_ROWS + done, .count = count, .out = out + done * row};
+        rig_run(r, &part, 1);
+    }
+}
+
+static void check_long(const char *isa, struct rig_shape shape, bool has_mask, struct random *random)
+{
+    struct rig *r = rig_new(isa, 1, &shape, LONG, random);
+    struct rig_part last = {.first = LONG - LONG_ROWS, .count = LONG_ROWS, .out = room_for(r, LONG_ROWS)};
+    float *other = room_for(r, LONG_ROWS);
+    if (has_mask) add_long_mask(r);
+    rig_run(r, &(struct rig_part){.count = last.first}, 1);
+    run_last_rows(r, LONG_ROWS, last.out);
+    rig_check(r, &last, 1, random);
+    run_last_rows(r, 61, other);
+    size_t count = (size_t)(LONG_ROWS * shape.num_heads * shape.head_dim);
+    assert_int_equal(num_bits_different(last.out, other, count), 0);
+    free(last.out);
+    free(other);
+    rig_free(r);
+}
+
+/* Without a mask it is a temperature that wants the kernel for masks, and what a causal row sees may be cut. */
+static void long_ones(const char *isa)
+{
+    struct random random = {.seed = test_seed()};
+    for (size_t d = 0; d < num_dims(); d++)
+        for (int has_mask = 0; has_mask < 2; has_mask++) {
+            struct rig_shape shape = rig_shape_of(1, 1, dims[d], DTYPE_BF16);
+            shape.num_seqs = 1;
+            shape.lengths[0] = LONG;
+            shape.temperature_scale = 0.1f;
+            shape.temperature_floor = has_mask ? 0 : 512;
+            shape.sliding_window = shape.other_window = d == 1 && has_mask ? 5000 : 0;
+            check_long(isa, shape, has_mask, &random);
+        }
+}
+
+static void test_long_ones(void **state)
+{
+    (void)state;
+    if (!on_gpu()) return;
+    for_each_isa(long_ones);
 }
 
 /* ---- bounds of tiles ---- */
@@ -295,7 +385,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_reference), cmocka_unit_test(test_decodes),
         cmocka_unit_test(test_same_bits),         cmocka_unit_test(test_like_sequences),
-        cmocka_unit_test(test_classes_of_tiles),
+        cmocka_unit_test(test_long_ones),         cmocka_unit_test(test_classes_of_tiles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
