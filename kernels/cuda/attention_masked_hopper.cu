@@ -88,6 +88,18 @@ template <int D> struct masked_view : view<D> {
     }
 };
 
+/* As read_item: one lane reads for its warp, the one that later says that the note has been read. */
+__device__ __forceinline__ struct tile_note read_note(const struct tile_note *from)
+{
+    struct tile_note t = {};
+    if (threadIdx.x % 32 == 0) t = *from;
+    t.n = __shfl_sync(0xffffffffu, t.n, 0);
+    t.next = __shfl_sync(0xffffffffu, t.next, 0);
+    t.seen = __shfl_sync(0xffffffffu, t.seen, 0);
+    t.next_seen = __shfl_sync(0xffffffffu, t.next_seen, 0);
+    return t;
+}
+
 __device__ __forceinline__ enum mask_class class_of_group(uint32_t seen, int group)
 {
     return (enum mask_class)(seen >> (CLASS_BITS * group) & 3);
@@ -178,7 +190,7 @@ __device__ __forceinline__ struct seen_tile search_next(const masked_hopper_args
 __device__ __forceinline__ bool has_partial(uint32_t seen)
 {
     static_assert(MASK_PARTIAL == 1 && MASK_WHOLE == 2, "a bit each");
-    return seen & 0x55555555u;
+    return seen & 0x15u;
 }
 
 /* Of the lane's keys of a tile, every 32nd. */
@@ -294,7 +306,10 @@ __device__ __forceinline__ void look_ahead(const masked_hopper_args &m, const ma
 template <int D>
 __device__ __forceinline__ struct item take_item(const masked_view<D> &s, struct pipeline_state *ahead)
 {
-    struct item w = *s.ahead(ahead->stage);
+    const struct item *from = s.ahead(ahead->stage);
+    struct item w = read_item(*from);
+    if (threadIdx.x % 32 == 0) w.table_offset = from->table_offset;
+    w.table_offset = __shfl_sync(0xffffffffu, w.table_offset, 0);
     release(s.ahead_empty(ahead->stage));
     ahead->advance(masked_traits<D>::ITEMS_AHEAD);
     return w;
@@ -317,7 +332,7 @@ __device__ __forceinline__ void fetch(const masked_hopper_args &m, const struct 
     };
     for (;; note.advance(T::NOTES)) {
         barrier_wait(s.note_full(note.stage), note.parity);
-        struct tile_note t = *s.note(note.stage);
+        struct tile_note t = read_note(s.note(note.stage));
         release(s.note_empty(note.stage));
         bool q_is_missing = false;
         if (t.n >= 0 && (t.seen & IS_FIRST)) {
@@ -362,7 +377,7 @@ template <int D>
 __device__ __forceinline__ struct tile_note wait_for_keys(const masked_view<D> &s, const struct place &c)
 {
     barrier_wait(s.full(false, c.kv.stage), c.kv.parity);
-    return *s.note(c.note);
+    return read_note(s.note(c.note));
 }
 
 /* A group's 64 rows of an item: this thread's two. */
