@@ -63,28 +63,29 @@ __device__ void make_scores(float *scores, const float *logits, const choose_arg
     for (int e = lane; e < a.num_experts && a.scores == ROUTER_SOFTMAX; e += 32) scores[e] /= sum;
 }
 
-/* The best of the experts that are not taken, the lowest of equal ones; a NaN counts as the least. */
-__device__ int best_other(const float *scores, const bool *taken, const choose_args &a, int lane)
+/* A lane's best expert of those that nobody has taken, the lowest of equal ones. rank: larger for better ones, 0 for none. */
+struct lane_best {
+    uint32_t rank;
+    int32_t index;
+};
+
+/* A NaN counts as the least, and -0 as 0. */
+__device__ __forceinline__ uint32_t rank_of(float key)
 {
-    float best = -INFINITY;
-    int index = INT32_MAX;
+    uint32_t bits = __float_as_uint((key > -INFINITY ? key : -INFINITY) + 0.0f);
+    return bits ^ ((int32_t)bits < 0 ? 0xffffffffu : 0x80000000u);
+}
+
+/* taken: of the lane's experts, a bit each. */
+__device__ struct lane_best best_of_lane(const float *scores, uint32_t taken, const choose_args &a, int lane)
+{
+    struct lane_best best = {0, INT32_MAX};
     for (int e = lane; e < a.num_experts; e += 32) {
-        if (taken[e]) continue;
-        float key = scores[e] + (a.choice_bias ? a.choice_bias[e] : 0.0f);
-        if (index < INT32_MAX && !(key > best)) continue;
-        best = key > -INFINITY ? key : -INFINITY;
-        index = e;
+        uint32_t rank = rank_of(scores[e] + (a.choice_bias ? a.choice_bias[e] : 0.0f));
+        if ((taken >> e / 32 & 1) || rank <= best.rank) continue;
+        best = {rank, e};
     }
-    for (int mask = 16; mask > 0; mask /= 2) {
-        float other = __shfl_xor_sync(0xffffffffu, best, mask);
-        int other_index = __shfl_xor_sync(0xffffffffu, index, mask);
-        if (other_index == INT32_MAX) continue;
-        if (index == INT32_MAX || other > best || (other == best && other_index < index)) {
-            best = other;
-            index = other_index;
-        }
-    }
-    return index;
+    return best;
 }
 
 /* Of ROUTER_SPARSE. The order of logits says who was chosen before this one. */
@@ -114,14 +115,18 @@ __device__ __forceinline__ int32_t choose_experts(const choose_args &a, struct c
     make_scores<SPARSE>(scores, logits, a, lane);
     __syncwarp();
     hide(room);
+    uint32_t taken_here = 0;
+    for (int e = lane; e < a.num_experts; e += 32) taken_here |= (uint32_t)taken[e] << e / 32;
+    struct lane_best here = best_of_lane(scores, taken_here, a, lane);
     int32_t mine = INT32_MAX; /* lane i has the i-th choice */
     for (int i = 0; i < a.num_chosen; i++) {
-        int best = best_other(scores, taken, a, lane);
+        uint32_t rank = __reduce_max_sync(0xffffffffu, here.rank);
+        int32_t best = __reduce_min_sync(0xffffffffu, here.rank == rank ? here.index : INT32_MAX);
         if (lane == i) mine = best;
         sum += SPARSE ? sparse_weight(scores, a, best) : scores[best];
-        __syncwarp();
-        if (lane == 0) taken[best] = true;
-        __syncwarp();
+        if (best % 32 != lane) continue;
+        taken_here |= 1u << best / 32;
+        here = best_of_lane(scores, taken_here, a, lane);
     }
     int place = 0; /* among the chosen, in the order of experts */
     for (int i = 0; i < a.num_chosen; i++) place += __shfl_sync(0xffffffffu, mine, i) < mine;

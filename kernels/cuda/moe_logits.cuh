@@ -27,46 +27,70 @@ __device__ __forceinline__ uint4 logit_columns(const __nv_bfloat16 *m, int32_t r
     return *(const uint4 *)(m + (size_t)row * hidden + column);
 }
 
-/* A warp's slice of the sums of 16 ROWS tokens and 8 COLS experts. */
+/* Adds the products of a block's columns, of which a thread has 8. */
 template <int ROWS, int COLS>
-__device__ __forceinline__ void sum_logit_slice(float (&sums)[ROWS][COLS][4], const logit_args &a,
-                                                int32_t first_token, int32_t first_expert, int slice)
+__device__ __forceinline__ void add_logit_block(float (&sums)[ROWS][COLS][4], const logit_args &a,
+                                                int32_t first_token, int32_t column, const uint4 (&w)[COLS])
 {
-    int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-#pragma unroll 4
-    for (int32_t k = slice * LOGIT_BLOCK + 8 * t; k - 8 * t < a.hidden; k += LOGIT_SLICES * LOGIT_BLOCK) {
-        uint4 x[ROWS][2], w[COLS];
+    int g = threadIdx.x % 32 / 4;
 #pragma unroll
-        for (int i = 0; i < ROWS; i++)
+    for (int i = 0; i < ROWS; i++) {
+        int32_t token = first_token + LOGIT_ROWS * i + g;
+        uint4 x[2] = {logit_columns(a.x, token, a.num_tokens, column, a.hidden),
+                      logit_columns(a.x, token + 8, a.num_tokens, column, a.hidden)};
+        const uint32_t low[4] = {x[0].x, x[1].x, x[0].y, x[1].y}, high[4] = {x[0].z, x[1].z, x[0].w, x[1].w};
 #pragma unroll
-            for (int half = 0; half < 2; half++)
-                x[i][half] = logit_columns(a.x, first_token + LOGIT_ROWS * i + 8 * half + g, a.num_tokens, k,
-                                           a.hidden);
-#pragma unroll
-        for (int j = 0; j < COLS; j++)
-            w[j] = logit_columns(a.router, first_expert + LOGIT_EXPERTS * j + g, a.num_experts, k, a.hidden);
-#pragma unroll
-        for (int i = 0; i < ROWS; i++) {
-            const uint32_t low[4] = {x[i][0].x, x[i][1].x, x[i][0].y, x[i][1].y},
-                           high[4] = {x[i][0].z, x[i][1].z, x[i][0].w, x[i][1].w};
-#pragma unroll
-            for (int j = 0; j < COLS; j++) {
-                mma_bf16(sums[i][j], low, w[j].x, w[j].y);
-                mma_bf16(sums[i][j], high, w[j].z, w[j].w);
-            }
+        for (int j = 0; j < COLS; j++) {
+            mma_bf16(sums[i][j], low, w[j].x, w[j].y);
+            mma_bf16(sums[i][j], high, w[j].z, w[j].w);
         }
     }
 }
 
-/* Logits of a CTA of LOGIT_SLICES warps: 16 ROWS tokens of block x, 8 COLS experts of block y. */
-template <int ROWS, int COLS> __device__ __forceinline__ void compute_logits_tile(const logit_args &a)
+/* Of a warp's slice, where its i-th block's columns of this thread begin. */
+__device__ __forceinline__ int32_t logit_column(int i)
+{
+    return (i * LOGIT_SLICES + (int32_t)threadIdx.x / 32) * LOGIT_BLOCK + threadIdx.x % 4 * 8;
+}
+
+/* What a warp has of the router ahead of the dependency: AHEAD blocks of its slice of 8 experts. */
+template <int AHEAD> struct router_ahead {
+    uint4 w[AHEAD][1];
+
+    __device__ __forceinline__ void load(const logit_args &a, int32_t first_expert)
+    {
+        int32_t expert = first_expert + threadIdx.x % 32 / 4;
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++)
+            w[i][0] = logit_columns(a.router, expert, a.num_experts, logit_column(i), a.hidden);
+    }
+};
+
+/* A warp's slice of the sums of 16 ROWS tokens and 8 COLS experts, from its first-th block on. */
+template <int ROWS, int COLS>
+__device__ __forceinline__ void sum_logit_slice(float (&sums)[ROWS][COLS][4], const logit_args &a,
+                                                int32_t first_token, int32_t first_expert, int first)
+{
+    int32_t expert = first_expert + threadIdx.x % 32 / 4;
+#pragma unroll 4
+    for (int32_t k = logit_column(first); k - threadIdx.x % 4 * 8 < a.hidden;
+         k += LOGIT_SLICES * LOGIT_BLOCK) {
+        uint4 w[COLS];
+#pragma unroll
+        for (int j = 0; j < COLS; j++)
+            w[j] = logit_columns(a.router, expert + LOGIT_EXPERTS * j, a.num_experts, k, a.hidden);
+        add_logit_block<ROWS, COLS>(sums, a, first_token, k, w);
+    }
+}
+
+/* Adds up the slices of a CTA's LOGIT_SLICES warps: 16 ROWS tokens of block x, 8 COLS experts of block y. */
+template <int ROWS, int COLS>
+__device__ __forceinline__ void store_logits_tile(const float (&sums)[ROWS][COLS][4], const logit_args &a)
 {
     constexpr int TOKENS = LOGIT_ROWS * ROWS, EXPERTS = LOGIT_EXPERTS * COLS;
     __shared__ __align__(8) float slices[LOGIT_SLICES][TOKENS][EXPERTS]; /* stored in pairs */
     int slice = threadIdx.x / 32, lane = threadIdx.x % 32;
     int32_t first_token = blockIdx.x * TOKENS, first_expert = blockIdx.y * EXPERTS;
-    float sums[ROWS][COLS][4] = {};
-    sum_logit_slice<ROWS, COLS>(sums, a, first_token, first_expert, slice);
 #pragma unroll
     for (int i = 0; i < ROWS; i++)
 #pragma unroll

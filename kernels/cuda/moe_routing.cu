@@ -26,6 +26,7 @@ enum {
     FMA_TOKENS = 8, /* that share what is read of the router */
     GATHER_THREADS = 256,
     WIDE_TOKENS = 512, /* from so many on a CTA has more logits */
+    ROUTER_AHEAD = 16, /* blocks of a warp: 2,048 columns of x */
 };
 
 static_assert((int)WARPS == (int)LOGIT_SLICES, "a warp a slice");
@@ -62,9 +63,12 @@ __global__ void __launch_bounds__(THREADS)
 
 template <int ROWS, int COLS> __global__ void __launch_bounds__(THREADS) logits_kernel(logit_args a)
 {
+    float sums[ROWS][COLS][4] = {};
     dependents_launch();
     dependency_wait();
-    compute_logits_tile<ROWS, COLS>(a);
+    sum_logit_slice<ROWS, COLS>(sums, a, blockIdx.x * LOGIT_ROWS * ROWS, blockIdx.y * LOGIT_EXPERTS * COLS,
+                                0);
+    store_logits_tile<ROWS, COLS>(sums, a);
 }
 
 template <bool SPARSE>
@@ -241,9 +245,17 @@ template <bool SPARSE> __global__ void __launch_bounds__(THREADS) route_few_kern
     __shared__ struct choose_room rooms[WARPS];
     __shared__ int32_t places[MOE_EXPERTS_MAX];
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int32_t first_expert = blockIdx.y * LOGIT_EXPERTS;
+    float sums[1][1][4] = {};
+    router_ahead<ROUTER_AHEAD> router;
     dependents_launch();
+    router.load(a.logits, first_expert); /* in no memory of the kernels before */
     dependency_wait();
-    compute_logits_tile<1, 1>(a.logits);
+#pragma unroll
+    for (int i = 0; i < ROUTER_AHEAD; i++)
+        add_logit_block<1, 1>(sums, a.logits, 0, logit_column(i), router.w[i]);
+    sum_logit_slice<1, 1>(sums, a.logits, 0, first_expert, ROUTER_AHEAD);
+    store_logits_tile<1, 1>(sums, a.logits);
     if (!is_last_cta(a.ctas_done)) return;
     for (int e = threadIdx.x; e < a.choose.num_experts; e += THREADS) places[e] = 0;
     __syncthreads();

@@ -155,6 +155,10 @@ template <typename T> T __reduce_max_sync(uint32_t mask, T x)
 {
     return emulated::reduced(mask, x, [](T a, T b) { return a > b ? a : b; });
 }
+template <typename T> T __reduce_min_sync(uint32_t mask, T x)
+{
+    return emulated::reduced(mask, x, [](T a, T b) { return a < b ? a : b; });
+}
 
 /* ---- of a thread ---- */
 
