@@ -105,6 +105,12 @@ __device__ __forceinline__ enum mask_class class_of_group(uint32_t seen, int gro
     return (enum mask_class)(seen >> (CLASS_BITS * group) & 3);
 }
 
+/* A lane has read a note and what it needs of the keys' rows: each says so itself, which racecheck follows. */
+__device__ __forceinline__ void release_note(uint32_t barrier)
+{
+    barrier_arrive(barrier);
+}
+
 /* ---- the warp that looks ahead ---- */
 
 struct masked_item {
@@ -333,7 +339,7 @@ __device__ __forceinline__ void fetch(const masked_hopper_args &m, const struct 
     for (;; note.advance(T::NOTES)) {
         barrier_wait(s.note_full(note.stage), note.parity);
         struct tile_note t = read_note(s.note(note.stage));
-        release(s.note_empty(note.stage));
+        release_note(s.note_empty(note.stage));
         bool q_is_missing = false;
         if (t.n >= 0 && (t.seen & IS_FIRST)) {
             w = take_item(s, &ahead);
@@ -443,7 +449,7 @@ weigh(const prefill_args &a, const masked_view<D> &s, const struct group_rows &g
             scores[i] = softcap_score(scores[i], a.softcap * g.temperature[i / 2 % 2]);
     }
     if (!is_whole) hide_scores(scores, s.rows(note), (uint32_t)g.in_item);
-    release(s.note_empty(note));
+    release_note(s.note_empty(note));
     softmax(scores, r, rescale, scales_of<EXTRA>(a, g));
 }
 
@@ -457,7 +463,7 @@ __device__ __forceinline__ void pass_tile(const masked_view<D> &s, int group, st
         barrier_wait(s.full(v, c->kv.stage), c->kv.parity);
         release(s.empty(v, c->kv.stage));
     }
-    release(s.note_empty(c->note));
+    release_note(s.note_empty(c->note));
     advance<D>(c);
 }
 
@@ -585,7 +591,7 @@ __global__ void __launch_bounds__(hopper_traits<D>::THREADS, 1)
     if (threadIdx.x == 0) {
         ring_init(s.q_full(0), s.q_empty(0), T::Q_STAGES, T::CONSUMERS * 4);
         for (int v = 0; v < 2; v++) ring_init(s.full(v, 0), s.empty(v, 0), T::STAGES, T::CONSUMERS * 4);
-        ring_init(s.note_full(0), s.note_empty(0), T::NOTES, T::CONSUMERS * 4 + 1);
+        ring_init(s.note_full(0), s.note_empty(0), T::NOTES, (T::CONSUMERS * 4 + 1) * 32);
         for (int i = 0; i < T::ITEMS_AHEAD; i++) barrier_init(s.ahead_empty(i), 1);
         barrier_init_fence();
     }
