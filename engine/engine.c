@@ -62,6 +62,7 @@ static int create_scheduler(struct engine *e, struct error *err)
     int key_bytes = model_key(e, key, sizeof(key));
     struct scheduler_options options = {
         .max_num_seqs = e->limits.num_seqs,
+        .max_num_rows = e->limits.num_seqs,
         .max_num_batched_tokens = e->limits.num_tokens,
         .max_num_logits = e->limits.num_logits,
         .max_model_len = e->limits.max_model_len,
@@ -91,7 +92,8 @@ static int create_arrays(struct engine *e)
     e->seq_of_slot = malloc(num_slots * sizeof(e->seq_of_slot[0]));
     if (!e->results || !e->seq_of_slot || engine_energy_init(e)) return STATUS_NO_MEMORY;
     for (int i = 0; i < e->limits.num_steps_in_flight; i++)
-        if (plan_init(&e->flights[i].plan, e->limits.num_seqs, e->options.num_host_blocks) != 0)
+        if (plan_init(&e->flights[i].plan, e->limits.num_seqs, e->limits.num_seqs,
+                      e->options.num_host_blocks) != 0)
             return STATUS_NO_MEMORY;
     for (size_t i = 0; i < num_slots; i++) e->seq_of_slot[i] = NO_SEQUENCE;
     return 0;

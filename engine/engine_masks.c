@@ -33,9 +33,8 @@ static bool is_there(struct engine *e, const struct drawing *d)
 static bool next_drawing(struct engine *e, struct plan *plan, int32_t *at, int32_t *next_row,
                          struct drawing *out)
 {
-    while (++*at < plan->num_prefills + plan->num_decodes) {
-        struct plan_entry *entry =
-            *at < plan->num_prefills ? &plan->prefills[*at] : &plan->decodes[*at - plan->num_prefills];
+    while (++*at < plan_num_entries(plan)) {
+        struct plan_entry *entry = plan_get_entry(plan, *at);
         *next_row += entry->num_score_rows + entry->samples;
         if (!entry->samples) continue;
         const struct sequence *seq = scheduler_sequence(e->scheduler, entry->seq_id);

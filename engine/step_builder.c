@@ -173,7 +173,7 @@ void step_builder_set_request(struct step_builder *b, int32_t batch_slot,
     }
 }
 
-/* ---- one entry after the other ---- */
+/* ---- prompts of one entry after the other, then what decodes ---- */
 
 static struct sample_params *add_row(struct step_buffer *buf, int32_t token_idx,
                                      const struct request_sampling *sampling)
@@ -188,7 +188,7 @@ static void add_rows(struct step_builder *b, struct step_buffer *buf, const stru
                      const struct plan_entry *e)
 {
     const struct request_sampling *sampling = &b->requests[seq->batch_slot];
-    int32_t first_token_idx = buf->step.num_tokens - e->num_tokens;
+    int32_t first_token_idx = buf->step.num_tokens - e->num_tokens; /* of one run, where it is asked for */
     for (int32_t i = 0; i < e->num_score_rows; i++) {
         int32_t position = e->score_position + i;
         struct sample_params *row = add_row(buf, first_token_idx + position - e->position, sampling);
@@ -223,13 +223,23 @@ static void add_seq(struct step_buffer *buf, const struct sequence *seq, int32_t
     buf->seqlens_k[s] = position + num_tokens;
 }
 
-/* A decode's tokens are sequences of the step each by itself. */
-static void add_entry(struct step_builder *b, struct step_buffer *buf, const struct sequence *seq,
-                      const struct plan_entry *e, bool prefill)
+/* Decoding tokens are sequences of the step each by itself. */
+static void add_run(struct step_buffer *buf, const struct sequence *seq, int32_t position,
+                    struct plan_run run)
 {
-    if (prefill) add_seq(buf, seq, e->position, e->num_tokens);
-    for (int32_t i = 0; !prefill && i < e->num_tokens; i++) add_seq(buf, seq, e->position + i, 1);
-    add_rows(b, buf, seq, e);
+    if (!run.decodes) add_seq(buf, seq, position, run.num_tokens);
+    for (int32_t i = 0; run.decodes && i < run.num_tokens; i++) add_seq(buf, seq, position + i, 1);
+}
+
+/* Of an entry the runs of one kind, and behind its last run its rows of logits. */
+static void add_entry(struct step_builder *b, struct step_buffer *buf, const struct sequence *seq,
+                      const struct plan *plan, const struct plan_entry *e, bool decodes)
+{
+    const struct plan_run *runs = plan->runs + e->first_run;
+    int32_t position = e->position;
+    for (int32_t i = 0; i < e->num_runs; position += runs[i++].num_tokens)
+        if (runs[i].decodes == decodes) add_run(buf, seq, position, runs[i]);
+    if (runs[e->num_runs - 1].decodes == decodes) add_rows(b, buf, seq, e);
 }
 
 /* What lies behind the window is not the sequence's any more: a kernel that reads more than it needs gets a block that is.
@@ -274,12 +284,12 @@ const struct step *step_builder_build(struct step_builder *b, int buffer_idx, st
     step->num_tokens = step->num_seqs = step->num_logits = step->num_pooled = 0;
     buf->num_constrained = 0;
     step->num_prefill_tokens = plan->num_prefill_tokens;
-    step->num_prefill_seqs = plan->num_prefills;
-    for (int32_t i = 0; i < plan->num_prefills + plan->num_decodes; i++) {
-        bool prefill = i < plan->num_prefills;
-        const struct plan_entry *e = prefill ? &plan->prefills[i] : &plan->decodes[i - plan->num_prefills];
-        add_entry(b, buf, scheduler_sequence(s, e->seq_id), e, prefill);
-    }
+    step->num_prefill_seqs = plan->num_prefill_runs;
+    for (int decodes = 0; decodes < 2; decodes++)
+        for (int32_t i = 0; i < plan_num_entries(plan); i++) {
+            const struct plan_entry *e = plan_get_entry(plan, i);
+            add_entry(b, buf, scheduler_sequence(s, e->seq_id), plan, e, decodes);
+        }
     for (int32_t g = 0; g < step->num_kv_groups; g++)
         for (int32_t i = 0; i < step->num_seqs; i++)
             add_blocks(buf, i, g, kv_tables_get(scheduler_tables(s), buf->batch_slots[i], g));

@@ -9,8 +9,8 @@
  *   tokens:   | seq 0: prompt chunk | seq 1: prompt chunk | d | d | d | ...
  *              \___ num_prefill_tokens, num_prefill_seqs _/ \_ one each _/
  *
- * Where prefill and decode differ in bits, decoding sequences of a step may be tokens of one sequence, one after the other:
- * each sees what those before it write (kernels/README.md, "Runs of decoding rows").
+ * Where prefill and decode differ in bits, several of them may be parts of one sequence, runs of its tokens by turns through
+ * prefill and, token by token, through decode: each sees what all those before it write (kernels/README.md, "Runs of both kinds").
  *
  * Ids, positions and lengths were validated by whoever filled the step in; devices only
  * assert_debug them. */

@@ -49,6 +49,7 @@ int scheduler_create(const struct scheduler_options *options, struct scheduler *
 {
     assert_always(options->max_num_seqs >= 1 && options->max_num_seqs <= options->max_num_batched_tokens &&
                   options->max_num_seqs <= options->max_num_logits &&
+                  options->max_num_seqs <= options->max_num_rows &&
                   options->max_num_seqs <= options->num_batch_slots);
     struct scheduler *s = calloc(1, sizeof(*s));
     if (!s) return error_set(err, STATUS_NO_MEMORY, "no memory for the scheduler");
@@ -103,15 +104,16 @@ static void copies_deinit(struct block_copies *copies)
     free(copies->host_ids);
 }
 
-int plan_init(struct plan *plan, int32_t max_num_seqs, int32_t num_host_blocks)
+int plan_init(struct plan *plan, int32_t max_num_seqs, int32_t max_num_rows, int32_t num_host_blocks)
 {
     *plan = (struct plan){0};
     plan->prefills = calloc((size_t)max_num_seqs, sizeof(struct plan_entry));
     plan->decodes = calloc((size_t)max_num_seqs, sizeof(struct plan_entry));
+    plan->runs = calloc((size_t)max_num_rows, sizeof(struct plan_run));
     plan->preemptions = calloc((size_t)max_num_seqs, sizeof(struct preemption));
     plan->state_copies = calloc(2 * (size_t)max_num_seqs, sizeof(struct state_copy));
     bool all = copies_init(&plan->saves, num_host_blocks) && copies_init(&plan->loads, num_host_blocks);
-    all = all && plan->prefills && plan->decodes && plan->preemptions && plan->state_copies;
+    all = all && plan->prefills && plan->decodes && plan->runs && plan->preemptions && plan->state_copies;
     return all ? 0 : STATUS_NO_MEMORY;
 }
 
@@ -119,6 +121,7 @@ void plan_deinit(struct plan *plan)
 {
     free(plan->prefills);
     free(plan->decodes);
+    free(plan->runs);
     free(plan->preemptions);
     free(plan->state_copies);
     copies_deinit(&plan->saves);

@@ -52,11 +52,11 @@
  *
  * Where the device's prefill and decode differ in bits, generated tokens are computed as decode does, again after
  * a preemption or an engine's death too. What is known already need not wait for
- * the token before it: with decode_runs a step replays as many tokens of a sequence as it has room for sequences, each of them
- * one of the device's. A block is shared where how its tokens were computed follows from the tokens alone: prompts are
- * computed by the answer rule (answer_rule.h), answers of earlier turns replayed, a run of one kind a step; generated tokens
- * are shared as far as the rule has them go through decode. So a hit changes no bit. Nothing is replayed in
- * the step that writes what it has just found. Without decode_runs, or without a rule,
+ * the token before it: with decode_runs a step replays as many tokens of a sequence as it has rows left, each of them
+ * a sequence of the device's. A block is shared where how its tokens were computed follows from the tokens alone: prompts are
+ * computed by the answer rule (answer_rule.h), answers of earlier turns replayed, runs of both kinds in one step; generated
+ * tokens are shared as far as the rule has them go through decode. So a hit changes no bit. Nothing is replayed in
+ * a step without prompts that writes what it has just found. Without decode_runs, or without a rule,
  * prompts go through prefill and only they are shared. Thread: the engine's. */
 #ifndef SCHEDULER_SCHEDULER_H
 #define SCHEDULER_SCHEDULER_H
@@ -71,7 +71,8 @@ enum { STATE_STRIDE = 64 };
 enum { BYPASS_MAX = 16, BYPASS_LOOK_AHEAD = 32 };
 
 struct scheduler_options {
-    int32_t max_num_seqs;           /* running */
+    int32_t max_num_seqs; /* running */
+    int32_t max_num_rows; /* S of a step (step.h) at most, replayed tokens among them; >= max_num_seqs */
     int32_t max_num_batched_tokens; /* >= max_num_seqs */
     int32_t max_num_logits;         /* >= max_num_seqs */
     int32_t max_model_len;
@@ -92,12 +93,19 @@ struct scheduler_options {
     size_t model_key_bytes;
 };
 
+/* Tokens of an entry that go through one half of the step: through decode, each by itself, or through prefill. */
+struct plan_run {
+    int32_t num_tokens;
+    bool decodes;
+};
+
 /* A sequence's part of a step. Rows of logits, in this order: for each prompt token that is reported on the
  * row before it, then the row that draws the next token. Of a sequence with pooling: the rows that it wants, of which
- * none draws. */
+ * none draws. Where there are other rows than the last token's, there is one run. */
 struct plan_entry {
     int32_t seq_id;
-    int32_t position, num_tokens; /* computes tokens [position, position + num_tokens) */
+    int32_t position, num_tokens; /* computes tokens [position, position + num_tokens), */
+    int32_t first_run, num_runs;  /* which are these of the plan's runs, one after the other */
     int32_t score_position,
         num_score_rows; /* rows at [score_position, + num_score_rows) score the token that follows, or pool */
     bool samples;       /* the last token's row draws, */
@@ -121,12 +129,14 @@ struct block_copies {
 
 /* What is to be copied is copied before the step begins, saves before loads, states in their order. */
 struct plan {
-    int32_t num_prefills, num_decodes; /* entries; decodes have one token each, or a run of replayed ones */
+    int32_t num_prefills, num_decodes; /* entries, by their last run */
+    int32_t num_runs, num_prefill_runs;
     int32_t num_tokens, num_prefill_tokens, num_logits;
     struct step_work work;
     double us;                             /* that it will take, as the prices say */
     double us_left;                        /* for prompts: what nobody needed */
     struct plan_entry *prefills, *decodes; /* [max_num_seqs] each */
+    struct plan_run *runs;                 /* [max_num_rows] */
     int32_t num_preemptions;
     struct preemption *preemptions; /* [max_num_seqs] */
     struct block_copies saves, loads;
@@ -134,10 +144,21 @@ struct plan {
     struct state_copy *state_copies; /* [2 max_num_seqs] */
 };
 
-/* S of the step (step.h): each token of a decode is a sequence of its own. */
+/* S of the step (step.h): each token that decodes is a sequence of its own. */
 static inline int32_t plan_num_step_seqs(const struct plan *plan)
 {
-    return plan->num_prefills + plan->num_tokens - plan->num_prefill_tokens;
+    return plan->num_prefill_runs + plan->num_tokens - plan->num_prefill_tokens;
+}
+
+/* All entries, in the order of their rows of logits. */
+static inline int32_t plan_num_entries(const struct plan *plan)
+{
+    return plan->num_prefills + plan->num_decodes;
+}
+
+static inline struct plan_entry *plan_get_entry(const struct plan *plan, int32_t i)
+{
+    return i < plan->num_prefills ? &plan->prefills[i] : &plan->decodes[i - plan->num_prefills];
 }
 
 enum schedule_result {
@@ -160,7 +181,8 @@ int scheduler_create(const struct scheduler_options *options, struct scheduler *
 void scheduler_destroy(struct scheduler *s);
 
 /* STATUS_NO_MEMORY */
-int plan_init(struct plan *plan, int32_t max_num_seqs, int32_t num_host_blocks) must_check;
+int plan_init(struct plan *plan, int32_t max_num_seqs, int32_t max_num_rows,
+              int32_t num_host_blocks) must_check;
 void plan_deinit(struct plan *plan);
 
 /* Queues a sequence and writes its id. STATUS_NO_BLOCKS: the whole pool would be too small for it. */

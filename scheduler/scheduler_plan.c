@@ -29,13 +29,16 @@ static bool make_room(struct scheduler *s, struct plan *plan)
     return true;
 }
 
-/* The part of a sequence that computes its next num_tokens tokens. */
-static struct plan_entry entry_make(const struct scheduler *s, const struct sequence *seq, int32_t num_tokens)
+/* The part of a sequence that computes its next num_tokens tokens, in the num_runs runs that stand behind the plan's. */
+static struct plan_entry entry_make(const struct scheduler *s, const struct plan *plan,
+                                    const struct sequence *seq, int32_t num_tokens, int32_t num_runs)
 {
     int32_t end = seq->num_computed + num_tokens;
     struct plan_entry e = {.seq_id = id_of(s, seq),
                            .position = seq->num_computed,
                            .num_tokens = num_tokens,
+                           .first_run = plan->num_runs,
+                           .num_runs = num_runs,
                            .admitted = !seq->is_entered};
     e.samples = num_tokens == sequence_num_uncomputed(seq) && sequence_num_generated(seq) < seq->max_tokens;
     if (seq->prompt_logprobs) {
@@ -54,18 +57,34 @@ static int32_t entry_num_logits(const struct plan_entry *e)
     return e->num_score_rows + e->samples;
 }
 
-static double entry_us(const struct scheduler *s, const struct plan_entry *e, bool prefill)
+static double run_us(const struct scheduler *s, int32_t position, struct plan_run run)
 {
-    return prefill ? step_prices_prompt_us(&s->prices, e->position, e->num_tokens)
-                   : step_prices_decode_us(&s->prices, e->position, e->num_tokens);
+    return run.decodes ? step_prices_decode_us(&s->prices, position, run.num_tokens)
+                       : step_prices_prompt_us(&s->prices, position, run.num_tokens);
 }
 
-static void count_work(const struct scheduler *s, struct plan *plan, const struct plan_entry *e, bool prefill)
+static double entry_us(const struct scheduler *s, const struct plan *plan, const struct plan_entry *e)
 {
-    double pairs = prefill ? step_num_pairs(&s->prices, e->position, e->num_tokens)
-                           : step_num_decode_pairs(&s->prices, e->position, e->num_tokens);
-    *(prefill ? &plan->work.prompt_tokens : &plan->work.decode_tokens) += e->num_tokens;
-    *(prefill ? &plan->work.prompt_pairs : &plan->work.decode_pairs) += pairs;
+    double us = 0;
+    int32_t position = e->position;
+    for (int32_t i = e->first_run; i < e->first_run + e->num_runs; position += plan->runs[i++].num_tokens)
+        us += run_us(s, position, plan->runs[i]);
+    return us;
+}
+
+static void count_run(const struct scheduler *s, struct plan *plan, int32_t position, struct plan_run run)
+{
+    plan->num_runs++;
+    plan->num_tokens += run.num_tokens;
+    if (run.decodes) {
+        plan->work.decode_tokens += run.num_tokens;
+        plan->work.decode_pairs += step_num_decode_pairs(&s->prices, position, run.num_tokens);
+    } else {
+        plan->num_prefill_runs++;
+        plan->num_prefill_tokens += run.num_tokens;
+        plan->work.prompt_tokens += run.num_tokens;
+        plan->work.prompt_pairs += step_num_pairs(&s->prices, position, run.num_tokens);
+    }
 }
 
 static void bill(struct scheduler *s, const struct sequence *seq, double us)
@@ -76,26 +95,34 @@ static void bill(struct scheduler *s, const struct sequence *seq, double us)
 
 /* Puts the entry into the plan and moves the sequence's marks: from here on it counts as computed. Its tenant
  * has received what it takes. */
-static void plan_add(struct scheduler *s, struct plan *plan, struct plan_entry e, bool prefill)
+static void plan_add(struct scheduler *s, struct plan *plan, struct plan_entry e)
 {
     struct sequence *seq = &s->sequences[e.seq_id];
-    double us = entry_us(s, &e, prefill);
+    double us = entry_us(s, plan, &e);
+    bool decodes = plan->runs[e.first_run + e.num_runs - 1].decodes;
     scheduler_plan_state(s, plan, seq);
     assert_debug(e.position + e.num_tokens <= kv_tables_num_places(s->tables, seq->batch_slot));
-    *(prefill ? &plan->prefills[plan->num_prefills++] : &plan->decodes[plan->num_decodes++]) = e;
-    if (prefill) plan->num_prefill_tokens += e.num_tokens;
+    *(decodes ? &plan->decodes[plan->num_decodes++] : &plan->prefills[plan->num_prefills++]) = e;
     bill(s, seq, us);
     plan->us_left -= us;
-    count_work(s, plan, &e, prefill);
-    plan->num_tokens += e.num_tokens;
+    for (int32_t i = e.first_run; i < e.first_run + e.num_runs; i++) {
+        count_run(s, plan, seq->num_computed, plan->runs[i]);
+        seq->num_computed += plan->runs[i].num_tokens;
+    }
     plan->num_logits += entry_num_logits(&e);
     seq->is_entered = true;
-    seq->num_computed += e.num_tokens;
     seq->num_pending += e.samples;
     seq->num_steps_in_flight++;
     if (e.num_score_rows > 0 && seq->prompt_logprobs)
         seq->num_scored = e.score_position + 1 + e.num_score_rows;
     scheduler_hash_full_blocks(s, seq);
+}
+
+static void plan_add_run(struct scheduler *s, struct plan *plan, const struct sequence *seq,
+                         struct plan_run run)
+{
+    plan->runs[plan->num_runs] = run;
+    plan_add(s, plan, entry_make(s, plan, seq, run.num_tokens, 1));
 }
 
 /* 2. decode. */
@@ -105,87 +132,130 @@ static void plan_decodes(struct scheduler *s, struct plan *plan)
     for (int32_t id = s->running.head; id != NO_SEQUENCE; id = s->sequences[id].next) {
         const struct sequence *seq = &s->sequences[id];
         if (sequence_is_decoding(seq) && sequence_wants_step(seq) && seq->plan_left_out != s->num_plans)
-            plan_add(s, plan, entry_make(s, seq, 1), false);
+            plan_add_run(s, plan, seq, (struct plan_run){1, true});
     }
 }
 
 /* 3. prompts: what a sequence computes of its own. */
 
-/* Its next tokens are known and have to be computed as decoding does: generated ones, and a prompt's by the answer rule. */
-static bool replays(const struct scheduler *s, struct sequence *seq)
+/* The tokens from position on that are computed in one way: as decoding does generated ones that are known, and a prompt's by
+ * the answer rule. Generated ones go on as the end of a prompt may have begun. at: the sequence's, or a copy to look ahead. */
+static struct plan_run run_at(const struct scheduler *s, const struct sequence *seq, int32_t position,
+                              struct answer_run *at)
 {
-    if (s->options.prefill_decode_equal || seq->num_computed >= seq->num_prompt)
-        return !s->options.prefill_decode_equal;
-    answer_run_find(&s->answers, seq->tokens, seq->num_prompt, seq->num_computed, &seq->run);
-    return seq->run.decodes;
+    bool differ = !s->options.prefill_decode_equal;
+    struct plan_run all = {seq->num_tokens + seq->num_pending - position, differ};
+    if (!differ || position >= seq->num_prompt) return all;
+    answer_run_find(&s->answers, seq->tokens, seq->num_prompt, position, at);
+    if (at->decodes && at->end == seq->num_prompt) return all;
+    return (struct plan_run){at->end - position, at->decodes};
 }
 
-/* Tokens that it computes next in one way: generated ones go on as the end of a prompt may have begun. */
-static int32_t num_of_kind(const struct scheduler *s, struct sequence *seq)
+static struct plan_run next_run(const struct scheduler *s, struct sequence *seq)
 {
-    bool decodes = replays(s, seq);
-    if (seq->num_computed >= seq->num_prompt || (decodes && seq->run.end == seq->num_prompt))
-        return sequence_num_uncomputed(seq);
-    return seq->run.end - seq->num_computed;
+    return run_at(s, seq, seq->num_computed, &seq->run);
 }
 
-/* Of the tokens that it computes next, as those of a prompt. */
-static struct step_prices prices_of(const struct scheduler *s, struct sequence *seq)
+/* Runs of both kinds may follow each other in one step: not where the order of rows of logits would be another one. */
+static bool mixes_runs(const struct scheduler *s, const struct sequence *seq)
 {
-    return replays(s, seq) ? step_prices_of_decoding(&s->prices) : s->prices;
+    return s->options.decode_runs && !seq->prompt_logprobs && !seq->pooling;
 }
 
-/* Sequences that may still join the step, as the device counts them. */
-static int32_t num_seqs_left(const struct scheduler *s, const struct plan *plan)
+/* What a step has left for a sequence's next runs. */
+struct room {
+    int32_t num_tokens, num_rows;
+    double us;
+};
+
+static struct room room_of(const struct scheduler *s, const struct plan *plan, double us)
 {
-    return s->options.max_num_seqs - plan_num_step_seqs(plan);
+    return (struct room){.num_tokens = s->options.max_num_batched_tokens - plan->num_tokens,
+                         .num_rows = s->options.max_num_rows - plan_num_step_seqs(plan),
+                         .us = us};
 }
 
-static int32_t num_replayed_max(const struct scheduler *s, const struct plan *plan)
+static void room_take(const struct scheduler *s, struct room *room, int32_t position, struct plan_run run)
 {
-    return s->options.decode_runs ? num_seqs_left(s, plan) : 1;
+    room->num_tokens -= run.num_tokens;
+    room->num_rows -= run.decodes ? run.num_tokens : 1;
+    room->us -= run_us(s, position, run);
 }
 
-static int32_t num_tokens_left(const struct scheduler *s, struct sequence *seq, const struct plan *plan)
+/* Tokens of a run that the device has rows for. */
+static int32_t num_in_rows(const struct scheduler *s, const struct room *room, struct plan_run run)
 {
-    int32_t left = s->options.max_num_batched_tokens - plan->num_tokens,
-            places = kv_tables_num_places(s->tables, seq->batch_slot) - seq->num_computed,
-            num_tokens = min_of(sequence_num_uncomputed(seq), min_of(left, places));
-    num_tokens = min_of(num_tokens, scheduler_num_tokens_to_state(s, seq));
-    if (s->options.prefill_decode_equal) return num_tokens;
-    num_tokens = min_of(num_tokens, num_of_kind(s, seq));
-    return replays(s, seq) ? min_of(num_tokens, num_replayed_max(s, plan)) : num_tokens;
+    if (!run.decodes) return room->num_rows > 0 ? run.num_tokens : 0;
+    return min_of(run.num_tokens, s->options.decode_runs ? room->num_rows : 1);
 }
 
-/* The tokens of the most that take us microseconds; a larger step ends where tiles of matrix products do. */
-static int32_t cut_to_time(const struct scheduler *s, struct sequence *seq, const struct plan *plan,
-                           int32_t most, double us)
+/* The tokens of the most that there is time for; a larger step ends where tiles of matrix products do. */
+static int32_t cut_to_time(const struct scheduler *s, const struct room *room, int32_t position,
+                           struct plan_run run)
 {
-    struct step_prices p = prices_of(s, seq);
-    int32_t num_tokens = isinf(us) ? most : step_prices_num_tokens(&p, seq->num_computed, us, most);
+    struct step_prices p = run.decodes ? step_prices_of_decoding(&s->prices) : s->prices;
+    int32_t most = run.num_tokens, before = s->options.max_num_batched_tokens - room->num_tokens;
+    int32_t num_tokens = isinf(room->us) ? most : step_prices_num_tokens(&p, position, room->us, most);
     if (num_tokens == most) return most;
-    int32_t total = plan->num_tokens + num_tokens, tile = total >= 512 ? 128 : total >= 128 ? 16 : 1;
-    int32_t in_tiles = total - total % tile - plan->num_tokens;
-    return max_of(in_tiles > 0 ? in_tiles : num_tokens, 1);
+    int32_t total = before + num_tokens, tile = total >= 512 ? 128 : total >= 128 ? 16 : 1;
+    int32_t in_tiles = total - total % tile - before;
+    return in_tiles > 0 ? in_tiles : num_tokens;
+}
+
+/* The part of a run that there is room for, and this many tokens where it is only time that is short. */
+static struct plan_run cut_run(const struct scheduler *s, const struct sequence *seq, const struct room *room,
+                               int32_t position, struct plan_run run, int32_t least)
+{
+    int32_t num_places = kv_tables_num_places(s->tables, seq->batch_slot) - position;
+    run.num_tokens = min_of(num_in_rows(s, room, run), min_of(room->num_tokens, num_places));
+    run.num_tokens = min_of(run.num_tokens, scheduler_num_tokens_to_state(s, seq));
+    if (run.num_tokens > 0) run.num_tokens = max_of(cut_to_time(s, room, position, run), least);
+    return run;
+}
+
+/* Writes the sequence's next runs behind the plan's, as far as there is room, at least one token where it is only time that is
+ * short. Returns the number of tokens. */
+static int32_t draft_runs(const struct scheduler *s, struct plan *plan, struct sequence *seq, double us,
+                          int32_t *num_runs)
+{
+    struct room room = room_of(s, plan, us);
+    struct plan_run whole = next_run(s, seq), run;
+    struct answer_run ahead = seq->run;
+    int32_t begin = seq->num_computed, position = begin;
+    *num_runs = 0;
+    do {
+        run = cut_run(s, seq, &room, position, whole, *num_runs == 0);
+        if (run.num_tokens <= 0) break;
+        plan->runs[plan->num_runs + (*num_runs)++] = run;
+        room_take(s, &room, position, run);
+        position += run.num_tokens;
+        if (run.num_tokens < whole.num_tokens) break;
+        whole = run_at(s, seq, position, &ahead);
+    } while (mixes_runs(s, seq));
+    return position - begin;
 }
 
 /* All tokens, unless there is no room for them or others' prompts are there and there is no time. */
 static void plan_whole_prompt(struct scheduler *s, struct plan *plan, struct sequence *seq, double us)
 {
-    struct plan_entry e = entry_make(s, seq, sequence_num_uncomputed(seq));
-    if (num_tokens_left(s, seq, plan) < e.num_tokens ||
+    struct plan_run whole = next_run(s, seq);
+    struct room room = room_of(s, plan, INFINITY);
+    struct plan_entry e = entry_make(s, plan, seq, whole.num_tokens, 1);
+    if (cut_run(s, seq, &room, seq->num_computed, whole, 1).num_tokens < whole.num_tokens ||
         plan->num_logits + entry_num_logits(&e) > s->options.max_num_logits ||
-        (plan->num_prefills > 0 && entry_us(s, &e, true) > us))
+        (plan->num_prefills > 0 && run_us(s, e.position, whole) > us))
         return;
-    plan_add(s, plan, e, true);
+    plan_add_run(s, plan, seq, whole);
 }
 
-/* Decoding rows may read what is behind them before the step's other rows have written it. What was found in the prefix cache
- * just now may be what they write. */
-static bool may_read_too_early(const struct scheduler *s, const struct plan *plan, struct sequence *seq)
+/* Decoding rows may read what is behind them before the step's other rows have written it, unless it has prompts, whose attention
+ * stands between. What was found in the prefix cache just now may be what they write. */
+static bool may_read_too_early(const struct scheduler *s, const struct plan *plan, const struct sequence *seq,
+                               int32_t num_runs)
 {
     bool is_new = seq->admitted_plan == s->num_plans && seq->num_computed > 0;
-    return is_new && plan->num_tokens > 0 && replays(s, seq);
+    bool has_prompts = plan->num_prefill_runs > 0 || num_runs > 1 || !plan->runs[plan->num_runs].decodes;
+    return is_new && plan->num_tokens > 0 && !has_prompts;
 }
 
 /* As many of the sequence's tokens as fit into what the plan has left, and into us microseconds. */
@@ -195,14 +265,16 @@ static void plan_prompt(struct scheduler *s, struct plan *plan, struct sequence 
         plan_whole_prompt(s, plan, seq, us);
         return;
     }
-    if (may_read_too_early(s, plan, seq)) return;
-    int32_t num_tokens = cut_to_time(s, seq, plan, num_tokens_left(s, seq, plan), us);
+    int32_t num_runs, num_tokens = draft_runs(s, plan, seq, us, &num_runs);
     int32_t max_logits = s->options.max_num_logits - plan->num_logits;
-    struct plan_entry e = entry_make(s, seq, num_tokens);
-    while (e.num_tokens > 0 && entry_num_logits(&e) > max_logits)
-        e = entry_make(s, seq, e.num_tokens - (entry_num_logits(&e) - max_logits));
-    if (e.num_tokens <= 0) return;
-    plan_add(s, plan, e, !replays(s, seq));
+    if (num_tokens == 0 || may_read_too_early(s, plan, seq, num_runs)) return;
+    struct plan_entry e = entry_make(s, plan, seq, num_tokens, num_runs);
+    while (e.num_tokens > 0 && entry_num_logits(&e) > max_logits) {
+        assert_always(num_runs == 1);
+        e = entry_make(s, plan, seq, e.num_tokens - (entry_num_logits(&e) - max_logits), 1);
+        plan->runs[e.first_run].num_tokens = e.num_tokens;
+    }
+    if (e.num_tokens > 0) plan_add(s, plan, e);
 }
 
 /* What the prefix cache has of the sequence's first max_blocks blocks. The first time, says why there is no more of K and V;
@@ -413,19 +485,27 @@ static bool take(struct scheduler *s, struct plan *plan, struct sequence *seq)
 
 static bool has_room(const struct scheduler *s, const struct plan *plan)
 {
-    return plan->num_tokens < s->options.max_num_batched_tokens && num_seqs_left(s, plan) > 0 &&
-           plan->num_logits < s->options.max_num_logits && (plan->us_left > 0 || plan->num_prefills == 0);
+    struct room room = room_of(s, plan, plan->us_left);
+    return room.num_tokens > 0 && room.num_rows > 0 && plan->num_logits < s->options.max_num_logits &&
+           (room.us > 0 || plan->num_prefill_runs == 0);
 }
 
-/* More than the step has left for it. What is replayed takes as many of a step's sequences as there are, and is not. */
+/* More than the step has left for it. What is replayed takes as many of a step's rows as there are, and is not. */
 static bool is_long(const struct scheduler *s, const struct plan *plan, struct sequence *seq)
 {
-    int32_t num_tokens = sequence_num_uncomputed(seq);
-    if (!s->options.prefill_decode_equal) num_tokens = num_of_kind(s, seq);
-    if (replays(s, seq)) num_tokens = min_of(num_tokens, num_replayed_max(s, plan));
-    struct step_prices p = prices_of(s, seq);
-    return num_tokens > s->options.max_num_batched_tokens - plan->num_tokens ||
-           step_prices_prompt_us(&p, seq->num_computed, num_tokens) > plan->us_left;
+    struct room room = room_of(s, plan, plan->us_left);
+    struct plan_run whole = next_run(s, seq), run;
+    struct answer_run ahead = seq->run;
+    int32_t position = seq->num_computed;
+    do {
+        run = (struct plan_run){num_in_rows(s, &room, whole), whole.decodes};
+        room_take(s, &room, position, run);
+        if (room.num_tokens < 0 || room.us < 0) return true;
+        position += run.num_tokens;
+        if (run.num_tokens < whole.num_tokens) break;
+        whole = run_at(s, seq, position, &ahead);
+    } while (mixes_runs(s, seq) && whole.num_tokens > 0);
+    return false;
 }
 
 static void plan_shorter(struct scheduler *s, struct plan *plan, const struct sequence *first)
@@ -445,7 +525,7 @@ static void plan_prompts(struct scheduler *s, struct plan *plan, double us_alone
     while (!any_long && has_room(s, plan) && (first = next_prompt(s))) {
         if (!take(s, plan, first)) continue;
         any_long = !s->options.whole_prompts && is_long(s, plan, first);
-        if (any_long && (plan->num_prefills > 0 || shortest_beside(s, first))) plan->us_left -= us_alone;
+        if (any_long && (plan->num_prefill_runs > 0 || shortest_beside(s, first))) plan->us_left -= us_alone;
         if (any_long && plan->us_left > 0) plan_shorter(s, plan, first);
         if (has_room(s, plan)) plan_prompt(s, plan, first, plan->us_left);
     }
@@ -467,21 +547,17 @@ static double us_for_prompts(const struct scheduler *s, const struct plan *plan,
 /* What the step takes in any case, on top of what each entry has been billed for and in proportion to it. */
 static void bill_step(struct scheduler *s, const struct plan *plan)
 {
-    double step_us = plan->num_prefills > 0 ? s->prices.prompt_step : s->prices.decode_step;
+    double step_us = plan->num_prefill_runs > 0 ? s->prices.prompt_step : s->prices.decode_step;
     double more = plan->us > step_us ? step_us / (plan->us - step_us) : 0;
-    for (int32_t i = 0; i < plan->num_prefills; i++) {
-        const struct plan_entry *e = &plan->prefills[i];
-        bill(s, &s->sequences[e->seq_id], more * entry_us(s, e, true));
-    }
-    for (int32_t i = 0; i < plan->num_decodes; i++) {
-        const struct plan_entry *e = &plan->decodes[i];
-        bill(s, &s->sequences[e->seq_id], more * entry_us(s, e, false));
+    for (int32_t i = 0; i < plan_num_entries(plan); i++) {
+        const struct plan_entry *e = plan_get_entry(plan, i);
+        bill(s, &s->sequences[e->seq_id], more * entry_us(s, plan, e));
     }
 }
 
 static void plan_clear(struct plan *plan)
 {
-    plan->num_prefills = plan->num_decodes = 0;
+    plan->num_prefills = plan->num_decodes = plan->num_runs = plan->num_prefill_runs = 0;
     plan->num_tokens = plan->num_prefill_tokens = plan->num_logits = 0;
     plan->work = (struct step_work){0};
     plan->us = plan->us_left = 0;

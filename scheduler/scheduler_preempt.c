@@ -9,7 +9,7 @@ static double compute_us(const struct scheduler *s, const struct sequence *seq)
     int32_t num_prompt = seq->num_computed;
     if (!s->options.prefill_decode_equal) num_prompt = min_of(num_prompt, seq->num_prompt);
     int32_t num_replayed = seq->num_computed - num_prompt, run = 1;
-    if (s->options.decode_runs) run = s->options.max_num_seqs - s->running.count + 1;
+    if (s->options.decode_runs) run = s->options.max_num_rows - s->running.count + 1;
     return step_prices_prompt_us(p, 0, num_prompt) + step_prices_decode_us(p, num_prompt, num_replayed) +
            (double)div_up(num_replayed, run) * p->decode_step / s->running.count;
 }

@@ -1,6 +1,10 @@
 /* attention.cu - attention of a step: its prefill half and its decode half, each by kernels of its own; where the layer or a mask wants
  * it, or the sequences of a step have masks, both by another (attention_masked.cu). A model has masks in all of its steps or in none, so
- * a sequence has one kernel whatever its neighbours are. */
+ * a sequence has one kernel whatever its neighbours are.
+ *
+ * Decode attention fetches pages ahead of the end of the kernel before it (attention_decode_producer.cuh). In a step with prompts some
+ * of these may be what rope has just written for rows of the same sequence. They are there all the same: the kernel before it is then
+ * prefill attention, which waits for rope, and lets nobody begin before it has ended. No prefill kernel may call dependents_launch. */
 #include "kernels/cuda/device.cuh"
 
 bool cuda_attention_supports(int32_t head_dim)

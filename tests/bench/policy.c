@@ -87,6 +87,7 @@ static void create(struct run *r, const struct machine *m, bool has_prices)
     struct scheduler_options options = {.max_num_seqs = m->max_num_seqs,
                                         .max_num_batched_tokens =
                                             has_prices ? m->max_num_batched_tokens : fixed_tokens(m),
+                                        .max_num_rows = m->max_num_seqs,
                                         .max_num_logits = m->max_num_seqs,
                                         .max_model_len = m->max_model_len,
                                         .num_batch_slots = m->max_num_seqs * m->num_flights,
@@ -103,7 +104,8 @@ static void create(struct run *r, const struct machine *m, bool has_prices)
     step_pace_init(&r->pace);
     assert_always(scheduler_create(&options, &r->scheduler, NULL) == 0);
     for (int i = 0; i < FLIGHTS_MAX; i++)
-        assert_always(plan_init(&r->plans[i], m->max_num_seqs, options.num_host_blocks) == 0);
+        assert_always(plan_init(&r->plans[i], m->max_num_seqs, m->max_num_seqs, options.num_host_blocks) ==
+                      0);
     if (has_prices) scheduler_set_prices(r->scheduler, &m->prices);
 }
 
@@ -181,9 +183,9 @@ static void count_service(struct run *r, const struct plan *plan, double us)
 {
     const struct step_prices *p = &r->machine->prices;
     double own = 0, mine[TENANTS_MAX] = {0};
-    for (int32_t i = 0; i < plan->num_prefills + plan->num_decodes; i++) {
+    for (int32_t i = 0; i < plan_num_entries(plan); i++) {
         bool decodes = i >= plan->num_prefills;
-        const struct plan_entry *e = decodes ? &plan->decodes[i - plan->num_prefills] : &plan->prefills[i];
+        const struct plan_entry *e = plan_get_entry(plan, i);
         double entry_us = decodes ? step_prices_decode_us(p, e->position, e->num_tokens)
                                   : step_prices_prompt_us(p, e->position, e->num_tokens);
         mine[r->requests[scheduler_sequence(r->scheduler, e->seq_id)->slot_idx].tenant] += entry_us;

@@ -405,6 +405,53 @@ static void decode_runs_of(const char *isa, const struct rig_shape *shape, int32
     rig_free(r);
 }
 
+/* The last tokens of the first sequence in runs that go by turns through prefill and decode, in one step. */
+enum { MIXED = 130, MIXED_RUNS = 5, MIXED_PARTS = 60 };
+
+static int add_run(struct rig_part *parts, int n, int i, int32_t first, float *out, size_t out_row)
+{
+    static const int32_t ends[MIXED_RUNS] = {30, 53, 90, 117, MIXED};
+    bool decodes = i % 2;
+    for (int32_t at = i ? ends[i - 1] : 0, count; at < ends[i]; at += count) {
+        count = decodes ? 1 : ends[i] - at;
+        parts[n++] = (struct rig_part){0, first + at, count, decodes, out + (size_t)at * out_row};
+    }
+    return n;
+}
+
+static void mixed_runs_of(const char *isa, const struct rig_shape *shape)
+{
+    if (!is_wanted(shape)) return;
+    struct random random = {.seed = test_seed()};
+    struct rig *r = rig_new(isa, 2, shape, shape->lengths[0] + 50, &random);
+    size_t out_row = (size_t)(shape->num_heads * shape->head_dim);
+    int32_t first = shape->lengths[0] - MIXED, last = shape->lengths[3] - 1;
+    if (!r) return;
+    float *alone = malloc(MIXED * out_row * sizeof *alone), *mixed = malloc(MIXED * out_row * sizeof *mixed);
+    float *unused = malloc((size_t)shape->lengths[2] * out_row * sizeof *unused);
+    struct rig_part parts[MIXED_PARTS];
+    for (int together = 0; together < 2; together++) {
+        int n = 0;
+        rig_shuffle_blocks(r, &random);
+        rig_run(r, &(struct rig_part){.count = first}, 1);
+        rig_run(r, &(struct rig_part){.seq = 3, .count = last}, 1);
+        for (int i = 0; i < MIXED_RUNS && !together; i++) n = add_run(parts, n, i, first, alone, out_row);
+        for (int i = 0; i < n; i++) rig_run(r, &parts[i], 1);
+        if (!together) continue;
+        parts[n++] = (struct rig_part){1, 0, shape->lengths[1], false, unused};
+        for (int i = 0; i < MIXED_RUNS; i += 2) n = add_run(parts, n, i, first, mixed, out_row);
+        parts[n++] = (struct rig_part){3, last, 1, true, unused};
+        for (int i = 1; i < MIXED_RUNS; i += 2) n = add_run(parts, n, i, first, mixed, out_row);
+        rig_run(r, parts, n);
+    }
+    int64_t different = num_bits_different(alone, mixed, MIXED * out_row);
+    if (different) fail_msg("%s: %lld bit patterns differ", r->d->description, (long long)different);
+    free(alone);
+    free(mixed);
+    free(unused);
+    rig_free(r);
+}
+
 /* Rows of one sequence decode in one step as they do one step after the other: an answer is computed again so. */
 static void decode_runs(const char *isa)
 {
@@ -420,6 +467,7 @@ static void decode_runs(const char *isa)
         shape.lengths[2] = 300;
         shape.lengths[3] = 16;
         decode_runs_of(isa, &shape, shape.lengths[0] - 130);
+        mixed_runs_of(isa, &shape);
     }
 }
 

@@ -375,6 +375,66 @@ static void test_decode_runs(void **state)
     for_each_isa(decode_runs);
 }
 
+/* Runs of a sequence's tokens, by turns through prefill and through decode. */
+enum { MIXED = 150, MIXED_RUNS = 6 };
+
+static int add_run(struct part *parts, int n, int i, const int32_t *ids, float *logits)
+{
+    static const int32_t ends[MIXED_RUNS] = {17, 40, 41, 75, 108, MIXED};
+    bool decodes = i % 2;
+    for (int32_t at = i ? ends[i - 1] : 0, count; at < ends[i]; at += count) {
+        count = decodes ? 1 : ends[i] - at;
+        parts[n++] = (struct part){0, at, count, decodes, ids + at, logits + at * VOCAB};
+    }
+    return n;
+}
+
+/* All in one step, in which another prompt stands before them; or only the last token has logits. */
+static void run_mixed(struct small_model *m, const int32_t *ids, bool all_logits, float *logits)
+{
+    struct part parts[MIXED + 1] = {{1, 0, 20, false, ids, NULL}};
+    int n = 1;
+    for (int i = 0; i < MIXED_RUNS; i += 2) n = add_run(parts, n, i, ids, logits);
+    for (int i = 1; i < MIXED_RUNS; i += 2) n = add_run(parts, n, i, ids, logits);
+    for (int i = 0; i < n - 1 && !all_logits; i++) parts[i].logits = NULL;
+    model_run(m, parts, n, NULL);
+}
+
+static void mixed_runs(const char *isa)
+{
+    struct random random = {.seed = test_seed()};
+    struct weights w;
+    weights_init(&w, &random);
+    int32_t *ids = random_tokens(&random, MIXED);
+    float *alone = malloc(MIXED * VOCAB * sizeof *alone), *mixed = calloc(MIXED * VOCAB, sizeof *mixed);
+    for (int has_groups = 0; has_groups < 2; has_groups++) {
+        struct small_model *m = model_new_sized(isa, 2, &w, TOKENS_MAX, MIXED, TOKENS_MAX, has_groups);
+        struct part parts[MIXED];
+        int n = 0;
+        model_shuffle_blocks(m, &random);
+        for (int i = 0; i < MIXED_RUNS; i++) n = add_run(parts, n, i, ids, alone);
+        for (int i = 0; i < n; i++) model_run(m, &parts[i], 1, NULL);
+        model_shuffle_blocks(m, &random);
+        run_mixed(m, ids, true, mixed);
+        assert_int_equal(num_bits_different(alone, mixed, MIXED * VOCAB), 0);
+        model_shuffle_blocks(m, &random);
+        memset(mixed, 0, MIXED * VOCAB * sizeof *mixed);
+        run_mixed(m, ids, false, mixed);
+        assert_memory_equal(alone + (MIXED - 1) * VOCAB, mixed + (MIXED - 1) * VOCAB, VOCAB * sizeof *mixed);
+        model_free(m);
+    }
+    free(alone);
+    free(mixed);
+    free(ids);
+    weights_free(&w);
+}
+
+static void test_mixed_runs(void **state)
+{
+    (void)state;
+    for_each_isa(mixed_runs);
+}
+
 /* The next tokens of five sequences, one after the other or in steps of all. Logits: [NEXT][FIVE][VOCAB]. */
 enum { FIVE = 5, NEXT = 6 };
 
@@ -612,10 +672,10 @@ static void test_many_rows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_first_logits), cmocka_unit_test(test_same_logits),
-        cmocka_unit_test(test_decode_runs),  cmocka_unit_test(test_last_sampled),
-        cmocka_unit_test(test_saved_blocks), cmocka_unit_test(test_groups_of_layers),
-        cmocka_unit_test(test_many_rows),
+        cmocka_unit_test(test_first_logits),     cmocka_unit_test(test_same_logits),
+        cmocka_unit_test(test_decode_runs),      cmocka_unit_test(test_mixed_runs),
+        cmocka_unit_test(test_last_sampled),     cmocka_unit_test(test_saved_blocks),
+        cmocka_unit_test(test_groups_of_layers), cmocka_unit_test(test_many_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -146,7 +146,7 @@ static double again_us(const struct scheduler *s, const struct preemption *p, in
     double us = num_chunked * prices->prompt_token;
     for (int32_t i = 0; i < num_chunked; i += prices->tile)
         us += prices->prompt_pair * prices->tile * min_of(i + prices->tile, num_chunked);
-    int32_t run = s->options.decode_runs ? s->options.max_num_seqs - num_running + 1 : 1;
+    int32_t run = s->options.decode_runs ? s->options.max_num_rows - num_running + 1 : 1;
     for (int32_t i = num_chunked; i < p->num_tokens; i++) {
         us += prices->decode_token + prices->decode_pair * (i + 1);
         if ((i - num_chunked) % run == 0) us += prices->decode_step / num_running;

@@ -141,6 +141,7 @@ extern const char *const feature_names[NUM_FEATURES];
     X(answers_shared)                                                                                        \
     X(answers_replayed)                                                                                      \
     X(replayed_in_runs)                                                                                      \
+    X(runs_mixed)                                                                                            \
     X(prefix_hits)                                                                                           \
     X(conversations_went_on)                                                                                 \
     X(equal_prompts_other_salt)                                                                              \

@@ -419,17 +419,21 @@ void __wrap_block_manager_on_evict(struct block_manager *bm, void (*f)(void *con
 
 /* ---- launched steps ---- */
 
+static void note_places(const struct step *step, int32_t seq_idx, uint32_t tenant)
+{
+    for (int32_t g = 0; g < step_num_kv_groups(step); g++)
+        for (int32_t t = step->cu_seqlens_q[seq_idx]; t < step->cu_seqlens_q[seq_idx + 1]; t++)
+            tenant_of_place[step_slot_mapping(step, g)[t]] = tenant;
+}
+
 /* Of one group: whoever writes a block or sees a token in it holds the block, and has all of it from its own tenant. */
 static void check_places(const struct step *step, int32_t seq_idx, int32_t group, const struct watch *w)
 {
     const struct block_manager *blocks = world.engine->scheduler->blocks;
     const int32_t *table =
-                      step_block_tables(step, group) + (size_t)seq_idx * (size_t)step->block_table_stride,
-                  *slots = step_slot_mapping(step, group);
+        step_block_tables(step, group) + (size_t)seq_idx * (size_t)step->block_table_stride;
     int32_t window = world.kv_groups.groups[group].window,
             first = step->positions[step->cu_seqlens_q[seq_idx]];
-    for (int32_t t = step->cu_seqlens_q[seq_idx]; t < step->cu_seqlens_q[seq_idx + 1]; t++)
-        tenant_of_place[slots[t]] = w->tenant;
     bool is_chunk = world.kv_groups.groups[group].is_chunk;
     int32_t p = window == 0 ? 0 : is_chunk ? first - first % window : max_of(first + 1 - window, 0);
     if (p >= BLOCK_SIZE) mark(is_chunk ? MARK_chunks_moved_on : MARK_windows_moved_on);
@@ -487,26 +491,23 @@ void watch_state_copies(const struct state_copy *copies, int32_t num_copies)
 
 bool watch_plan_is_fatal(const struct plan *plan, bool at_launch)
 {
-    const struct plan_entry *lists[] = {plan->prefills, plan->decodes};
-    const int32_t counts[] = {plan->num_prefills, plan->num_decodes};
-    for (int k = 0; k < 2; k++)
-        for (int32_t i = 0; i < counts[k]; i++) {
-            const struct plan_entry *e = &lists[k][i];
-            struct watch *w = &watches[scheduler_sequence(world.engine->scheduler, e->seq_id)->slot_idx];
-            const struct request *r = w->request;
-            int32_t p = w->active ? request_fatal_position(r, w->expected.input.num_prompt_tokens) : -1;
-            if (p < e->position || p >= e->position + e->num_tokens || at_launch != r->kills_at_launch)
-                continue;
-            say("%s kills", r->id);
-            w->num_kills++;
-            expect(w->num_kills <= KILLS_MAX || has(FEATURE_engine_deaths) || world.device_may_fail,
-                   "%s has killed %d engines", r->id, w->num_kills);
-            return true;
-        }
+    for (int32_t i = 0; i < plan_num_entries(plan); i++) {
+        const struct plan_entry *e = plan_get_entry(plan, i);
+        struct watch *w = &watches[scheduler_sequence(world.engine->scheduler, e->seq_id)->slot_idx];
+        const struct request *r = w->request;
+        int32_t p = w->active ? request_fatal_position(r, w->expected.input.num_prompt_tokens) : -1;
+        if (p < e->position || p >= e->position + e->num_tokens || at_launch != r->kills_at_launch) continue;
+        say("%s kills", r->id);
+        w->num_kills++;
+        expect(w->num_kills <= KILLS_MAX || has(FEATURE_engine_deaths) || world.device_may_fail,
+               "%s has killed %d engines", r->id, w->num_kills);
+        return true;
+    }
     return false;
 }
 
-/* A decoding row may read blocks ahead of what the step's other rows write: it shares none of theirs that is new to it. */
+/* A decoding row may read blocks ahead of what a step's other rows write, where no prompt is among them: it shares none of theirs
+ * that is new to it. */
 static void check_early_reads(const struct step *step, int32_t seq_idx)
 {
     int32_t num_blocks = (step->seqlens_k[seq_idx] - 1) / BLOCK_SIZE, slot = step->batch_slots[seq_idx];
@@ -520,14 +521,60 @@ static void check_early_reads(const struct step *step, int32_t seq_idx)
     }
 }
 
-static void mark_shared_answers(const struct scheduler *s, const struct plan_entry *entries,
-                                int32_t num_entries)
+static void mark_shared_answers(const struct scheduler *s, const struct plan *plan)
 {
-    for (int32_t i = 0; i < num_entries; i++) {
-        const struct sequence *seq = &s->sequences[entries[i].seq_id];
+    for (int32_t i = 0; i < plan_num_entries(plan); i++) {
+        const struct sequence *seq = &s->sequences[plan_get_entry(plan, i)->seq_id];
         if (seq->state == SEQUENCE_RUNNING && seq->num_cached_tokens > watches[seq->slot_idx].first_answer)
             mark(MARK_answers_shared);
     }
+}
+
+/* A run of an entry, whose sequences of the step begin with seq_idx. */
+struct run_place {
+    const struct plan_entry *entry;
+    const struct plan_run *run;
+    int32_t position, seq_idx, num_seqs;
+};
+
+static void note_run(const struct step *step, const struct run_place *r)
+{
+    int32_t slot_idx = world.engine->scheduler->sequences[r->entry->seq_id].slot_idx;
+    for (int32_t k = 0; k < r->num_seqs; k++) note_places(step, r->seq_idx + k, watches[slot_idx].tenant);
+}
+
+static void check_run(const struct step *step, const struct run_place *r)
+{
+    const struct sequence *seq = &world.engine->scheduler->sequences[r->entry->seq_id];
+    int32_t end = r->position + r->run->num_tokens;
+    expect(step->seqlens_k[r->seq_idx + r->num_seqs - 1] == end, "a run is somewhere else");
+    for (int32_t k = 0; k < r->num_seqs; k++) check_entry(step, r->seq_idx + k, r->entry);
+    if (!r->run->decodes) return;
+    if (r->entry->admitted && step->num_prefill_seqs == 0) check_early_reads(step, r->seq_idx);
+    if (r->run->num_tokens > 1) mark(MARK_replayed_in_runs);
+    if (r->position < seq->num_prompt) mark(MARK_answers_replayed);
+    if (r->position + 1 < seq->num_tokens && seq->num_preemptions > 0) mark(MARK_replayed_by_decode);
+}
+
+/* The step has all runs of one kind, then those of the other. */
+static void visit_runs(const struct step *step, const struct plan *plan,
+                       void (*visit)(const struct step *step, const struct run_place *r))
+{
+    struct run_place r = {0};
+    for (int decodes = 0; decodes < 2; decodes++)
+        for (int32_t i = 0; i < plan_num_entries(plan); i++) {
+            r.entry = plan_get_entry(plan, i);
+            r.position = r.entry->position;
+            if (r.entry->num_runs > 1) mark(MARK_runs_mixed);
+            for (int32_t k = 0; k < r.entry->num_runs; k++, r.position += r.run->num_tokens) {
+                r.run = &plan->runs[r.entry->first_run + k];
+                if (r.run->decodes != decodes) continue;
+                r.num_seqs = decodes ? r.run->num_tokens : 1;
+                visit(step, &r);
+                r.seq_idx += r.num_seqs;
+            }
+        }
+    expect(r.seq_idx == step->num_seqs, "the step has other sequences than its plan");
 }
 
 const struct plan *watch_step(const struct step *step)
@@ -537,19 +584,9 @@ const struct plan *watch_step(const struct step *step)
     const struct plan *plan = &e->flights[newest].plan;
     if (!tenant_of_place)
         tenant_of_place = keep_alloc((size_t)world.num_blocks * BLOCK_SIZE * sizeof(uint32_t));
-    for (int32_t i = 0; i < plan->num_prefills; i++) check_entry(step, i, &plan->prefills[i]);
-    int32_t seq_idx = plan->num_prefills;
-    for (int32_t i = 0; i < plan->num_decodes; i++) {
-        const struct plan_entry *entry = &plan->decodes[i];
-        const struct sequence *seq = &e->scheduler->sequences[entry->seq_id];
-        if (entry->admitted) check_early_reads(step, seq_idx);
-        for (int32_t k = 0; k < entry->num_tokens; k++) check_entry(step, seq_idx++, entry);
-        if (entry->num_tokens > 1) mark(MARK_replayed_in_runs);
-        if (entry->position < seq->num_prompt) mark(MARK_answers_replayed);
-        if (entry->position + 1 < seq->num_tokens && seq->num_preemptions > 0) mark(MARK_replayed_by_decode);
-    }
-    mark_shared_answers(e->scheduler, plan->prefills, plan->num_prefills);
-    mark_shared_answers(e->scheduler, plan->decodes, plan->num_decodes);
+    visit_runs(step, plan, note_run);
+    visit_runs(step, plan, check_run);
+    mark_shared_answers(e->scheduler, plan);
     if (e->scheduler->closing.count > 0) mark(MARK_closing_sequences);
     judge_launch(e, plan);
     return plan;
@@ -596,7 +633,7 @@ static void check_work_conservation(const struct engine *e)
     bool fits = head && s->running.count + places_left_free(s, head) < s->options.max_num_seqs &&
                 s->num_free_batch_slots > 0 && plan->num_tokens < s->options.max_num_batched_tokens &&
                 plan->num_logits < s->options.max_num_logits && isinf(plan->us_left) &&
-                plan_num_step_seqs(plan) < s->options.max_num_seqs &&
+                plan_num_step_seqs(plan) < s->options.max_num_rows &&
                 block_manager_num_available(s->blocks) >=
                     kv_groups_num_blocks_max(&world.kv_groups, head->num_tokens) + room_beside(s, head);
     if (!fits || head->arrival != head_arrival) head_waits_for = 0;

@@ -117,23 +117,34 @@ static inline uint64_t fake_step_checksum(const struct step *s)
 /* It is the next decoding row of the one before. */
 static inline bool fake_goes_on(const struct step *s, int32_t seq)
 {
-    return seq > s->num_prefill_seqs && seq < s->num_seqs && s->batch_slots[seq] == s->batch_slots[seq - 1];
+    return seq > s->num_prefill_seqs && seq < s->num_seqs && s->batch_slots[seq] == s->batch_slots[seq - 1] &&
+           s->seqlens_k[seq] == s->seqlens_k[seq - 1] + 1;
 }
 
-/* Where the sequence's part of the step begins. */
-static inline int32_t fake_seq_start(const struct step *s, int32_t seq)
+static inline int32_t fake_num_tokens(const struct step *s, int32_t seq)
 {
-    while (fake_goes_on(s, seq)) seq--;
-    return s->positions[s->cu_seqlens_q[seq]];
+    return s->cu_seqlens_q[seq + 1] - s->cu_seqlens_q[seq];
 }
 
-/* Which batch_slot each sequence of a step has is known only where it has a row of logits; -1: unknown. */
-static inline int32_t fake_batch_slot(const struct step *s, int32_t seq)
+/* A batch_slot's part of a step, which may be several of the step's sequences: tokens [begin, end), and behind which it goes
+ * on, since a token whose row was withheld is computed again. */
+struct fake_part {
+    int32_t begin, end, next, num_tokens;
+};
+
+static inline struct fake_part fake_part_of(const struct step *s, int32_t batch_slot)
 {
+    struct fake_part part = {.begin = INT32_MAX};
+    for (int32_t seq = 0; seq < s->num_seqs; seq++) {
+        if (s->batch_slots[seq] != batch_slot) continue;
+        part.begin = min_of(part.begin, s->seqlens_k[seq] - fake_num_tokens(s, seq));
+        part.end = max_of(part.end, s->seqlens_k[seq]);
+        part.num_tokens += fake_num_tokens(s, seq);
+    }
+    part.next = part.end;
     for (int32_t r = 0; r < s->num_logits; r++)
-        if (s->logit_rows[r] >= s->cu_seqlens_q[seq] && s->logit_rows[r] < s->cu_seqlens_q[seq + 1])
-            return s->sample[r].batch_slot;
-    return -1;
+        if (s->sample[r].batch_slot == batch_slot && s->sample[r].withheld) part.next = part.end - 1;
+    return part;
 }
 
 /* No two tokens of a step write to the same place, in whichever group. */
@@ -169,7 +180,8 @@ static inline void fake_check_tokens(const struct model *m, const struct step *s
     int32_t begin = s->cu_seqlens_q[seq], end = s->cu_seqlens_q[seq + 1];
     assert_always(end > begin && end <= s->num_tokens);
     if (seq >= s->num_prefill_seqs) assert_always(end == begin + 1);
-    if (fake_goes_on(s, seq)) assert_always(s->positions[begin] == s->positions[begin - 1] + 1);
+    struct fake_part part = fake_part_of(s, s->batch_slots[seq]);
+    assert_always(part.num_tokens == part.end - part.begin);
     assert_always(s->seqlens_k[seq] == s->positions[end - 1] + 1 &&
                   s->seqlens_k[seq] <= m->limits.max_model_len);
     for (int32_t t = begin; t < end; t++) {
@@ -180,30 +192,18 @@ static inline void fake_check_tokens(const struct model *m, const struct step *s
     }
 }
 
-/* Where the sequence goes on behind this step: a token whose row was withheld is computed again. */
-static inline int32_t fake_seq_next(const struct step *s, int32_t seq)
-{
-    while (fake_goes_on(s, seq + 1)) seq++;
-    for (int32_t r = 0; r < s->num_logits; r++)
-        if (s->sample[r].withheld && s->logit_rows[r] == s->cu_seqlens_q[seq + 1] - 1)
-            return s->seqlens_k[seq] - 1;
-    return s->seqlens_k[seq];
-}
-
 /* A step still in flight writes blocks; whoever writes the same block now must be the same sequence, going on
  * where that step leaves it. */
 static inline void fake_check_overlap(const struct step *now, const struct step *before)
 {
     for (int32_t a = 0; a < before->num_seqs; a++) {
-        int32_t slot = fake_batch_slot(before, a), end = fake_seq_next(before, a);
+        int32_t next = fake_part_of(before, before->batch_slots[a]).next;
         for (int32_t b = 0; b < now->num_seqs; b++) {
-            bool same_slot = slot >= 0 && fake_batch_slot(now, b) == slot;
-            if (same_slot) assert_always(fake_seq_start(now, b) == end);
-            bool same_block = false;
+            bool same = now->batch_slots[b] == before->batch_slots[a];
             for (int32_t i = before->cu_seqlens_q[a]; i < before->cu_seqlens_q[a + 1]; i++)
                 for (int32_t j = now->cu_seqlens_q[b]; j < now->cu_seqlens_q[b + 1]; j++)
-                    same_block |= before->slot_mapping[i] / BLOCK_SIZE == now->slot_mapping[j] / BLOCK_SIZE;
-            if (same_block) assert_always(fake_seq_start(now, b) == end);
+                    same |= before->slot_mapping[i] / BLOCK_SIZE == now->slot_mapping[j] / BLOCK_SIZE;
+            if (same) assert_always(fake_part_of(now, now->batch_slots[b]).begin == next);
         }
     }
 }

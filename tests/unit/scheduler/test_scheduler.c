@@ -46,9 +46,11 @@ static struct bench *create(struct scheduler_options options)
     assert_non_null(b);
     options.num_batch_slots = max_of(options.num_batch_slots, options.max_num_seqs);
     options.max_num_logits = max_of(options.max_num_logits, options.max_num_seqs);
+    options.max_num_rows = max_of(options.max_num_rows, options.max_num_seqs);
     b->options = options;
     assert_int_equal(scheduler_create(&options, &b->scheduler, NULL), 0);
-    assert_int_equal(plan_init(&b->plan, options.max_num_seqs, options.num_host_blocks), 0);
+    assert_int_equal(plan_init(&b->plan, options.max_num_seqs, options.max_num_rows, options.num_host_blocks),
+                     0);
     return b;
 }
 
@@ -113,7 +115,7 @@ static enum schedule_result turn(struct bench *b)
     scheduler_check(b->scheduler);
     assert_true(b->plan.num_tokens <= b->options.max_num_batched_tokens);
     assert_true(b->plan.num_logits <= b->options.max_num_logits);
-    assert_true(plan_num_step_seqs(&b->plan) <= b->options.max_num_seqs);
+    assert_true(plan_num_step_seqs(&b->plan) <= b->options.max_num_rows);
     if (result != SCHEDULE_STEP) return result;
     scheduler_end_step(b->scheduler);
     for (int32_t i = 0; i < b->plan.num_prefills; i++) end_entry(b, &b->plan.prefills[i]);
@@ -423,7 +425,10 @@ static void test_known_tokens_are_replayed_in_runs(void **state)
         int32_t id, at = 20, num_turns = 0;
         assert_int_equal(scheduler_add(b->scheduler, &input, &id), 0);
         turn(b);
-        expect_entry(&b->plan.prefills[0], id, 0, 20, false);
+        if (runs)
+            expect_entry(&b->plan.decodes[1], id, 0, at += 6, false); /* prompt and other have two places */
+        else
+            expect_entry(&b->plan.prefills[0], id, 0, at, false);
         for (; at < 50; num_turns++) {
             int32_t num_tokens = runs ? min_of(7, 50 - at) : 1; /* the other one has the eighth place */
             assert_int_equal(turn(b), SCHEDULE_STEP);
@@ -433,7 +438,7 @@ static void test_known_tokens_are_replayed_in_runs(void **state)
             assert_int_equal(plan_num_step_seqs(&b->plan), 1 + num_tokens);
             at += num_tokens;
         }
-        assert_int_equal(num_turns, runs ? 5 : 30);
+        assert_int_equal(num_turns, runs ? 4 : 30);
         run_all(b);
         destroy(b);
     }
@@ -456,8 +461,9 @@ static void test_runs_keep_the_target(void **state)
     int32_t id;
     assert_int_equal(scheduler_add(b->scheduler, &input, &id), 0);
     turn(b);
+    expect_entry(&b->plan.decodes[1], id, 0, 20 + 2, false); /* 400 - 100 - 10 - 20 */
     turn(b);
-    expect_entry(&b->plan.decodes[1], id, 20, 2, false); /* 400 - 100 - 10 */
+    expect_entry(&b->plan.decodes[1], id, 22, 2, false); /* 400 - 100 - 10 */
     run_all(b);
     destroy(b);
 }
@@ -646,18 +652,28 @@ static void test_work_is_conserved(void **state)
 /* A prompt of answers: a header, the answer, its end, and so on; words are below 100000. */
 enum { HEADER = 900001, END = 900002 };
 
-static struct bench *create_with_answers(int32_t num_blocks)
+static struct scheduler_options options_with_answers(int32_t num_blocks)
 {
-    static const struct answer_rule rule = {
-        .num_header = 1, .header = {HEADER}, .num_ends = 1, .ends = {END}};
     struct scheduler_options options = options_default();
     options.num_blocks = num_blocks;
     options.max_num_batched_tokens = 512;
     options.prefill_decode_equal = false;
     options.decode_runs = true;
+    return options;
+}
+
+static struct bench *create_by_rule(struct scheduler_options options)
+{
+    static const struct answer_rule rule = {
+        .num_header = 1, .header = {HEADER}, .num_ends = 1, .ends = {END}};
     struct bench *b = create(options);
     scheduler_set_answer_rule(b->scheduler, &rule);
     return b;
+}
+
+static struct bench *create_with_answers(int32_t num_blocks)
+{
+    return create_by_rule(options_with_answers(num_blocks));
 }
 
 static int32_t ask(struct bench *b, const int32_t *tokens, int32_t num_tokens, int32_t max_tokens,
@@ -676,24 +692,108 @@ static int32_t ask(struct bench *b, const int32_t *tokens, int32_t num_tokens, i
     return id;
 }
 
-/* Runs of one kind go one a step, each to its half, as many rows in a run as there are sequences. */
+static struct plan_run run_of(const struct bench *b, const struct plan_entry *e, int32_t i)
+{
+    assert_in_range(i, 0, e->num_runs - 1);
+    return b->plan.runs[e->first_run + i];
+}
+
+static void expect_run(const struct bench *b, const struct plan_entry *e, int32_t i, int32_t num_tokens,
+                       bool decodes)
+{
+    assert_int_equal(run_of(b, e, i).num_tokens, num_tokens);
+    assert_int_equal(run_of(b, e, i).decodes, decodes);
+}
+
+static const int32_t two_turns[] = {1, 2, 3, HEADER, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, END, 14, HEADER, 15};
+
+/* Runs of both kinds go in one step, each to its half, as far as there are rows for them. */
 static void test_earlier_answers_are_replayed(void **state)
 {
     (void)state;
     struct bench *b = create_with_answers(64);
-    const int32_t tokens[] = {1, 2, 3, HEADER, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, END, 14, HEADER, 15};
-    int32_t id = ask(b, tokens, (int32_t)array_length(tokens), 3, "");
+    int32_t id = ask(b, two_turns, (int32_t)array_length(two_turns), 3, "");
+    const struct plan_entry *e = &b->plan.decodes[0];
     turn(b);
-    expect_entry(&b->plan.prefills[0], id, 0, 4, false);
+    assert_int_equal(plan_num_entries(&b->plan), 1);
+    expect_entry(e, id, 0, 11, false);
+    assert_int_equal(e->num_runs, 2);
+    expect_run(b, e, 0, 4, false);
+    expect_run(b, e, 1, 7, true);
+    assert_int_equal(plan_num_step_seqs(&b->plan), 8);
     turn(b);
-    assert_int_equal(b->plan.num_prefills, 0);
-    expect_entry(&b->plan.decodes[0], id, 4, 8, false);
+    assert_int_equal(plan_num_entries(&b->plan), 1);
+    expect_entry(e, id, 11, 7, true);
+    assert_int_equal(e->num_runs, 3);
+    expect_run(b, e, 0, 3, true);
+    expect_run(b, e, 1, 3, false);
+    expect_run(b, e, 2, 1, true);
+    assert_int_equal(b->plan.num_prefill_tokens, 3);
+    run_all(b);
+    destroy(b);
+}
+
+/* More rows than sequences: all at once. */
+static void test_a_conversation_is_one_step(void **state)
+{
+    (void)state;
+    struct scheduler_options options = options_with_answers(64);
+    options.max_num_rows = 32;
+    struct bench *b = create_by_rule(options);
+    int32_t id = ask(b, two_turns, (int32_t)array_length(two_turns), 3, "");
     turn(b);
-    expect_entry(&b->plan.decodes[0], id, 12, 2, false);
+    expect_entry(&b->plan.decodes[0], id, 0, (int32_t)array_length(two_turns), true);
+    assert_int_equal(b->plan.decodes[0].num_runs, 4);
+    assert_int_equal(plan_num_step_seqs(&b->plan), 2 + 11);
+    for (int i = 0; i < 8; i++) add(b, 5, 60, -1, false);
     turn(b);
-    expect_entry(&b->plan.prefills[0], id, 14, 3, false);
+    assert_int_equal(plan_num_entries(&b->plan), 8); /* no more sequences than there were */
+    run_all(b);
+    destroy(b);
+}
+
+/* Rows that report on tokens have one order: a run a step. */
+static void test_scored_prompts_take_a_run_a_step(void **state)
+{
+    (void)state;
+    struct bench *b = create_with_answers(64);
+    int32_t slot = b->num_added++, id, ends[] = {4, 12, 14, 17, 18}, at = 0;
+    memcpy(b->tokens[slot], two_turns, sizeof two_turns);
+    struct sequence_input input = {.slot_idx = slot,
+                                   .tokens = b->tokens[slot],
+                                   .num_prompt = (int32_t)array_length(two_turns),
+                                   .max_tokens = 1,
+                                   .prompt_logprobs = true,
+                                   .salt = ""};
+    assert_int_equal(scheduler_add(b->scheduler, &input, &id), 0);
+    for (size_t i = 0; i < array_length(ends); at = ends[i++]) {
+        turn(b);
+        assert_int_equal(plan_num_entries(&b->plan), 1);
+        const struct plan_entry *e = plan_get_entry(&b->plan, 0);
+        assert_int_equal(e->num_runs, 1);
+        expect_entry(e, id, at, ends[i] - at, ends[i] == input.num_prompt);
+    }
+    run_all(b);
+    destroy(b);
+}
+
+/* Runs that there is no time for wait for the next step. */
+static void test_runs_of_both_kinds_keep_the_target(void **state)
+{
+    (void)state;
+    struct scheduler_options options = options_with_answers(64);
+    options.target_us = 400;
+    options.max_num_rows = 32;
+    struct bench *b = create_by_rule(options);
+    struct step_prices p = {.prompt_token = 10, .prompt_step = 10, .decode_token = 50, .decode_step = 10};
+    scheduler_set_prices(b->scheduler, &p);
+    add(b, 5, 60, -1, false);
     turn(b);
-    expect_entry(&b->plan.decodes[0], id, 17, 1, true);
+    int32_t id = ask(b, two_turns, (int32_t)array_length(two_turns), 3, "");
+    turn(b); /* 400 - 10 - 50 = 340: 4 tokens of 10, and 6 of 50 */
+    const struct plan_entry *e = &b->plan.decodes[1];
+    expect_entry(e, id, 0, 10, false);
+    expect_run(b, e, 1, 6, true);
     run_all(b);
     destroy(b);
 }
@@ -775,21 +875,42 @@ static void test_what_the_rule_does_not_cover_is_not_shared(void **state)
     }
 }
 
-/* A decoding row may fetch a block before another row of its step has filled it. */
+/* Rows may read ahead of others that decode: not what these write. */
 static void test_nothing_is_replayed_beside_who_writes_it(void **state)
 {
     (void)state;
     struct bench *b = create_with_answers(64);
-    int32_t tokens[40];
-    for (int32_t i = 0; i < 40; i++) tokens[i] = i;
-    tokens[15] = HEADER;
-    int32_t first = ask(b, tokens, 20, 3, ""), second = ask(b, tokens, 20, 3, "");
+    int32_t tokens[20];
+    for (int32_t i = 0; i < 20; i++) tokens[i] = i < 10 ? i : 5000 + i;
+    tokens[5] = HEADER;
+    int32_t first = ask(b, tokens, 10, 12, "");
+    for (int32_t computed = 9; computed < 15; computed++) turn(b);
+    int32_t second = ask(b, tokens, 20, 3, "");
     turn(b);
-    assert_int_equal(b->plan.num_decodes, 0);
-    expect_entry(&b->plan.prefills[0], first, 0, 16, false);
+    assert_int_equal(plan_num_entries(&b->plan), 1);
+    expect_entry(&b->plan.decodes[0], first, 15, 1, true);
     assert_int_equal(scheduler_sequence(b->scheduler, second)->num_computed, 16);
     turn(b);
-    assert_int_equal(b->plan.num_decodes, 2);
+    assert_int_equal(plan_num_entries(&b->plan), 2);
+    expect_entry(&b->plan.decodes[1], second, 16, 4, true);
+    run_all(b);
+    destroy(b);
+}
+
+/* The attention of a step's prompts stands between what is written and the rows that decode. */
+static void test_what_a_step_with_prompts_writes_is_shared_in_it(void **state)
+{
+    (void)state;
+    struct scheduler_options options = options_with_answers(64);
+    options.max_num_rows = 16;
+    struct bench *b = create_by_rule(options);
+    int32_t tokens[40];
+    for (int32_t i = 0; i < 40; i++) tokens[i] = i;
+    tokens[9] = HEADER;
+    int32_t first = ask(b, tokens, 20, 3, ""), second = ask(b, tokens, 20, 3, "");
+    turn(b);
+    expect_entry(&b->plan.decodes[0], first, 0, 20, true);
+    expect_entry(&b->plan.decodes[1], second, 16, 4, true);
     run_all(b);
     destroy(b);
 }
@@ -872,8 +993,8 @@ static void test_plans_ahead_of_results(void **state)
     options.num_batch_slots = 16;
     struct bench *b = create(options);
     struct plan first, second;
-    assert_int_equal(plan_init(&first, 8, 0), 0);
-    assert_int_equal(plan_init(&second, 8, 0), 0);
+    assert_int_equal(plan_init(&first, 8, 8, 0), 0);
+    assert_int_equal(plan_init(&second, 8, 8, 0), 0);
     int32_t id = add(b, 20, 2, -1, false), endless = add(b, 20, 50, -1, false);
     assert_int_equal(scheduler_plan(b->scheduler, &first), SCHEDULE_STEP);
     assert_int_equal(scheduler_plan(b->scheduler, &second), SCHEDULE_STEP);
@@ -915,7 +1036,7 @@ static void test_preemption_asks_for_an_empty_device(void **state)
     options.enable_prefix_caching = false;
     struct bench *b = create(options);
     struct plan plans[2];
-    for (int i = 0; i < 2; i++) assert_int_equal(plan_init(&plans[i], 8, 0), 0);
+    for (int i = 0; i < 2; i++) assert_int_equal(plan_init(&plans[i], 8, 8, 0), 0);
     add(b, 16, 40, -1, false);
     add(b, 16, 40, -1, false);
     enum schedule_result result = SCHEDULE_IDLE;
@@ -1059,9 +1180,9 @@ static void count_received(const struct bench *b, const int32_t *tenant_of_slot,
 {
     const struct plan *plan = &b->plan;
     double own_us = plan->us - (plan->num_prefills > 0 ? prices.prompt_step : prices.decode_step);
-    for (int32_t i = 0; i < plan->num_prefills + plan->num_decodes; i++) {
+    for (int32_t i = 0; i < plan_num_entries(plan); i++) {
         bool decodes = i >= plan->num_prefills;
-        const struct plan_entry *e = decodes ? &plan->decodes[i - plan->num_prefills] : &plan->prefills[i];
+        const struct plan_entry *e = plan_get_entry(plan, i);
         double us = decodes ? step_prices_decode_us(&prices, e->position, e->num_tokens)
                             : step_prices_prompt_us(&prices, e->position, e->num_tokens);
         received[tenant_of_slot[scheduler_sequence(b->scheduler, e->seq_id)->slot_idx]] +=
@@ -1237,10 +1358,14 @@ int main(void)
         cmocka_unit_test(test_aging_bounds_the_waiting),
         cmocka_unit_test(test_work_is_conserved),
         cmocka_unit_test(test_earlier_answers_are_replayed),
+        cmocka_unit_test(test_a_conversation_is_one_step),
+        cmocka_unit_test(test_scored_prompts_take_a_run_a_step),
+        cmocka_unit_test(test_runs_of_both_kinds_keep_the_target),
         cmocka_unit_test(test_a_conversation_computes_each_token_once),
         cmocka_unit_test(test_turns_of_whole_blocks_plan_each_token_once),
         cmocka_unit_test(test_what_the_rule_does_not_cover_is_not_shared),
         cmocka_unit_test(test_nothing_is_replayed_beside_who_writes_it),
+        cmocka_unit_test(test_what_a_step_with_prompts_writes_is_shared_in_it),
         cmocka_unit_test(test_a_found_prefix_is_not_computed),
         cmocka_unit_test(test_equal_prompts_of_one_step_share),
         cmocka_unit_test(test_scored_prompts_keep_to_the_rows),
