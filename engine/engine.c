@@ -18,7 +18,8 @@ void engine_step_limits(const struct engine_options *options, const struct devic
     int32_t num_seqs = min_of(options->max_num_seqs, options->max_num_batched_tokens);
     *out = (struct step_limits){
         .num_tokens = options->max_num_batched_tokens,
-        .num_seqs = num_seqs,
+        .num_seqs = max_of(num_seqs, min_of(options->max_num_rows, options->max_num_batched_tokens)),
+        .num_decodes = num_seqs,
         .num_logits = max_of(options->max_num_logits, num_seqs),
         .num_batch_slots = num_seqs * num_steps,
         .max_model_len = options->max_model_len,
@@ -61,7 +62,7 @@ static int create_scheduler(struct engine *e, struct error *err)
     char key[512];
     int key_bytes = model_key(e, key, sizeof(key));
     struct scheduler_options options = {
-        .max_num_seqs = e->limits.num_seqs,
+        .max_num_seqs = e->limits.num_decodes,
         .max_num_rows = e->limits.num_seqs,
         .max_num_batched_tokens = e->limits.num_tokens,
         .max_num_logits = e->limits.num_logits,
@@ -92,7 +93,7 @@ static int create_arrays(struct engine *e)
     e->seq_of_slot = malloc(num_slots * sizeof(e->seq_of_slot[0]));
     if (!e->results || !e->seq_of_slot || engine_energy_init(e)) return STATUS_NO_MEMORY;
     for (int i = 0; i < e->limits.num_steps_in_flight; i++)
-        if (plan_init(&e->flights[i].plan, e->limits.num_seqs, e->limits.num_seqs,
+        if (plan_init(&e->flights[i].plan, e->limits.num_decodes, e->limits.num_seqs,
                       e->options.num_host_blocks) != 0)
             return STATUS_NO_MEMORY;
     for (size_t i = 0; i < num_slots; i++) e->seq_of_slot[i] = NO_SEQUENCE;

@@ -21,6 +21,8 @@ enum {
     GPU_BATCHED_TOKENS_MAX = 8192,
     CPU_TYPICAL_TOKENS = 1024, /* of one sequence, when a CPU's K/V cache is sized by default */
     LOGIT_ROWS_MIN = 64,       /* room for prompt log probabilities in a step */
+    REPLAY_ROWS = 512,         /* of a step, for known tokens that go through decode, and sequences */
+    REPLAY_SPLITS = 32,        /* of a row's attention, at most: each leaves a row of floats */
     GPU_WARM_UP_TOKENS = 128,
     CPU_WARM_UP_TOKENS = 16,
     CPU_TARGET_ITL_MS = 50,
@@ -32,6 +34,9 @@ enum {
 
 /* Tokens times parameters: some 25 ms of an H200, and a stream's pause while others' prompts are computed. */
 static const uint64_t GPU_STEP_WORK = 9000000000000;
+
+/* For what rows beyond the sequences leave of their attention. */
+static const uint64_t REPLAY_BYTES = 512 * MIB;
 
 /* Powers of two, which fill the tiles of matrix products. */
 static int32_t gpu_batched_tokens(const struct model_config *c)
@@ -179,6 +184,15 @@ static double target_us(const struct load *load)
     return 1000.0 * (double)ms;
 }
 
+/* Of a step, where it takes more than its sequences: for answers of earlier turns, and what a dead engine has drawn. */
+static int32_t max_num_rows(const struct load *load)
+{
+    const struct model_config *c = model_files_config(load->files);
+    uint64_t row_bytes = (uint64_t)c->num_heads * (uint64_t)c->head_dim * REPLAY_SPLITS * sizeof(float);
+    bool replays = !load->device->prefill_decode_equal && !has_states(load) && !load->facts.is_encoder;
+    return replays ? (int32_t)min_of((uint64_t)REPLAY_ROWS, REPLAY_BYTES / row_bytes) : 0;
+}
+
 static struct engine_options engine_options_of(const struct load *load)
 {
     return (struct engine_options){
@@ -187,6 +201,7 @@ static struct engine_options engine_options_of(const struct load *load)
         .max_num_batched_tokens = load->facts.max_num_batched_tokens,
         .max_num_logits = load->facts.is_encoder ? load->facts.max_num_batched_tokens /* all may be pooled */
                                                  : max_of(load->facts.max_num_seqs, LOGIT_ROWS_MIN),
+        .max_num_rows = max_num_rows(load),
         .kv_layout = load->kv_layout,
         .num_blocks = load->facts.num_blocks,
         .num_states = load->num_states,

@@ -129,6 +129,8 @@ struct step_limits {
     int32_t num_steps_in_flight; /* step_begin calls before the first step_end: 1 or 2 */
     int32_t num_kv_groups;       /* of steps; 0 is 1 */
     int32_t num_states;          /* places for kept states, where layers have one */
+    int32_t
+        num_decodes; /* sequences that decode and draw, of which steps are expected every day; 0 is num_seqs */
 };
 
 #endif

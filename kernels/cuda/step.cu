@@ -91,11 +91,11 @@ size_t take(size_t *cursor, size_t words)
     return at;
 }
 
-struct step_layout make_layout(const struct cuda_device *d, int32_t num_tokens)
+struct step_layout make_layout(const struct cuda_device *d, int32_t num_tokens, int32_t num_seqs)
 {
     struct step_layout l = {};
     l.num_tokens = num_tokens;
-    l.num_seqs = d->limits.num_seqs;
+    l.num_seqs = num_seqs;
     l.num_logits = d->limits.num_logits;
     size_t cursor = 0;
     l.slot_stride = words_of((size_t)num_tokens);
@@ -156,8 +156,8 @@ int cuda_steps_prepare(struct cuda_device *d, struct error *err)
     d->steps = s;
     s->fault_step = number_of("FLASHD_CUDA_FAULT_STEP");
     s->hang_step = number_of("FLASHD_CUDA_HANG_STEP");
-    s->small = make_layout(d, d->limits.num_seqs);
-    s->large = make_layout(d, d->limits.num_tokens);
+    s->small = make_layout(d, d->limits.num_decodes, d->limits.num_decodes);
+    s->large = make_layout(d, d->limits.num_tokens, d->limits.num_seqs);
     s->buffer_words = s->large.tail + tail_words_max(d);
     s->spare_block = s->zero_block = -1;
     cuda_prefill_plan_prepare(d, &s->prefill);
@@ -212,7 +212,7 @@ int32_t bucket_of(int32_t n)
 
 int32_t cuda_graph_size(const struct device *device, int32_t n)
 {
-    return std::min(bucket_of(n), ((const struct cuda_device *)device)->limits.num_seqs);
+    return std::min(bucket_of(n), ((const struct cuda_device *)device)->limits.num_decodes);
 }
 
 namespace
@@ -379,8 +379,8 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
     struct steps *s = d->steps;
     struct step_buffer *buffer = &s->buffers[s->begin++ % STEP_BUFFERS];
     struct batch *b = &buffer->batch;
-    bool decode_only = step->num_prefill_seqs == 0 && step->num_logits == step->num_tokens;
     bool small = step->num_tokens <= s->small.num_tokens && step->num_prefill_seqs == 0;
+    bool decode_only = small && step->num_logits == step->num_tokens;
     const struct step_layout *l = small ? &s->small : &s->large;
     int32_t padded = decode_only ? cuda_graph_size(device, step->num_tokens) : step->num_tokens;
     int32_t padding = padded - step->num_tokens;

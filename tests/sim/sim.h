@@ -281,7 +281,7 @@ extern struct world {
     int exit_code;     /* what the process is to end with: 1, 70 once it must */
     int num_clients;
     int32_t prefixes[NUM_PREFIXES][PROMPT_MAX];
-    int32_t max_num_seqs, max_num_batched_tokens, max_num_logits, num_blocks, num_host_blocks;
+    int32_t max_num_seqs, max_num_rows, max_num_batched_tokens, max_num_logits, num_blocks, num_host_blocks;
     int32_t window; /* of the model's last layer; 0: it has none */
     bool window_is_chunk;
     int32_t num_states; /* places for kept ones; 0: the model has none */

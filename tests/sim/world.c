@@ -79,6 +79,7 @@ static void choose_engine(struct rng *rng)
     world.max_num_seqs = 1 + rng_below(rng, 10);
     world.max_num_batched_tokens = has(FEATURE_small_steps) ? budgets[rng_below(rng, 4)] : 256;
     world.max_num_logits = rng_chance(rng, 50) ? 0 : 1 + rng_below(rng, 40);
+    world.max_num_rows = rng_chance(rng, 50) ? 0 : 1 + rng_below(rng, 60);
     world.target_us = has(FEATURE_time_targets) ? 200 + (double)rng_skewed(rng, 20000) : 0;
     world.num_blocks = 30 + rng_below(rng, 70);
     if (has(FEATURE_tiny_pools)) world.num_blocks = rng_chance(rng, 20) ? 6 : 10 + rng_below(rng, 14);

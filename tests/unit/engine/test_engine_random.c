@@ -198,6 +198,7 @@ static void world_init(struct world *w, uint64_t seed)
     fake.window_is_chunk = chance(w, 50);
     fake.has_states = chance(w, 50);
     options.decode_runs = !fake.has_states && chance(w, 70);
+    if (options.decode_runs && chance(w, 50)) options.max_num_rows = 1 + below(w, 40);
     fake.has_answers = chance(w, 60);
     if (fake.has_answers) plant_answers(w);
     if (fake.has_states) options.num_states = 1 + below(w, chance(w, 50) ? 4 : 20);
