@@ -66,6 +66,7 @@ static void add_options(struct sha256_ctx *hash, const struct config *c)
     digest_add_int(hash, c->report_cached_tokens);
     digest_add_int(hash, c->report_energy);
     digest_add_int(hash, c->completions_parse_special);
+    digest_add_int(hash, c->share_answers);
 }
 
 void identity_make(const struct config *config, const struct identity_files *files,

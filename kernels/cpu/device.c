@@ -300,7 +300,7 @@ int cpu_device_open(const struct device_options *options, struct device **out, s
         .act_bytes = sizeof(float),
         .res_bytes = sizeof(float),
         .num_steps_in_flight_max = 1,
-        .prefill_decode_equal = true,
+        .prefill_decode_equal = !getenv("FLASHD_CPU_UNEQUAL_HALVES"), /* for tests: as if they were not */
         .prefill_tile = 1,
         .kv_any_dtype = true,
     };

@@ -60,11 +60,11 @@ static void tell_phases(struct life *life)
     api_on_loaded(&life->server, names, seconds, LOAD_PHASES + 1);
 }
 
-/* Off unless asked for: it changes what a GPU answers in the second turn of a conversation, and has run on none. */
+/* Without one an engine computes all of a prompt as prompts are computed. */
 static void set_answer_header(const struct life *life, struct link *link)
 {
     int32_t ids[ANSWER_HEADER_MAX];
-    if (!getenv("FLASHD_SHARE_ANSWERS")) return;
+    if (!life->server.config->share_answers) return;
     link_set_answer_header(link, ids, answer_header_find(&life->text, ids, ANSWER_HEADER_MAX));
 }
 

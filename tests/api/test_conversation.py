@@ -31,3 +31,36 @@ def test_a_turn_computes_what_is_new(server):
     cold, (prompt, computed, _) = ask(server, messages[:-1], TURNS - 1, cache_salt="the same, cold")
     assert computed == prompt
     assert cold == messages[-1]
+
+
+UNEQUAL = {"FLASHD_CPU_UNEQUAL_HALVES": "1"}  # as on a GPU, though the bits are those of an equal server
+OPTIONS = ("--target-itl", "10000", "--max-num-seqs", "8", "--max-num-batched-tokens", "1024")
+
+
+def converse(server, num_turns):
+    """The conversation, what of each prompt was computed, and which of its tokens were new."""
+    messages, computed, new, known = [], [], [], 0
+    for turn in range(num_turns):
+        messages.append(question(turn))
+        answer, (prompt, count, generated) = ask(server, messages, turn, cache_salt="told")
+        messages.append(answer)
+        computed.append(count)
+        new.append(prompt - known)
+        known = prompt + generated
+    return messages, computed, new
+
+
+def test_answers_are_shared_where_halves_differ(server, start_server):
+    messages, _, _ = converse(server, 5)
+    with start_server(*OPTIONS, "--share-answers", env=UNEQUAL) as sharing:
+        shared, computed, new = converse(sharing, 5)
+        assert shared == messages
+        assert all(c <= n + BLOCK for c, n in zip(computed, new, strict=True))
+        steps = sharing.wait_idle()["flashd_engine_steps_total"]
+        cold, (prompt, count, generated) = ask(sharing, messages[:-1], 4, cache_salt="cold")
+        assert cold == messages[-1] and count == prompt
+        assert sharing.wait_idle()["flashd_engine_steps_total"] - steps == generated  # one for the prompt, runs of both kinds in it
+    with start_server(*OPTIONS, "--no-share-answers", env=UNEQUAL) as other:
+        unshared, computed, new = converse(other, 5)
+        assert unshared == messages
+        assert all(c > n + BLOCK for c, n in zip(computed[2:], new[2:], strict=True))

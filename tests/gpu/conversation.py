@@ -1,4 +1,4 @@
-"""conversation.py PROGRAM MODEL [TURNS QUESTION ANSWER [OPTION...]]: a conversation with random weights, with FLASHD_SHARE_ANSWERS and without.
+"""conversation.py PROGRAM MODEL [TURNS QUESTION ANSWER [OPTION...]]: a conversation with random weights, with --share-answers and without.
 
 Prompts are token ids, so that an answer's tokens are those of the next turn's prompt; MODEL's config.json is given a tokenizer of bytes and two
 control tokens. Each turn is told to an empty cache as well: the answers must be equal. Prints what was computed and when the first token came."""
@@ -84,10 +84,9 @@ def converse(turns, question, answer):
 
 
 def run(share, program, folder, sizes, options):
-    environment = {k: v for k, v in os.environ.items() if k != "FLASHD_SHARE_ANSWERS"} | ({"FLASHD_SHARE_ANSWERS": "1"} if share else {})
     print("answers shared:" if share else "prompts alone:", flush=True)
-    command = [program, "serve", folder, "--load-format", "dummy", "--chat-template", TEMPLATE, "--port", str(PORT), *options]
-    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as server:
+    command = [program, "serve", folder, "--load-format", "dummy", "--chat-template", TEMPLATE, "--port", str(PORT), f"--share-answers={str(share).lower()}", *options]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as server:
         try:
             wait_until_ready(server)
             return converse(*sizes)

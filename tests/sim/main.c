@@ -259,7 +259,6 @@ static int run_many(uint64_t num_steps, uint64_t first_seed, bool shrinks)
 
 int main(int argc, char **argv)
 {
-    setenv("FLASHD_SHARE_ANSWERS", "1", 1); /* where the feature is on */
     uint64_t num_steps = 1000000, first_seed = 1;
     struct script one = {0};
     bool shrinks = true;

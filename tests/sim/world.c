@@ -177,6 +177,7 @@ static void choose_options(struct rng *rng)
         assert_always(config_set(&world.config, "enable-prefix-caching", "false", "the simulator", &err) ==
                       0);
     set_text("allowed-host", "sim");
+    set_text("share-answers", "true"); /* where the feature is on */
     if (has(FEATURE_receipts)) set_text("receipts", "true");
     choose_places();
     choose_keys();
