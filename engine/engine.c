@@ -19,7 +19,6 @@ void engine_step_limits(const struct engine_options *options, const struct devic
     *out = (struct step_limits){
         .num_tokens = options->max_num_batched_tokens,
         .num_seqs = max_of(num_seqs, min_of(options->max_num_rows, options->max_num_batched_tokens)),
-        .num_decodes = num_seqs,
         .num_logits = max_of(options->max_num_logits, num_seqs),
         .num_batch_slots = num_seqs * num_steps,
         .max_model_len = options->max_model_len,
@@ -62,7 +61,7 @@ static int create_scheduler(struct engine *e, struct error *err)
     char key[512];
     int key_bytes = model_key(e, key, sizeof(key));
     struct scheduler_options options = {
-        .max_num_seqs = e->limits.num_decodes,
+        .max_num_seqs = step_limits_num_running(&e->limits),
         .max_num_rows = e->limits.num_seqs,
         .max_num_batched_tokens = e->limits.num_tokens,
         .max_num_logits = e->limits.num_logits,
@@ -89,12 +88,12 @@ static int create_scheduler(struct engine *e, struct error *err)
 static int create_arrays(struct engine *e)
 {
     size_t num_slots = (size_t)request_slots_count(e->slots);
+    int32_t num_running = step_limits_num_running(&e->limits);
     e->results = calloc((size_t)e->limits.num_logits, sizeof(e->results[0]));
     e->seq_of_slot = malloc(num_slots * sizeof(e->seq_of_slot[0]));
     if (!e->results || !e->seq_of_slot || engine_energy_init(e)) return STATUS_NO_MEMORY;
     for (int i = 0; i < e->limits.num_steps_in_flight; i++)
-        if (plan_init(&e->flights[i].plan, e->limits.num_decodes, e->limits.num_seqs,
-                      e->options.num_host_blocks) != 0)
+        if (plan_init(&e->flights[i].plan, num_running, e->limits.num_seqs, e->options.num_host_blocks) != 0)
             return STATUS_NO_MEMORY;
     for (size_t i = 0; i < num_slots; i++) e->seq_of_slot[i] = NO_SEQUENCE;
     return 0;
@@ -109,6 +108,7 @@ static void take_shape(const struct engine *e, struct step_prices *prices)
     prices->windowed = num_windowed > 0 ? (double)num_windowed / c->num_layers : 0;
     prices->window = c->sliding_window;
     prices->tile = model_device(e->model)->prefill_tile;
+    prices->bundle = model_device(e->model)->decode_bundle;
 }
 
 static void set_prices(struct engine *e, struct step_prices prices)

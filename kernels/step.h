@@ -129,8 +129,14 @@ struct step_limits {
     int32_t num_steps_in_flight; /* step_begin calls before the first step_end: 1 or 2 */
     int32_t num_kv_groups;       /* of steps; 0 is 1 */
     int32_t num_states;          /* places for kept states, where layers have one */
-    int32_t
-        num_decodes; /* sequences that decode and draw, of which steps are expected every day; 0 is num_seqs */
 };
+
+/* Sequences that may be under way, each with a batch_slot for every step in flight: no more of them decode and draw in a step.
+ * Limits without slots say nothing of it. */
+static inline int32_t step_limits_num_running(const struct step_limits *l)
+{
+    int32_t num_running = l->num_batch_slots / (l->num_steps_in_flight > 1 ? l->num_steps_in_flight : 1);
+    return num_running > 0 && num_running < l->num_seqs ? num_running : l->num_seqs;
+}
 
 #endif

@@ -66,6 +66,7 @@ void step_cost_init(struct step_cost *c, const struct step_prices *start)
     c->windowed = start->windowed;
     c->window = start->window;
     c->tile = start->tile;
+    c->bundle = start->bundle;
     c->doubt = start->doubt;
 }
 
@@ -115,6 +116,7 @@ struct step_prices step_cost_prices(const struct step_cost *c)
                                 .windowed = c->windowed,
                                 .window = c->window,
                                 .tile = c->tile,
+                                .bundle = c->bundle,
                                 .doubt = c->doubt};
 }
 
@@ -161,7 +163,8 @@ double step_num_pairs(const struct step_prices *p, int32_t position, int32_t num
 
 double step_num_decode_pairs(const struct step_prices *p, int32_t position, int32_t num_tokens)
 {
-    return mean_pairs(p, position, num_tokens, 1);
+    int32_t bundle = min_of(max_of(p->bundle, 1), max_of(num_tokens, 1));
+    return mean_pairs(p, position, num_tokens, bundle) / bundle;
 }
 
 double step_prices_prompt_us(const struct step_prices *p, int32_t position, int32_t num_tokens)
@@ -190,9 +193,9 @@ struct step_prices step_prices_of_decoding(const struct step_prices *p)
 {
     struct step_prices decoding = *p;
     decoding.prompt_token = p->decode_token;
-    decoding.prompt_pair = p->decode_pair;
+    decoding.tile = max_of(p->bundle, 1);
+    decoding.prompt_pair = p->decode_pair / decoding.tile;
     decoding.prompt_step = p->decode_step;
-    decoding.tile = 1;
     return decoding;
 }
 

@@ -6,7 +6,7 @@
  * prompt's queries a tile at a time, and what is left for the last tile costs a whole one: its pairs are counted.
  *
  * Decoding rows and prompts have terms of their own: a decoding row's pairs are bytes of K and V to be read, a
- * prompt's are products to be computed. A step without prompts teaches the terms of decoding; of a step with
+ * prompt's are products to be computed. Rows of one sequence that are read together count as one. A step without prompts teaches the terms of decoding; of a step with
  * prompts the decoding rows' part is taken off, and the rest teaches the prompts' terms.
  *
  * A step with prompts may take longer than these say: kernels take rows in tiles, and tiles in rounds. By how much the
@@ -35,8 +35,9 @@ struct step_prices {
     double block_copy;                             /* of a K/V block, to the host or back */
     double windowed; /* not a price: the share of layers whose queries see the last window keys alone */
     int32_t window;
-    int32_t tile; /* nor this: queries of a prompt that are worked on together; 0 is 1 */
-    double doubt; /* microseconds that a step with prompts may take longer */
+    int32_t tile;   /* nor this: queries of a prompt that are worked on together; 0 is 1 */
+    int32_t bundle; /* nor this: decoding rows of one sequence that are; 0 is 1 */
+    double doubt;   /* microseconds that a step with prompts may take longer */
 };
 
 enum { COST_TERMS = 3 };
@@ -50,7 +51,7 @@ struct cost_fit {
 struct step_cost {
     struct cost_fit prompt, decode;
     double block_copy, windowed, doubt;
-    int32_t window, tile;
+    int32_t window, tile, bundle;
 };
 
 /* start: a guess that may be wrong by a factor of a few. */

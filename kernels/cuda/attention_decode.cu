@@ -1,8 +1,9 @@
 /* attention_decode.cu - Flash-Decoding over the paged pool.
  *
  * One generated token a sequence. The query heads that share a K/V head are computed together, so K and V are read once for
- * all of them. The keys of a sequence are cut into splits, and those into kv tiles of 64 tokens, by its own length, never by a neighbour's
- * (attention_decode.cuh). A CTA stays on its SM, two of them on each, and walks ranges of items. Its warps do one thing each:
+ * all of them, and so are rows that follow each other in one sequence (bundles). The keys of a sequence are cut into splits, and those
+ * into kv tiles of 64 tokens, by its own length, never by a neighbour's (attention_decode.cuh). A CTA stays on its SM, two of them on
+ * each, and walks ranges of items. Its warps do one thing each:
  *
  *   producer: waits for an empty stage, has a tile's K and V copied into it, says what it is (attention_decode_producer.cuh)
  *   consumer: softmax(Q K) V of the whole tile at once; the result goes over the tile's K. Each has a stage of its own
@@ -54,15 +55,16 @@ template <int D> struct tile_places {
 };
 
 /* Q of a tile's heads as A fragments; rows beyond are zero. */
-template <int D, int TILES>
+template <int D, int TILES, bool BUNDLES>
 __device__ __forceinline__ void load_queries(const decode_args &a, const struct kv_tile &tile,
                                              uint32_t (*q)[4])
 {
     int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    int32_t row_heads = a.num_heads + 2 * a.num_kv_heads, rows = rows_of(a, tile.head);
-    const __nv_bfloat16 *from =
-        a.qkv + ((size_t)tile.token * row_heads + first_query_head(a, tile.head) + g) * D;
-    const uint32_t *low = (const uint32_t *)from + t, *high = low + 8 * D / 2;
+    int32_t row_heads = a.num_heads + 2 * a.num_kv_heads, rows = num_tile_rows<BUNDLES>(a, tile);
+    struct tile_row r = tile_row_of<BUNDLES>(a.group, g), s = tile_row_of<BUNDLES>(a.group, g + 8);
+    const __nv_bfloat16 *from = a.qkv + ((size_t)tile.token * row_heads + first_query_head(a, tile.head)) * D;
+    const uint32_t *low = (const uint32_t *)(from + (r.row * row_heads + r.head) * D) + t,
+                   *high = (const uint32_t *)(from + (s.row * row_heads + s.head) * D) + t;
 #pragma unroll
     for (int k = 0; k < D / 16; k++) {
         q[k][0] = g < rows ? low[8 * k] : 0;
@@ -88,15 +90,20 @@ __device__ __forceinline__ void multiply_keys(float (*s)[4], const uint32_t (*q)
         }
 }
 
-__device__ __forceinline__ void mask_scores(float (*s)[4], const struct kv_tile &tile)
+template <bool BUNDLES>
+__device__ __forceinline__ void mask_scores(const decode_args &a, float (*s)[4], const struct kv_tile &tile)
 {
-    if (tile.num_valid == KV_TILE_TOKENS && tile.num_hidden <= 0) return;
+    int32_t num_hidden = tile.num_hidden + (BUNDLES ? tile.num_rows - 1 : 0); /* of the last row */
+    if (tile.num_valid == KV_TILE_TOKENS && num_hidden <= 0) return;
+    int g = threadIdx.x % 32 / 4;
+    int32_t rows[] = {tile_row_of<BUNDLES>(a.group, g).row, tile_row_of<BUNDLES>(a.group, g + 8).row};
 #pragma unroll
     for (int j = 0; j < KV_TILE_TOKENS / 8; j++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             int32_t token = 8 * j + 2 * (threadIdx.x % 4) + i % 2;
-            if (token >= tile.num_valid || token < tile.num_hidden) s[j][i] = -INFINITY;
+            if (token >= tile.num_valid + rows[i / 2] || token < tile.num_hidden + rows[i / 2])
+                s[j][i] = -INFINITY;
         }
 }
 
@@ -172,21 +179,22 @@ __device__ __forceinline__ void store_columns(float *to, const float (*o)[TILES]
 }
 
 /* The tile in a stage: its result, rows of D values, maximum, sum, replaces its K. */
-template <int D, int TILES, bool EXTRA>
+template <int D, int TILES, bool EXTRA, bool BUNDLES>
 __device__ __forceinline__ void consume_tile(const decode_args &a, const struct kv_tile &tile,
                                              const uint32_t (*q)[4], unsigned char *memory,
                                              const tile_places<D> &places)
 {
     using T = decode_traits<D>;
     uint32_t stage = shared_address(memory);
-    int g = threadIdx.x % 32 / 4, rows = rows_of(a, tile.head);
+    int g = threadIdx.x % 32 / 4, rows = num_tile_rows<BUNDLES>(a, tile);
+    int32_t num_valid = tile.num_valid; /* of the last row */
+    if (BUNDLES) num_valid = min(num_valid + tile.num_rows - 1, (int32_t)KV_TILE_TOKENS);
     float s[KV_TILE_TOKENS / 8][4] = {};
     struct softmax_state softmax[TILES];
     multiply_keys<D>(s, q, stage, places);
-    if (HAS_COPY_ENGINE && tile.num_valid % BLOCK_SIZE != 0)
-        zero_rows<D>(stage + T::V_OFFSET, tile.num_valid);
+    if (HAS_COPY_ENGINE && num_valid % BLOCK_SIZE != 0) zero_rows<D>(stage + T::V_OFFSET, num_valid);
     if (EXTRA && a.softcap > 0) cap_scores(s, a.softcap);
-    mask_scores(s, tile);
+    mask_scores<BUNDLES>(a, s, tile);
     softmax[0] = weigh<0>(s, a.scale_log2);
     if (TILES > 1) softmax[TILES - 1] = weigh<TILES - 1>(s, a.scale_log2);
     uint32_t w[KV_TILE_PAGES][TILES][2];
@@ -210,7 +218,7 @@ __device__ __forceinline__ void consume_tile(const decode_args &a, const struct 
     }
 }
 
-template <int D, int TILES, bool EXTRA>
+template <int D, int TILES, bool EXTRA, bool BUNDLES>
 __device__ void consume(const decode_args &a, const view &v, int stage)
 {
     tile_places<D> places;
@@ -221,11 +229,11 @@ __device__ void consume(const decode_args &a, const view &v, int stage)
         barrier_wait(v.full(stage), parity);
         struct kv_tile tile = v.tiles[stage];
         if (tile.seq >= 0) {
-            if (tile.seq != seq || tile.head != head) load_queries<D, TILES>(a, tile, q);
+            if (tile.seq != seq || tile.head != head) load_queries<D, TILES, BUNDLES>(a, tile, q);
             seq = tile.seq;
             head = tile.head;
-            consume_tile<D, TILES, EXTRA>(a, tile, q, v.stages + stage * decode_traits<D>::STAGE_BYTES,
-                                          places);
+            consume_tile<D, TILES, EXTRA, BUNDLES>(a, tile, q,
+                                                   v.stages + stage * decode_traits<D>::STAGE_BYTES, places);
             shared_writes_fence();
         }
         release(v.done(stage));
@@ -248,7 +256,7 @@ __device__ __forceinline__ void consume_code_tile(const decode_args &a, const st
     multiply_key_codes<D>(s, q.q, stage, places);
     scale_scores<D, TILES>(s, memory, q.back);
     if (EXTRA && a.softcap > 0) cap_scores(s, a.softcap);
-    mask_scores(s, tile);
+    mask_scores<false>(a, s, tile);
     softmax[0] = weigh<0>(s, a.scale_log2);
     if (TILES > 1) softmax[TILES - 1] = weigh<TILES - 1>(s, a.scale_log2);
     uint32_t w[KV_TILE_PAGES][TILES][2];
@@ -292,7 +300,7 @@ __device__ void consume_codes(const decode_args &a, const view &v, int stage)
 
 /* ---- mergers ---- */
 
-template <int D, int TILES, bool EXTRA, int CODE_ROWS>
+template <int D, int TILES, bool EXTRA, int CODE_ROWS, bool BUNDLES>
 __device__ void merge_results(const decode_args &a, const view &v, int merger)
 {
     using T = decode_traits<D>;
@@ -309,7 +317,7 @@ __device__ void merge_results(const decode_args &a, const view &v, int merger)
             release(v.empty(c.stage));
             continue;
         }
-        int32_t rows = rows_of(a, tile.head);
+        int32_t rows = num_tile_rows<BUNDLES>(a, tile);
         const float *result = (const float *)(v.stages + c.stage * stage::BYTES + stage::RESULT_OFFSET);
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
@@ -325,7 +333,9 @@ __device__ void merge_results(const decode_args &a, const view &v, int merger)
         release(v.empty(c.stage));
         if (!tile.ends_split) continue;
         bool whole = tile.num_mine == tile.num_splits;
-        size_t at = (size_t)tile.seq * a.num_kv_heads * a.head_tiles + tile.head;
+        int32_t seq_heads = a.num_kv_heads * a.head_tiles;
+        size_t at = (size_t)tile.seq * seq_heads + tile.head,
+               row_floats = (size_t)seq_heads * SPLITS_MAX * a.partial_floats;
         float *partial = a.partial + at * SPLITS_MAX * a.partial_floats;
         int32_t first_head = first_query_head(a, tile.head);
         __nv_bfloat16 *out = a.out + ((size_t)tile.token * a.num_heads + first_head) * D;
@@ -333,20 +343,24 @@ __device__ void merge_results(const decode_args &a, const view &v, int merger)
         for (int i = 0; i < ROWS; i++) {
             int row = merger + i * MERGE_WARPS;
             if (row >= rows) break;
+            struct tile_row r = tile_row_of<BUNDLES>(a.group, row);
             if (!whole) {
-                row_write<D>(partial + (size_t)tile.split * a.partial_floats + row * T::ROW_FLOATS, split[i]);
+                float *to = partial + r.row * row_floats + (size_t)tile.split * a.partial_floats;
+                row_write<D>(to + r.head * T::ROW_FLOATS, split[i]);
                 continue;
             }
             if (tile.split == 0)
                 head[i] = split[i];
             else
                 row_merge(&head[i], split[i]);
-            if (tile.ends_mine) row_write_out<D, EXTRA>(out + row * D, head[i], a.sinks, first_head + row);
+            __nv_bfloat16 *row_out = out + (r.row * a.num_heads + r.head) * D;
+            if (tile.ends_mine) row_write_out<D, EXTRA>(row_out, head[i], a.sinks, first_head + r.head);
         }
         if (tile.ends_mine && !whole && merger < rows) {
-            struct partials p = {partial, a.partial_floats, tile.num_splits, rows};
-            merge_partials<D, TILES, EXTRA>(p, a.counters + at * MERGE_WARPS + merger, tile.num_mine, merger,
-                                            out, a.sinks, first_head);
+            struct partials p = {partial, a.partial_floats, tile.num_splits, rows,
+                                 a.group, a.num_heads,      row_floats};
+            merge_partials<D, TILES, EXTRA, BUNDLES>(p, a.counters + at * MERGE_WARPS + merger, tile.num_mine,
+                                                     merger, out, a.sinks, first_head);
 #pragma unroll
             for (int i = 0; i < ROWS; i++)
                 split[i] = head[i] = {}; /* not kept across the merge, which needs the registers */
@@ -362,8 +376,8 @@ template <int D, int CODE_ROWS> int32_t shared_bytes(int32_t num_stages)
            3 * STAGES_MAX * 8;
 }
 
-/* BY_ENGINE: copies are the copy engine's, else those of lanes; of codes they always are. */
-template <int D, int TILES, bool EXTRA, int CODE_ROWS, bool BY_ENGINE>
+/* BY_ENGINE: copies are the copy engine's, else those of lanes; of codes they always are. BUNDLES: there may be some. */
+template <int D, int TILES, bool EXTRA, int CODE_ROWS, bool BY_ENGINE, bool BUNDLES>
 __global__ void __launch_bounds__(decode_threads<D, CODE_ROWS>(), decode_ctas_per_sm(D))
     decode_kernel(const __grid_constant__ decode_args a, const __grid_constant__ CUtensorMap map)
 {
@@ -387,13 +401,13 @@ __global__ void __launch_bounds__(decode_threads<D, CODE_ROWS>(), decode_ctas_pe
     }
     __syncthreads();
     if (warp == 0)
-        produce<D, CODE_ROWS, BY_ENGINE>(a, &map, v, num_ranges);
+        produce<D, CODE_ROWS, BY_ENGINE, BUNDLES>(a, &map, v, num_ranges);
     else if (warp <= MERGE_WARPS)
-        merge_results<D, TILES, EXTRA, CODE_ROWS>(a, v, warp - 1);
+        merge_results<D, TILES, EXTRA, CODE_ROWS, BUNDLES>(a, v, warp - 1);
     else if (warp <= MERGE_WARPS + a.num_stages && CODE_ROWS > 0)
         consume_codes<D, TILES, EXTRA>(a, v, warp - 1 - MERGE_WARPS);
     else if (warp <= MERGE_WARPS + a.num_stages)
-        consume<D, TILES, EXTRA>(a, v, warp - 1 - MERGE_WARPS);
+        consume<D, TILES, EXTRA, BUNDLES>(a, v, warp - 1 - MERGE_WARPS);
 }
 
 /* The pool as boxes: index of block, K or V, and head; parts of a row; rows; columns. */
@@ -416,7 +430,7 @@ template <int D, int CODE_ROWS> int32_t stages_of(const struct cuda_device *d)
     return n;
 }
 
-template <int D, int TILES, bool EXTRA, int CODE_ROWS>
+template <int D, int TILES, bool EXTRA, int CODE_ROWS, bool BUNDLES>
 void launch(struct cuda_device *d, decode_args *a, const struct kv_pool *pool,
             const struct attention_args *args)
 {
@@ -426,9 +440,9 @@ void launch(struct cuda_device *d, decode_args *a, const struct kv_pool *pool,
     CUtensorMap map = {};
     if (d->is_hopper && CODE_ROWS == 0 && !encode_pool<D>(d, &map, pool, a->num_boxes))
         cuda_check(d, cudaErrorInvalidValue, "tensor map of decode attention");
-    auto kernel = decode_kernel<D, TILES, EXTRA, CODE_ROWS, true>;
+    auto kernel = decode_kernel<D, TILES, EXTRA, CODE_ROWS, true, BUNDLES>;
     if constexpr (CODE_ROWS == 0)
-        if (!d->is_hopper) kernel = decode_kernel<D, TILES, EXTRA, CODE_ROWS, false>;
+        if (!d->is_hopper) kernel = decode_kernel<D, TILES, EXTRA, CODE_ROWS, false, BUNDLES>;
     launch_dependent(d, kernel, dim3((unsigned)cuda_decode_ctas(d, args)),
                      dim3(decode_threads<D, CODE_ROWS>()), (size_t)bytes, *a, map);
 }
@@ -438,12 +452,18 @@ void launch(struct cuda_device *d, decode_args *a, const struct kv_pool *pool,
             const struct attention_args *args)
 {
     bool has_extra = a->softcap > 0 || a->sinks; /* as in attention_prefill.cuh */
+    if constexpr (!CODES)
+        if (a->bundle > 1) {
+            has_extra ? launch<D, 2, true, 0, true>(d, a, pool, args)
+                      : launch<D, 2, false, 0, true>(d, a, pool, args);
+            return;
+        }
     if (a->group <= 8)
-        has_extra ? launch<D, 1, true, CODES ? 8 : 0>(d, a, pool, args)
-                  : launch<D, 1, CODES, CODES ? 8 : 0>(d, a, pool, args);
+        has_extra ? launch<D, 1, true, CODES ? 8 : 0, false>(d, a, pool, args)
+                  : launch<D, 1, CODES, CODES ? 8 : 0, false>(d, a, pool, args);
     else
-        has_extra ? launch<D, 2, true, CODES ? 16 : 0>(d, a, pool, args)
-                  : launch<D, 2, CODES, CODES ? 16 : 0>(d, a, pool, args);
+        has_extra ? launch<D, 2, true, CODES ? 16 : 0, false>(d, a, pool, args)
+                  : launch<D, 2, CODES, CODES ? 16 : 0, false>(d, a, pool, args);
 }
 
 template <int D>
@@ -492,6 +512,8 @@ void cuda_attention_decode(struct cuda_device *d, const struct batch *b, __nv_bf
     a.head_tiles = cuda_decode_heads(args) / args->num_kv_heads;
     a.sliding_window = args->sliding_window;
     a.partial_floats = decode_partial_floats(args);
+    a.bundle = b->decode_bundle;
+    a.num_seqs = b->step->num_seqs;
     a.scale_log2 = (args->softcap > 0 ? args->softcap : args->scale) * 1.4426950408889634f;
     a.softcap = args->softcap > 0 ? args->scale / args->softcap : 0;
     a.sinks = args->sinks;

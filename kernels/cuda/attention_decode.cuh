@@ -4,7 +4,14 @@
  *   sequence of one K/V head: | split 0             | split 1             | split 2  |   of its length, see cut_of
  *   split:                    | kv tile | kv tile | ... |                                64 tokens, 4 pages
  *
- * An item is (sequence, head, split); a range is a run of items in that order, cut anywhere between two items. */
+ * An item is (sequence, head, split); a range is a run of items in that order, cut anywhere between two items.
+ *
+ * In a step where rows follow each other in one sequence (step_tables.cu), some that do are computed together, as query heads of one
+ * K/V head are: a bundle, which stands for a sequence here. Bundles are cut by position, so that their rows have the same tiles:
+ *
+ *   group 4:  | 0 1 2 3 | 4 5 6 7 | 8 9 10 11 | 12 13 14 15 |   positions of a page; 4 rows of 4 heads fill a tile of 16
+ *
+ * What a row computes is the same alone and in a bundle: tokens behind it get no weight in its last tile. */
 #ifndef KERNELS_CUDA_ATTENTION_DECODE_CUH
 #define KERNELS_CUDA_ATTENTION_DECODE_CUH
 
@@ -36,6 +43,18 @@ struct cut {
     int32_t first_split, end_split; /* the splits of [first_page, num_pages) */
 };
 
+static inline __host__ __device__ int32_t first_page_of(int32_t seqlen, int32_t window)
+{
+    return window > 0 && seqlen > window ? (seqlen - window) / KV_TILE_TOKENS * KV_TILE_PAGES : 0;
+}
+
+/* Whether the row of seqlen tokens is in the bundle of the one before it, of bundle rows at most. They share a table. */
+static inline __host__ __device__ bool is_bundled(int32_t seqlen, int32_t bundle, int32_t window)
+{
+    return (seqlen - 1) % BLOCK_SIZE % bundle != 0 &&
+           first_page_of(seqlen, window) == first_page_of(seqlen - 1, window);
+}
+
 static inline __host__ __device__ struct cut cut_of(int32_t seqlen, int32_t window, int32_t num_heads)
 {
     struct cut c;
@@ -48,7 +67,7 @@ static inline __host__ __device__ struct cut cut_of(int32_t seqlen, int32_t wind
     if (pages > few) pages = few;
     if (pages < SPLIT_PAGES_MIN) pages = SPLIT_PAGES_MIN;
     c.pages_per_split = (pages + KV_TILE_PAGES - 1) / KV_TILE_PAGES * KV_TILE_PAGES;
-    c.first_page = window > 0 && seqlen > window ? (seqlen - window) / KV_TILE_TOKENS * KV_TILE_PAGES : 0;
+    c.first_page = first_page_of(seqlen, window);
     c.first_split = c.first_page / c.pages_per_split;
     c.end_split = (c.num_pages + c.pages_per_split - 1) / c.pages_per_split;
     return c;
@@ -125,7 +144,8 @@ struct decode_args {
         num_boxes; /* of the layer, counted over the whole pool; the first index outside its map */
     int32_t num_heads, num_kv_heads, group, head_tiles; /* head_tiles: tiles of query heads a K/V head */
     int32_t sliding_window, num_stages, partial_floats;
-    float scale_log2; /* as in prefill_args, these three */
+    int32_t bundle, num_seqs; /* rows of a bundle at most */
+    float scale_log2;         /* as in prefill_args, these three */
     float softcap;
     const float *sinks;
     int32_t *ranges_taken; /* the queue */
@@ -143,9 +163,10 @@ template <int D> static __device__ __forceinline__ uint32_t chunk_offset(int row
 /* What the producer says of the kv tile in a stage. */
 struct alignas(16) kv_tile {
     int32_t seq, head; /* seq -1: there is no more */
-    int32_t token;     /* of the step: the sequence's row of queries and outputs */
+    int32_t token;     /* of the step: the sequence's row of queries and outputs, the first of a bundle */
     int32_t num_valid,
-        num_hidden; /* tokens of the tile before the sequence's end, and of those before the window */
+        num_hidden; /* tokens of the tile before that row's end, and of those before its window: one more for each row behind */
+    int32_t num_rows;          /* of the bundle; 1 */
     int32_t split, num_splits; /* counted from the first that is computed */
     int32_t num_mine;          /* splits of the head that this range has */
     bool begins_split, ends_split, ends_mine;
@@ -181,6 +202,23 @@ static __device__ __forceinline__ int32_t rows_of(const decode_args &a, int32_t 
 static __device__ __forceinline__ int32_t first_query_head(const decode_args &a, int32_t head)
 {
     return head / a.head_tiles * a.group + head % a.head_tiles * DECODE_TILE_ROWS;
+}
+
+/* A row of a tile: which row of the bundle, and which of its query heads. */
+struct tile_row {
+    int32_t row, head;
+};
+
+template <bool BUNDLES> static __device__ __forceinline__ struct tile_row tile_row_of(int32_t group, int row)
+{
+    if (!BUNDLES) return {0, row};
+    return {row / group, row % group};
+}
+
+template <bool BUNDLES>
+static __device__ __forceinline__ int32_t num_tile_rows(const decode_args &a, const struct kv_tile &tile)
+{
+    return BUNDLES ? a.group * tile.num_rows : rows_of(a, tile.head);
 }
 
 /* A warp is through with a stage. Each lane answers for what it read and wrote itself. */

@@ -79,22 +79,25 @@ static __device__ __forceinline__ void row_write_out(__nv_bfloat16 *to,
     }
 }
 
-/* What the splits of a head have left in memory: rows of D values, maximum, sum. */
+/* What the splits of a head have left in memory: rows of D values, maximum, sum. A bundle's rows stand apart, each where it would alone. */
 struct partials {
     const float *first;
     int32_t floats, num_splits, rows; /* floats: from split to split */
+    int32_t group, num_heads;
+    size_t row_floats; /* from a row of a bundle to the next one */
 };
 
 /* One row's partial results, merged in order. All factors are known at once: lane i has those of split i, from the
  * maximum of the splits before. */
-template <int D, int TILES, bool EXTRA>
+template <int D, int TILES, bool EXTRA, bool BUNDLES>
 static __device__ __forceinline__ void merge_row(const struct partials &p, int row, __nv_bfloat16 *out,
                                                  const float *sinks, int32_t first_head)
 {
     using T = decode_traits<D>;
     constexpr int BATCH = 16 / T::VECTORS / TILES; /* splits whose values are fetched at a time */
     int lane = threadIdx.x % 32;
-    const float *from = p.first + row * T::ROW_FLOATS;
+    struct tile_row r = tile_row_of<BUNDLES>(p.group, row);
+    const float *from = p.first + r.row * p.row_floats + r.head * T::ROW_FLOATS;
     float4 o[BATCH][T::VECTORS];
     auto fetch = [&](int32_t begin) {
 #pragma unroll
@@ -130,18 +133,18 @@ static __device__ __forceinline__ void merge_row(const struct partials &p, int r
             row_merge_by(&sum, o[i], __shfl_sync(0xffffffffu, ml.y, begin + i), g);
         }
     }
-    row_write_out<D, EXTRA>(out + row * D, sum, sinks, first_head + row);
+    row_write_out<D, EXTRA>(out + (r.row * p.num_heads + r.head) * D, sum, sinks, first_head + r.head);
 }
 
 /* A warp's rows of a head whose splits were walked by several CTAs: the last one to arrive merges them. */
-template <int D, int TILES, bool EXTRA>
+template <int D, int TILES, bool EXTRA, bool BUNDLES>
 static __device__ void merge_partials(struct partials p, int32_t *counter, int32_t num_mine, int warp,
                                       __nv_bfloat16 *out, const float *sinks, int32_t first_head)
 {
     if (!arrives_last(counter, num_mine, p.num_splits)) return;
 #pragma unroll 1
     for (int row = warp; row < p.rows; row += MERGE_WARPS)
-        merge_row<D, TILES, EXTRA>(p, row, out, sinks, first_head);
+        merge_row<D, TILES, EXTRA, BUNDLES>(p, row, out, sinks, first_head);
 }
 
 #endif

@@ -61,23 +61,39 @@ int32_t cuda_decode_ranges_max(const struct cuda_device *d, const struct attenti
     return cuda_decode_ctas(d, a) * RANGES_PER_CTA;
 }
 
+/* Kernels of e4m3 have none, nor do more query heads than fit into a tile. */
+int32_t cuda_decode_bundle_max(const struct attention_args *a, bool has_codes)
+{
+    return has_codes ? 1 : std::max(DECODE_TILE_ROWS / decode_group(a), 1);
+}
+
+int32_t cuda_decode_bundle(const struct cuda_device *d, const struct step *step)
+{
+    int32_t most = d->base.decode_bundle;
+    for (int32_t seq = step->num_prefill_seqs; most > 1 && seq < step->num_seqs; seq++)
+        if (cuda_goes_on(d, step, seq)) return most;
+    return 1;
+}
+
 namespace
 {
 
-/* The decoding sequences of a step: what there is to walk. */
+/* The decoding sequences of a step, of bundled ones the first: what there is to walk. */
 struct work {
+    const struct cuda_device *device;
     const struct step *step;
     int64_t heads; /* of a sequence */
-    int32_t window;
+    int32_t window, bundle;
     int64_t num_pages, num_items, num_heads, head_pages_max, item_pages_max;
 
-    work(const struct cuda_device *d, const struct step *s, int32_t sliding_window)
-        : step(s), heads(cuda_decode_heads(&d->attention)), window(sliding_window)
+    work(const struct cuda_device *d, const struct step *s, int32_t sliding_window, int32_t most)
+        : device(d), step(s), heads(cuda_decode_heads(&d->attention)), window(sliding_window), bundle(most)
     {
-        num_pages = num_items = head_pages_max = item_pages_max = 0;
-        num_heads = heads * (step->num_seqs - step->num_prefill_seqs);
+        num_pages = num_items = num_heads = head_pages_max = item_pages_max = 0;
         for (int32_t seq = step->num_prefill_seqs; seq < step->num_seqs; seq++) {
+            if (is_walked_before(seq)) continue;
             struct cut c = cut(seq);
+            num_heads += heads;
             assert_always(c.first_split < c.end_split && c.end_split - c.first_split <= SPLITS_MAX);
             num_pages += heads * pages_of(c);
             num_items += heads * (c.end_split - c.first_split);
@@ -88,14 +104,24 @@ struct work {
 
     struct cut cut(int32_t seq) const { return cut_of(step->seqlens_k[seq], window, (int32_t)heads); }
 
+    /* With the sequence before it. */
+    bool is_walked_before(int32_t seq) const
+    {
+        return bundle > 1 && is_bundled(step->seqlens_k[seq], bundle, window) &&
+               cuda_goes_on(device, step, seq);
+    }
+
     /* Of one head. */
     static int64_t pages_of(const struct cut &c) { return c.num_pages - c.first_page; }
 
     int64_t pages_of_last(int64_t num) const
     {
         int64_t pages = 0;
-        for (int32_t seq = step->num_seqs - 1; num > 0 && seq >= step->num_prefill_seqs; seq--, num -= heads)
+        for (int32_t seq = step->num_seqs - 1; num > 0 && seq >= step->num_prefill_seqs; seq--) {
+            if (is_walked_before(seq)) continue;
             pages += std::min(num, heads) * pages_of(cut(seq));
+            num -= heads;
+        }
         return pages;
     }
 };
@@ -162,15 +188,16 @@ bool cuda_window_add(struct cuda_device *d, int32_t window)
 }
 
 /* Cuts the step's items into ranges. Returns their number. */
-int32_t cuda_decode_plan(const struct cuda_device *d, const struct step *step, int32_t window,
+int32_t cuda_decode_plan(const struct cuda_device *d, const struct step *step, int32_t window, int32_t bundle,
                          struct decode_range *ranges)
 {
-    struct work work(d, step, window);
+    struct work work(d, step, window, bundle);
     struct cutter cutter(d, work);
     int64_t heads = work.heads, before = 0, items_before = 0,
             first_item = 0; /* of this sequence; of the newest range */
     int32_t n = 0;
     for (int32_t s = step->num_prefill_seqs; s < step->num_seqs; s++) {
+        if (work.is_walked_before(s)) continue;
         struct cut c = work.cut(s);
         int64_t splits = c.end_split - c.first_split, pages = work::pages_of(c);
         bool by_items = cutter.items_per_range > 0;

@@ -17,16 +17,28 @@
 struct walk {
     int32_t num_left; /* items, this one included */
     int32_t seq, head, split, num_mine;
-    int32_t seqlen, token, page, end_page; /* the next tile's first page; of the split */
-    bool goes_on;                          /* where the row before it stands */
+    int32_t seqlen, num_rows, token; /* of a bundle's last row; of the bundle */
+    int32_t page, end_page;          /* the next tile's first page; of the split */
+    bool goes_on;                    /* where the row before it stands */
     struct cut cut;
     const int32_t *table;
     int32_t kv_head;
 };
 
+static __device__ __forceinline__ int32_t num_bundled(const decode_args &a, int32_t seq)
+{
+    int32_t n = 1;
+    while (seq + n < a.num_seqs && a.table_offsets[seq + n] == a.table_offsets[seq] &&
+           is_bundled(a.seqlens_k[seq + n], a.bundle, a.sliding_window))
+        n++;
+    return n;
+}
+
+template <bool BUNDLES>
 static __device__ __forceinline__ void walk_open_seq(const decode_args &a, struct walk *w)
 {
-    w->seqlen = a.seqlens_k[w->seq];
+    w->num_rows = BUNDLES ? num_bundled(a, w->seq) : 1;
+    w->seqlen = a.seqlens_k[w->seq + w->num_rows - 1];
     w->token = a.cu_seqlens_q[w->seq];
     w->table = a.base + a.counts[COUNT_TABLES] + a.table_offsets[w->seq];
     w->goes_on = w->seq > 0 && a.table_offsets[w->seq] == a.table_offsets[w->seq - 1];
@@ -51,6 +63,7 @@ static __device__ __forceinline__ void walk_open_split(struct walk *w)
     w->end_page = min((w->split + 1) * w->cut.pages_per_split, w->cut.num_pages);
 }
 
+template <bool BUNDLES>
 static __device__ __forceinline__ void walk_open(const decode_args &a, struct walk *w,
                                                  const struct decode_range &range)
 {
@@ -58,19 +71,19 @@ static __device__ __forceinline__ void walk_open(const decode_args &a, struct wa
     w->seq = range.seq;
     w->head = range.head;
     w->split = range.split;
-    walk_open_seq(a, w);
+    walk_open_seq<BUNDLES>(a, w);
     walk_open_head(a, w);
     walk_open_split(w);
 }
 
-static __device__ __forceinline__ void walk_next(const decode_args &a, struct walk *w)
+template <bool BUNDLES> static __device__ __forceinline__ void walk_next(const decode_args &a, struct walk *w)
 {
     if (--w->num_left == 0) return;
     if (++w->split == w->cut.end_split) {
         if (++w->head == a.num_kv_heads * a.head_tiles) {
             w->head = 0;
-            w->seq++;
-            walk_open_seq(a, w);
+            w->seq += w->num_rows;
+            walk_open_seq<BUNDLES>(a, w);
         }
         w->split = w->cut.first_split;
         walk_open_head(a, w);
@@ -81,11 +94,14 @@ static __device__ __forceinline__ void walk_next(const decode_args &a, struct wa
 static __device__ __forceinline__ struct kv_tile kv_tile_of(const decode_args &a, const struct walk &w)
 {
     struct kv_tile tile;
+    int32_t seqlen = w.seqlen - (w.num_rows - 1); /* of the first row */
     tile.seq = w.seq;
     tile.head = w.head;
     tile.token = w.token;
-    tile.num_valid = min(w.seqlen - w.page * BLOCK_SIZE, (int32_t)KV_TILE_TOKENS);
-    tile.num_hidden = a.sliding_window > 0 ? w.seqlen - a.sliding_window - w.page * BLOCK_SIZE : 0;
+    tile.num_valid = min(seqlen - w.page * BLOCK_SIZE, (int32_t)KV_TILE_TOKENS);
+    tile.num_hidden = a.sliding_window > 0 ? seqlen - a.sliding_window - w.page * BLOCK_SIZE
+                                           : -DECODE_TILE_ROWS; /* nor of a row behind */
+    tile.num_rows = w.num_rows;
     tile.split = w.split - w.cut.first_split;
     tile.num_splits = w.cut.end_split - w.cut.first_split;
     tile.num_mine = w.num_mine;
@@ -167,7 +183,7 @@ static __device__ __forceinline__ void copy_codes_by_engine(const uint8_t *page,
     if (lane < KV_TILE_PAGES) bulk_stream(stage + lane * BYTES, page, full, BYTES);
 }
 
-template <int D, int CODE_ROWS, bool BY_ENGINE>
+template <int D, int CODE_ROWS, bool BY_ENGINE, bool BUNDLES>
 static __device__ void produce(const decode_args &a, const CUtensorMap *map, const view &v,
                                int32_t num_ranges)
 {
@@ -177,7 +193,7 @@ static __device__ void produce(const decode_args &a, const CUtensorMap *map, con
     int32_t blocks = 0;
     for (int32_t range = blockIdx.x; range < num_ranges; range = take_range(a, num_ranges)) {
         struct walk w;
-        for (walk_open(a, &w, ranges[range]); w.num_left > 0; walk_next(a, &w)) {
+        for (walk_open<BUNDLES>(a, &w, ranges[range]); w.num_left > 0; walk_next<BUNDLES>(a, &w)) {
 #pragma unroll 1
             for (int32_t i = 0; w.page < w.end_page; i += KV_TILE_PAGES, w.page += KV_TILE_PAGES) {
                 if (i % 32 == 0) blocks = w.page + lane < w.cut.num_pages ? w.table[w.page + lane] : -1;

@@ -75,7 +75,6 @@ int prepare(struct device *device, const struct step_limits *limits, int32_t voc
                          "the CUDA device has attention for head sizes 64, 80, 96, 128 and 256, not %d",
                          attention->head_dim);
     d->limits = *limits;
-    if (limits->num_decodes == 0) d->limits.num_decodes = limits->num_seqs;
     d->base.prefill_tile = cuda_prefill_rows_per_tile(d, attention->head_dim);
     d->vocab_size = vocab_size;
     d->hidden_size = hidden_size;

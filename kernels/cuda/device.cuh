@@ -108,6 +108,7 @@ struct batch {
     const uint32_t *masks;         /* [constrained rows][mask_words] */
     const int32_t *counts;         /* device words that recorded kernels read: see enum count_word */
     struct sample_result *results; /* pinned host memory that the sampler writes to */
+    int32_t decode_bundle; /* attention_decode.cuh: rows that are computed together, at most; 1: none are */
 };
 
 /* Padded, too. */
@@ -240,8 +241,11 @@ void cuda_attention_masked(struct cuda_device *d, const struct batch *b, __nv_bf
                            const __nv_bfloat16 *qkv, const struct kv_pool *pool, int32_t layer,
                            const struct attention_args *args);
 bool cuda_attention_masked_supports(const struct cuda_device *d, int32_t head_dim);
-/* Host side of decode attention: who walks what. Returns the number of ranges. */
-int32_t cuda_decode_plan(const struct cuda_device *d, const struct step *step, int32_t window,
+/* Host side of decode attention: rows of a bundle at most, whatever the step and in this one, and who walks what. Returns the number
+ * of ranges. */
+int32_t cuda_decode_bundle_max(const struct attention_args *args, bool has_codes);
+int32_t cuda_decode_bundle(const struct cuda_device *d, const struct step *step);
+int32_t cuda_decode_plan(const struct cuda_device *d, const struct step *step, int32_t window, int32_t bundle,
                          struct decode_range *ranges);
 /* Plans are made for each window that layers have: false where there are too many. */
 bool cuda_window_add(struct cuda_device *d, int32_t window);
@@ -310,6 +314,9 @@ void cuda_pool(struct device *d, const struct batch *b, const void *x);
 const float *cuda_row(struct device *d, int32_t batch_slot);
 
 /* step_tables.cu */
+/* A decoding sequence whose newest token follows that of the one before, in the same block or the next: another row of it, as a
+ * group in which it sees that token says. */
+bool cuda_goes_on(const struct cuda_device *d, const struct step *step, int32_t seq);
 void cuda_tables_prepare(struct cuda_device *d, const struct attention_args *layers, int32_t num_layers);
 size_t cuda_tables_words_max(const struct cuda_device *d); /* of all groups */
 /* A group's tables, from tables + at on, and where each sequence's is. zeros: a block that holds nothing else. Returns where they

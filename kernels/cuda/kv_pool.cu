@@ -66,6 +66,8 @@ int cuda_kv_pool_create(struct device *device, const struct kv_shape *shape, str
                          (double)bytes / (1 << 30));
     }
     create_pieces(pool);
+    device->decode_bundle =
+        (uint8_t)cuda_decode_bundle_max(&cuda_of(device)->attention, kv_pool_has_codes(pool));
     cuda_steps_set_spare_blocks(cuda_of(device), shape->num_blocks, shape->num_blocks + 1);
     if (kv_pool_has_codes(pool)) {
         cuda_of(device)->base.prefill_tile = PORTABLE_PREFILL_ROWS;

@@ -156,7 +156,8 @@ int cuda_steps_prepare(struct cuda_device *d, struct error *err)
     d->steps = s;
     s->fault_step = number_of("FLASHD_CUDA_FAULT_STEP");
     s->hang_step = number_of("FLASHD_CUDA_HANG_STEP");
-    s->small = make_layout(d, d->limits.num_decodes, d->limits.num_decodes);
+    int32_t num_running = step_limits_num_running(&d->limits);
+    s->small = make_layout(d, num_running, num_running);
     s->large = make_layout(d, d->limits.num_tokens, d->limits.num_seqs);
     s->buffer_words = s->large.tail + tail_words_max(d);
     s->spare_block = s->zero_block = -1;
@@ -212,7 +213,7 @@ int32_t bucket_of(int32_t n)
 
 int32_t cuda_graph_size(const struct device *device, int32_t n)
 {
-    return std::min(bucket_of(n), ((const struct cuda_device *)device)->limits.num_decodes);
+    return std::min(bucket_of(n), step_limits_num_running(&((const struct cuda_device *)device)->limits));
 }
 
 namespace
@@ -395,7 +396,9 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
     b->num_real_logits = step->num_logits;
     b->num_prefill_tokens = step->num_prefill_tokens;
     b->num_prefill_seqs = step->num_prefill_seqs;
-    b->graph_candidate = decode_only && s->sealed && !step->masks; /* whose places differ */
+    b->decode_bundle = cuda_decode_bundle(d, step);
+    b->graph_candidate =
+        decode_only && s->sealed && b->decode_bundle == 1 && !step->masks; /* whose places differ */
     b->results = buffer->results;
     b->step = step;
     for (int32_t r = 0; r < step->num_logits; r++)
@@ -426,7 +429,8 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
     int32_t *counts = words + l->counts;
     for (int i = 0; i < d->num_windows; i++) {
         int32_t *plan = counts + COUNT_DECODE_PLANS + 2 * i;
-        plan[0] = cuda_decode_plan(d, step, d->windows[i], (struct decode_range *)(words + tail));
+        plan[0] =
+            cuda_decode_plan(d, step, d->windows[i], b->decode_bundle, (struct decode_range *)(words + tail));
         plan[1] = (int32_t)tail;
         tail += (size_t)plan[0] * 4;
     }

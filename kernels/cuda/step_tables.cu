@@ -43,20 +43,6 @@ struct span span_of(const struct step *step, int32_t seq, const struct kv_reach 
     return s;
 }
 
-/* A decoding sequence whose newest token follows that of the one before, in the same block or the next: another row of it, as a
- * group in which it sees that token says. */
-bool goes_on(const struct cuda_device *d, const struct step *step, int32_t seq)
-{
-    if (seq <= step->num_prefill_seqs) return false;
-    int32_t before = step->seqlens_k[seq - 1] - 1, group = 0;
-    if (step->seqlens_k[seq] != before + 2) return false;
-    while (group < d->num_kv_groups && first_key(&d->kv_reach[group], before + 1) > before) group++;
-    if (group == d->num_kv_groups) return false; /* all the same to it */
-    const int32_t *table = step_block_tables(step, group) + (size_t)seq * (size_t)step->block_table_stride;
-    return table[before / BLOCK_SIZE] * BLOCK_SIZE + before % BLOCK_SIZE ==
-           step_slot_mapping(step, group)[step->cu_seqlens_q[seq - 1]];
-}
-
 size_t group_words_max(const struct cuda_device *d, const struct kv_reach *reach)
 {
     int64_t whole = d->limits.max_model_len / BLOCK_SIZE + 1, seqs = d->limits.num_seqs;
@@ -67,6 +53,18 @@ size_t group_words_max(const struct cuda_device *d, const struct kv_reach *reach
 }
 
 } // namespace
+
+bool cuda_goes_on(const struct cuda_device *d, const struct step *step, int32_t seq)
+{
+    if (seq <= step->num_prefill_seqs) return false;
+    int32_t before = step->seqlens_k[seq - 1] - 1, group = 0;
+    if (step->seqlens_k[seq] != before + 2) return false;
+    while (group < d->num_kv_groups && first_key(&d->kv_reach[group], before + 1) > before) group++;
+    if (group == d->num_kv_groups) return false; /* all the same to it */
+    const int32_t *table = step_block_tables(step, group) + (size_t)seq * (size_t)step->block_table_stride;
+    return table[before / BLOCK_SIZE] * BLOCK_SIZE + before % BLOCK_SIZE ==
+           step_slot_mapping(step, group)[step->cu_seqlens_q[seq - 1]];
+}
 
 void cuda_tables_prepare(struct cuda_device *d, const struct attention_args *layers, int32_t num_layers)
 {
@@ -99,7 +97,7 @@ size_t cuda_tables_pack(const struct cuda_device *d, const struct step *step, in
     for (int32_t s = 0; s < step->num_seqs; s++) {
         const int32_t *from = step_block_tables(step, group) + (size_t)s * (size_t)step->block_table_stride;
         struct span span = span_of(step, s, &d->kv_reach[group]);
-        if (goes_on(d, step, s)) {
+        if (cuda_goes_on(d, step, s)) {
             offsets[s] = offsets[s - 1];
         } else {
             offsets[s] = (int32_t)at - span.begin;

@@ -238,12 +238,12 @@ static bool wanted(const char *what, const char *name)
     return !*what || !strcmp(what, name);
 }
 
-enum { REPLAY_PROMPT = 48, REPLAY_TOKENS = CONTEXT_MAX - REPLAY_PROMPT };
+enum { REPLAY_PROMPT = 48, REPLAY_TOKENS = CONTEXT_MAX - REPLAY_PROMPT, REPLAY_ROWS = 512 };
 
 /* Milliseconds from a prompt's last token, which is there, to the answer's; its logits. */
 static double replay_ms(struct session *s, int32_t run, float *logits)
 {
-    struct session_part parts[SEQS_MAX];
+    struct session_part parts[REPLAY_ROWS];
     uint64_t begin_ns = clock_monotonic_ns();
     for (int32_t at = REPLAY_PROMPT; at < CONTEXT_MAX;) {
         int32_t n = 0;
@@ -262,7 +262,7 @@ static double replay_ms(struct session *s, int32_t run, float *logits)
 
 static void print_replay(struct session *s)
 {
-    static const int32_t runs[] = {1, 16, 64, 128, 256};
+    static const int32_t runs[] = {1, 16, 64, 128, 256, REPLAY_ROWS};
     size_t bytes = (size_t)model_config(s->model)->vocab_size * sizeof(float);
     float *alone = malloc(bytes), *together = malloc(bytes);
     set_length(s, CONTEXT_MAX);
@@ -302,7 +302,7 @@ int main(int argc, char **argv)
         .device = "cuda",
         .isa = "auto",
         .kv_dtype = kv_dtype,
-        .num_seqs = SEQS_MAX,
+        .num_seqs = strcmp(what, "replay") ? SEQS_MAX : REPLAY_ROWS,
         .max_model_len = !strcmp(what, "chunks") ? LONG_CONTEXT_MAX : CONTEXT_MAX,
         .num_batched_tokens = TOKENS_MAX,
         .num_logits = SEQS_MAX,

@@ -98,16 +98,16 @@ static void model_shuffle_blocks(struct small_model *m, struct random *random)
     memcpy(m->blocks, order, (m->has_groups ? LAYERS : 1) * sizeof m->blocks[0]);
 }
 
-/* For steps of so many tokens, sequences and rows of logits; num_decodes: of step_limits. */
+/* For steps of so many tokens, sequences and rows of logits. */
 static struct small_model *model_new_sized(const char *isa, int num_threads, const struct weights *w,
                                            int32_t num_tokens, int32_t num_seqs, int32_t num_logits,
-                                           int32_t num_decodes, bool has_groups)
+                                           int32_t num_slots, bool has_groups)
 {
     struct small_model *m = calloc(1, sizeof *m);
     struct device *d = m->d = test_device_open(isa, num_threads);
     struct error err = {0};
     struct step_limits limits = {
-        num_tokens, num_seqs, num_logits, num_seqs, LENGTH_MAX, 1, has_groups ? LAYERS : 1, 0, num_decodes};
+        num_tokens, num_seqs, num_logits, num_slots, LENGTH_MAX, 1, has_groups ? LAYERS : 1, 0};
     size_t tokens = (size_t)num_tokens;
     m->has_groups = has_groups;
     for (int i = 0; i < LAYERS; i++)
@@ -153,7 +153,8 @@ static struct small_model *model_new_sized(const char *isa, int num_threads, con
 static struct small_model *model_new_groups(const char *isa, int num_threads, const struct weights *w,
                                             struct random *random, bool has_groups)
 {
-    struct small_model *m = model_new_sized(isa, num_threads, w, TOKENS_MAX, SEQS, TOKENS_MAX, 0, has_groups);
+    struct small_model *m =
+        model_new_sized(isa, num_threads, w, TOKENS_MAX, SEQS, TOKENS_MAX, SEQS, has_groups);
     model_shuffle_blocks(m, random);
     return m;
 }
@@ -632,7 +633,8 @@ static void many_rows(const char *isa)
     struct random random = {.seed = test_seed()};
     struct weights w;
     weights_init(&w, &random);
-    struct small_model *m = model_new_sized(isa, 1, &w, LENGTH * MANY_SEQS, MANY_SEQS, MANY_SEQS, 0, false);
+    struct small_model *m =
+        model_new_sized(isa, 1, &w, LENGTH * MANY_SEQS, MANY_SEQS, MANY_SEQS, MANY_SEQS, false);
     struct step *s = &m->step->step;
     int32_t *ids = random_tokens(&random, LENGTH);
     for (int32_t i = 0; i < LENGTH_MAX / BLOCK_SIZE; i++) m->blocks[0][0][i] = i;

@@ -1081,7 +1081,7 @@ static void test_nan_blocks_are_not_handed_on(void **state)
 }
 
 /* A token 100 us, a key 1 us, a step 200 us. */
-static const struct step_prices prices = {100, 0.1, 200, 100, 1, 200, 0, 0, 0, 1, 0};
+static const struct step_prices prices = {100, 0.1, 200, 100, 1, 200, 0, 0, 0, 1, 1, 0};
 
 static struct bench *create_timed(double target_us)
 {

@@ -31,6 +31,7 @@ static struct step_prices times(const struct step_prices *p, double factor)
                                 p->windowed,
                                 p->window,
                                 p->tile,
+                                p->bundle,
                                 p->doubt};
 }
 
@@ -179,6 +180,21 @@ static void test_tiles_are_paid_whole(void **state)
                      128);
 }
 
+/* Decoding rows of one sequence that are read for together cost what the last of them does. */
+static void test_bundles_are_paid_once(void **state)
+{
+    (void)state;
+    struct step_prices p = gpu;
+    p.bundle = 4;
+    assert_true(step_num_decode_pairs(&p, 100, 8) == 104 + 108);
+    assert_true(step_num_decode_pairs(&p, 100, 1) == 101);
+    assert_true(step_num_decode_pairs(&p, 100, 2) == 102);
+    struct step_prices decoding = step_prices_of_decoding(&p);
+    double us = step_prices_decode_us(&p, 100, 8);
+    assert_true(fabs(step_prices_prompt_us(&decoding, 100, 8) - us) < 1e-9);
+    assert_int_equal(step_prices_num_tokens(&decoding, 100, us, 4096), 8);
+}
+
 /* Half of the layers see 1,024 keys; token by token. */
 static void test_windows_cap_pairs(void **state)
 {
@@ -265,6 +281,7 @@ int main(void)
         cmocka_unit_test(test_nothing_is_learned_from_nothing),
         cmocka_unit_test(test_copies_are_learned),
         cmocka_unit_test(test_tiles_are_paid_whole),
+        cmocka_unit_test(test_bundles_are_paid_once),
         cmocka_unit_test(test_windows_cap_pairs),
         cmocka_unit_test(test_doubt),
         cmocka_unit_test(test_tokens_for_a_time),
