@@ -52,7 +52,7 @@ def converse(server, num_turns):
 
 def test_answers_are_shared_where_halves_differ(server, start_server):
     messages, _, _ = converse(server, 5)
-    with start_server(*OPTIONS, "--share-answers", env=UNEQUAL) as sharing:
+    with start_server(*OPTIONS, env=UNEQUAL) as sharing:
         shared, computed, new = converse(sharing, 5)
         assert shared == messages
         assert all(c <= n + BLOCK for c, n in zip(computed, new, strict=True))
