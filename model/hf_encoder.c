@@ -1,0 +1,150 @@
+#include "model/hf_parts.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "files/file_map.h"
+
+const char *hf_own_key(const struct json_reader *r, const struct family *family, const char *key)
+{
+    static const char *const gpt2_keys[][2] = {{"hidden_size", "n_embd"},
+                                               {"intermediate_size", "n_inner"},
+                                               {"num_hidden_layers", "n_layer"},
+                                               {"num_attention_heads", "n_head"},
+                                               {"max_position_embeddings", "n_positions"}};
+    for (size_t i = 0; i < array_length(gpt2_keys) && family->has_gpt2_keys; i++)
+        if (!strcmp(key, gpt2_keys[i][0]) && json_find(r, gpt2_keys[i][1])) return gpt2_keys[i][1];
+    return key;
+}
+
+/* How sentence-transformers makes a score of what the head gives: by its sigmoid unless the file says otherwise. */
+static int read_activation(struct json_reader *r, struct model_config *c)
+{
+    struct json_reader own = *r;
+    own.object = json_find(r, "sentence_transformers");
+    const char *old = json_text(r, "sbert_ce_default_activation_function", ""),
+               *name = json_text(&own, "activation_fn", old), *last = strrchr(name, '.');
+    last = last ? last + 1 : name;
+    c->scores_are_plain = !strcmp(last, "Identity");
+    if (own.status) r->status = own.status;
+    if (c->scores_are_plain || !name[0] || !strcmp(last, "Sigmoid")) return r->status;
+    return error_set(r->err, STATUS_UNSUPPORTED,
+                     "%s: scores by the function \"%s\" are not supported; Sigmoid and Identity are", r->path,
+                     printable_from(name, strlen(name)).text);
+}
+
+/* Of a class whose head has a norm: what it gets of a text, and what it does with that. */
+static int read_head(struct json_reader *r, struct model_config *c)
+{
+    const char *pooling = json_text(r, "classifier_pooling", "cls"),
+               *activation = json_text(r, "classifier_activation", "gelu");
+    if (!weight_may_be(c->family->weight_changes, WEIGHT_HEAD_NORM)) return STATUS_OK;
+    if (!strcmp(pooling, "mean")) c->score_pooling = POOLING_MEAN;
+    if (strcmp(pooling, "mean") != 0 && strcmp(pooling, "cls") != 0)
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: classifier_pooling \"%s\" is not supported; \"cls\" and \"mean\" are", r->path,
+                         printable_from(pooling, strlen(pooling)).text);
+    if (!strcmp(activation, "gelu")) return r->status;
+    return error_set(r->err, STATUS_UNSUPPORTED,
+                     "%s: classifier_activation \"%s\" is not supported; \"gelu\" is", r->path,
+                     printable_from(activation, strlen(activation)).text);
+}
+
+/* A class with a head has two labels where nothing is said. */
+static int read_score_head(struct json_reader *r, struct model_config *c)
+{
+    const cJSON *labels = json_find(r, "id2label");
+    int64_t num_labels = json_int(r, "num_labels", 2, 0, INT32_MAX);
+    if (!c->family->scores_pairs) return r->status;
+    if (cJSON_IsObject(labels)) num_labels = cJSON_GetArraySize(labels);
+    if (num_labels != 1)
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: a head of %d labels is not supported; one of 1 is, which scores pairs of texts",
+                         r->path, (int)num_labels);
+    c->has_second_type = c->num_type_rows > 1 && !c->family->positions_follow_padding;
+    int status = read_head(r, c);
+    return status ? status : read_activation(r, c);
+}
+
+void hf_read_norm_eps(struct json_reader *r, struct model_config *c)
+{
+    static const char *const keys[] = {"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon",
+                                       "norm_eps"};
+    c->rms_norm_eps = (float)c->family->norm_eps;
+    for (size_t i = 0; i < array_length(keys); i++)
+        c->rms_norm_eps = (float)json_real(r, keys[i], (double)c->rms_norm_eps, 0, 1);
+}
+
+/* What belongs to the keys of GPT-2's kind. Where the rotation is to be stretched beyond the length that the model was made for,
+ * by how long each text is, that length is the longest. */
+static int read_gpt2_keys(struct json_reader *r, struct model_config *c)
+{
+    const char *activation = json_text(r, "activation_function", "swiglu");
+    const int64_t made_for = json_int(r, "max_trained_positions", INT32_MAX, 1, INT32_MAX),
+                  multiple = json_int(r, "pad_vocab_size_multiple", 1, 1, 1 << 20);
+    if (!c->family->has_gpt2_keys) return STATUS_OK;
+    if (json_find(r, "rotary_scaling_factor"))
+        c->max_position_embeddings = (int32_t)min_of(made_for, (int64_t)c->max_position_embeddings);
+    c->vocab_size = (int32_t)min_of(div_up(c->vocab_size, multiple) * multiple, (int64_t)INT32_MAX);
+    if (json_real(r, "rotary_emb_fraction", 1, 0, 1e9) != 1 || json_find(r, "rotary_emb_scale_base"))
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: rotary_emb_fraction or rotary_emb_scale_base is set, which is not supported",
+                         r->path);
+    if (!strcmp(activation, "swiglu")) return r->status;
+    return error_set(r->err, STATUS_UNSUPPORTED,
+                     "%s: activation_function \"%s\" is not supported; \"swiglu\" is", r->path,
+                     printable_from(activation, strlen(activation)).text);
+}
+
+/* Fields that change what an encoder is into something that is not computed here. */
+static int check_encoder(struct json_reader *r)
+{
+    static const char *const must_be_false[] = {"norm_bias",
+                                                "attention_bias",
+                                                "prenorm",
+                                                "parallel_block",
+                                                "rotary_emb_interleaved",
+                                                "qkv_proj_bias",
+                                                "mlp_fc1_bias",
+                                                "mlp_fc2_bias",
+                                                "use_rms_norm",
+                                                "causal",
+                                                "scale_attn_by_inverse_layer_idx",
+                                                "logn_attention_scale"};
+    if (strcmp(json_text(r, "layer_norm_type", "layer_norm"), "layer_norm") != 0 ||
+        !json_bool(r, "pack_qkv", true))
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: layer_norm_type or pack_qkv is not supported; \"layer_norm\" and true are",
+                         r->path);
+    return hf_want_false(r, must_be_false, array_length(must_be_false));
+}
+
+/* Tables of rows that are added to the embedding: of types of tokens, and of places unless it rotates. */
+static int read_tables(struct json_reader *r, struct model_config *c)
+{
+    const bool has_positions = weight_may_be(c->family->weight_changes, WEIGHT_POSITION_EMBEDDING);
+    const char *own = has_positions ? "absolute" : "rope",
+               *positions = json_text(r, "position_embedding_type", own);
+    if (weight_may_be(c->family->weight_changes, WEIGHT_TYPE_EMBEDDING))
+        c->num_type_rows = hf_size(r, "type_vocab_size", 2);
+    if (has_positions) c->num_position_rows = c->max_position_embeddings;
+    if (c->family->positions_follow_padding) {
+        c->first_position_row = (int32_t)json_int(r, "pad_token_id", 1, 0, INT32_MAX / 2) + 1;
+        c->max_position_embeddings -= c->first_position_row;
+    }
+    if (!strcmp(positions, own)) return STATUS_OK;
+    return error_set(r->err, STATUS_UNSUPPORTED,
+                     "%s: position_embedding_type \"%s\" is not supported; \"%s\" is", r->path,
+                     printable_from(positions, strlen(positions)).text, own);
+}
+
+int hf_read_encoder(struct json_reader *r, struct model_config *c)
+{
+    if (!c->family->is_encoder) return STATUS_OK;
+    int status = check_encoder(r);
+    if (status) return status;
+    hf_read_norm_eps(r, c);
+    status = read_tables(r, c);
+    if (!status) status = read_gpt2_keys(r, c);
+    return status ? status : read_score_head(r, c);
+}

@@ -1,0 +1,141 @@
+#include "model/hf_parts.h"
+
+#include <string.h>
+
+#include "base/bit_set.h"
+#include "base/check.h"
+#include "files/file_map.h"
+
+static const struct hf_layer_kind *find_kind(const struct hf_layer_kind *kinds, size_t num_kinds,
+                                             const char *name)
+{
+    for (size_t i = 0; i < num_kinds; i++)
+        if (!strcmp(kinds[i].name, name)) return &kinds[i];
+    return NULL;
+}
+
+int hf_read_layer_types(struct json_reader *r, int32_t num_layers, const struct hf_layer_kind *kinds,
+                        size_t num_kinds)
+{
+    const cJSON *types = json_find(r, "layer_types"), *type;
+    size_t layer = 0;
+    if (cJSON_GetArraySize(types) != num_layers)
+        return error_set(r->err, STATUS_INVALID, "%s: layer_types has %d entries for %d layers", r->path,
+                         cJSON_GetArraySize(types), num_layers);
+    cJSON_ArrayForEach(type, types)
+    {
+        const char *text = cJSON_IsString(type) ? type->valuestring : "";
+        const struct hf_layer_kind *kind = find_kind(kinds, num_kinds, text);
+        if (!kind)
+            return error_set(r->err, STATUS_UNSUPPORTED,
+                             "%s: layer_types has \"%s\"; \"%s\" and \"%s\" are supported", r->path,
+                             printable_from(text, strlen(text)).text, kinds[0].name, kinds[1].name);
+        if (kind->layers && layer < LAYERS_MAX) bit_set_add(kind->layers, layer);
+        layer++;
+    }
+    return STATUS_OK;
+}
+
+/* Chunks and windows are one field of the model's. */
+static int read_windowed_layers(struct json_reader *r, struct model_config *c)
+{
+    const struct hf_layer_kind kinds[] = {
+        {"full_attention", NULL},
+        {c->family->has_chunks ? "chunked_attention" : "sliding_attention", c->windowed_layers}};
+    return hf_read_layer_types(r, c->num_layers, kinds, array_length(kinds));
+}
+
+/* 0: there is none, whatever the layers. */
+static int32_t read_window(struct json_reader *r, const struct family *family)
+{
+    bool is_null = cJSON_GetObjectItemCaseSensitive(r->object, "sliding_window");
+    if (family->window == WINDOW_LOCAL)
+        return (int32_t)json_int(r, "local_attention", 128, 0, INT32_MAX) / 2 + 1;
+    int fallback = family->window == WINDOW_DEFAULT_4096 && !is_null ? 4096 : 0;
+    int32_t window = (int32_t)json_int(r, "sliding_window", fallback, 0, INT32_MAX);
+    bool is_used = family->window == WINDOW_IF_USED ? json_bool(r, "use_sliding_window", false)
+                                                    : family->window != WINDOW_NEVER;
+    return is_used ? window : 0;
+}
+
+/* unrotated_layers are known. */
+static int read_chunks(struct json_reader *r, struct model_config *c)
+{
+    bool is_null = cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(r->object, "attention_chunk_size"));
+    c->sliding_window = (int32_t)json_int(r, "attention_chunk_size", is_null ? 0 : 8192, 0, INT32_MAX);
+    c->windows_are_chunks = c->sliding_window > 0;
+    if (!c->windows_are_chunks) return r->status;
+    if (json_find(r, "layer_types")) return read_windowed_layers(r, c);
+    for (int32_t i = 0; i < min_of(c->num_layers, LAYERS_MAX); i++)
+        if (!bit_set_has(c->unrotated_layers, (size_t)i)) bit_set_add(c->windowed_layers, (size_t)i);
+    return r->status;
+}
+
+static int read_sliding_window(struct json_reader *r, struct model_config *c)
+{
+    const struct family *family = c->family;
+    c->sliding_window = read_window(r, family);
+    if (c->sliding_window == 0) return r->status;
+    if (json_find(r, "layer_types")) return read_windowed_layers(r, c);
+    const char *key =
+        family->window == WINDOW_LOCAL ? "global_attn_every_n_layers" : "sliding_window_pattern";
+    int32_t period =
+        family->full_layer_period ? (int32_t)json_int(r, key, family->full_layer_period, 1, INT32_MAX) : 0;
+    model_config_add_layers(c->windowed_layers, c->num_layers, family->full_layer_leads ? 0 : period);
+    for (int64_t i = 0; i < min_of(c->num_layers, LAYERS_MAX) && family->full_layer_leads; i += period)
+        bit_set_remove(c->windowed_layers, (size_t)i);
+    int64_t first = family->window == WINDOW_IF_USED ? json_int(r, "max_window_layers", 28, 0, INT32_MAX) : 0;
+    for (int64_t i = 0; i < min_of(first, (int64_t)LAYERS_MAX); i++)
+        bit_set_remove(c->windowed_layers, (size_t)i);
+    return r->status;
+}
+
+int hf_read_windows(struct json_reader *r, struct model_config *c)
+{
+    return c->family->has_chunks ? read_chunks(r, c) : read_sliding_window(r, c);
+}
+
+/* A list with 1 for each layer that rotates, or every so many one that does not. */
+int hf_read_unrotated_layers(struct json_reader *r, struct model_config *c)
+{
+    const cJSON *list = json_find(r, "no_rope_layers"), *item;
+    if (cJSON_IsArray(list) && !list->child) list = NULL; /* an empty one says nothing */
+    size_t layer = 0;
+    if (!c->family->unrotated_layer_period) {
+        if (!list) return STATUS_OK;
+        return error_set(r->err, STATUS_UNSUPPORTED, "%s: no_rope_layers is set, which is not supported",
+                         r->path);
+    }
+    if (json_bool(r, "use_sliding_window", false))
+        return error_set(r->err, STATUS_UNSUPPORTED, "%s: use_sliding_window is set, which is not supported",
+                         r->path);
+    if (!list) {
+        int64_t period =
+            json_int(r, "no_rope_layer_interval", c->family->unrotated_layer_period, 1, INT32_MAX);
+        for (int64_t i = period - 1; i < min_of(c->num_layers, LAYERS_MAX); i += period)
+            bit_set_add(c->unrotated_layers, (size_t)i);
+        return r->status;
+    }
+    if (cJSON_GetArraySize(list) < c->num_layers)
+        return error_set(r->err, STATUS_INVALID, "%s: no_rope_layers has %d entries for %d layers", r->path,
+                         cJSON_GetArraySize(list), c->num_layers);
+    cJSON_ArrayForEach(item, list)
+    {
+        if (cJSON_IsNumber(item) && item->valuedouble == 0 && layer < LAYERS_MAX)
+            bit_set_add(c->unrotated_layers, layer);
+        layer++;
+    }
+    return STATUS_OK;
+}
+
+/* Older files have a number for true. */
+void hf_read_temperature(struct json_reader *r, struct model_config *c)
+{
+    const cJSON *item = json_find(r, "attn_temperature_tuning");
+    if (!c->family->has_temperature) return;
+    bool is_on =
+        cJSON_IsNumber(item) ? item->valuedouble != 0 : json_bool(r, "attn_temperature_tuning", true);
+    if (!is_on) return;
+    c->temperature_scale = (float)json_real(r, "attn_scale", 0.1, -1e6, 1e6);
+    c->temperature_floor = (int32_t)json_int(r, "floor_scale", 8192, 1, INT32_MAX);
+}

@@ -1,0 +1,132 @@
+#include "model/hf_parts.h"
+
+#include <string.h>
+
+#include "base/bit_set.h"
+#include "base/check.h"
+#include "files/file_map.h"
+
+/* The delta rule: which layers have a state in the place of K and V, and its shape. */
+static int read_deltas(struct json_reader *r, struct model_config *c)
+{
+    const struct hf_layer_kind kinds[] = {{"full_attention", NULL}, {"linear_attention", c->stateful_layers}};
+    const int64_t interval =
+        json_int(r, "full_attention_interval", c->family->full_attention_interval, 1, INT32_MAX);
+    int status = STATUS_OK;
+    if (json_find(r, "layer_types"))
+        status = hf_read_layer_types(r, c->num_layers, kinds, array_length(kinds));
+    else
+        model_config_add_layers(c->stateful_layers, c->num_layers, (int32_t)interval);
+    if (status) return status;
+    c->delta_k_heads = hf_size(r, "linear_num_key_heads", 16);
+    c->delta_v_heads = hf_size(r, "linear_num_value_heads", 32);
+    c->delta_k_dim = hf_size(r, "linear_key_head_dim", 128);
+    c->delta_v_dim = hf_size(r, "linear_value_head_dim", 128);
+    if (json_int(r, "linear_conv_kernel_dim", DELTA_TAPS, 1, INT32_MAX) != DELTA_TAPS)
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: linear_conv_kernel_dim is not supported unless it is %d", r->path, DELTA_TAPS);
+    if (!json_bool(r, "attn_output_gate", true))
+        return error_set(r->err, STATUS_UNSUPPORTED, "%s: attn_output_gate is false, which is not supported",
+                         r->path);
+    return r->status;
+}
+
+/* LFM2's MLPs are narrower than intermediate_size says, unless block_auto_adjust_ff_dim is false. */
+static void read_lfm2_width(struct json_reader *r, struct model_config *c)
+{
+    const int64_t multiple = json_int(r, "block_multiple_of", 256, 1, INT32_MAX);
+    const double factor = json_real(r, "block_ffn_dim_multiplier", 1, 0, 1e6);
+    const int64_t given = json_int(r, "block_ff_dim", c->intermediate_size, 1, INT32_MAX),
+                  scaled = (int64_t)(factor * (double)(int64_t)(2 * (double)given / 3)),
+                  whole = (scaled + multiple - 1) / multiple * multiple,
+                  width = json_bool(r, "block_auto_adjust_ff_dim", true) ? whole : given;
+    c->intermediate_size = (int32_t)min_of(width, (int64_t)INT32_MAX);
+}
+
+static bool is_in_list(const cJSON *list, int64_t value)
+{
+    const cJSON *item;
+    int64_t own;
+    cJSON_ArrayForEach(item, list) if (json_is_int(item, &own) && own == value) return true;
+    return false;
+}
+
+/* Which layers have a short convolution in the place of attention: layer_types, or full_attn_idxs, name them. */
+static int read_convolved_layers(struct json_reader *r, struct model_config *c)
+{
+    const struct hf_layer_kind kinds[] = {{"full_attention", NULL}, {"conv", c->stateful_layers}};
+    const cJSON *full = json_find(r, "full_attn_idxs");
+    if (json_find(r, "layer_types")) return hf_read_layer_types(r, c->num_layers, kinds, array_length(kinds));
+    for (int32_t i = 0; i < min_of(c->num_layers, LAYERS_MAX) && full; i++)
+        if (!is_in_list(full, i)) bit_set_add(c->stateful_layers, (size_t)i);
+    return STATUS_OK;
+}
+
+static int read_short_convolutions(struct json_reader *r, struct model_config *c)
+{
+    int status = read_convolved_layers(r, c);
+    if (status) return status;
+    if (!c->family->has_experts) read_lfm2_width(r, c);
+    c->rms_norm_eps = (float)json_real(r, "norm_eps", c->family->norm_eps, 0, 1);
+    c->tie_word_embeddings = json_bool(r, "tie_embedding", c->tie_word_embeddings);
+    c->delta_v_heads = 1;
+    c->delta_v_dim = c->hidden_size;
+    if (json_int(r, "conv_L_cache", SHORT_TAPS, 1, INT32_MAX) != SHORT_TAPS)
+        return error_set(r->err, STATUS_UNSUPPORTED, "%s: conv_L_cache is not supported unless it is %d",
+                         r->path, SHORT_TAPS);
+    if (json_bool(r, "conv_bias", false))
+        return error_set(r->err, STATUS_UNSUPPORTED, "%s: conv_bias is set, which is not supported", r->path);
+    return r->status;
+}
+
+/* Granite 4: of a layer with a state, its shape. */
+static int read_state_space_shape(struct json_reader *r, struct model_config *c)
+{
+    const cJSON *head = json_find(r, "mamba_d_head");
+    const int64_t width = json_int(r, "mamba_expand", 2, 1, 1024) * c->hidden_size;
+    c->delta_v_heads = hf_size(r, "mamba_n_heads", 128);
+    c->delta_k_heads = hf_size(r, "mamba_n_groups", 1);
+    c->delta_k_dim = hf_size(r, "mamba_d_state", 256);
+    if (r->status) return r->status;
+    const bool is_auto = !head || (cJSON_IsString(head) && !strcmp(head->valuestring, "auto"));
+    c->delta_v_dim = is_auto ? (int32_t)(width / c->delta_v_heads) : hf_size(r, "mamba_d_head", 0);
+    if (model_config_delta_width(c) != width)
+        return error_set(r->err, STATUS_INVALID,
+                         "%s: mamba_n_heads and mamba_d_head are not mamba_expand times hidden_size",
+                         r->path);
+    if (json_int(r, "mamba_d_conv", DELTA_TAPS, 1, INT32_MAX) != DELTA_TAPS)
+        return error_set(r->err, STATUS_UNSUPPORTED, "%s: mamba_d_conv is not supported unless it is %d",
+                         r->path, DELTA_TAPS);
+    if (!json_bool(r, "mamba_conv_bias", true) || json_bool(r, "mamba_proj_bias", false))
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: mamba_conv_bias must be true and mamba_proj_bias false", r->path);
+    return r->status;
+}
+
+/* Which layers have one: layer_types name them. Those with attention rotate all, or none. */
+static int read_state_spaces(struct json_reader *r, struct model_config *c)
+{
+    const struct hf_layer_kind kinds[] = {{"attention", NULL},
+                                          {"mamba", c->stateful_layers},
+                                          {"full_attention", NULL},
+                                          {"linear_attention", c->stateful_layers}};
+    const char *positions = json_text(r, "position_embedding_type", "nope");
+    const bool rotates = !strcmp(positions, "rope");
+    int status = hf_read_layer_types(r, c->num_layers, kinds, array_length(kinds));
+    if (status) return status;
+    if (!rotates && strcmp(positions, "nope") != 0)
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: position_embedding_type \"%s\" is not supported; \"rope\" and \"nope\" are",
+                         r->path, printable_from(positions, strlen(positions)).text);
+    for (int32_t i = 0; i < min_of(c->num_layers, LAYERS_MAX) && !rotates; i++)
+        bit_set_add(c->unrotated_layers, (size_t)i);
+    return model_config_has_states(c) ? read_state_space_shape(r, c) : r->status;
+}
+
+int hf_read_states(struct json_reader *r, struct model_config *c)
+{
+    if (c->family->full_attention_interval > 0) return read_deltas(r, c);
+    if (c->family->delta_kind == DELTA_STATE_SPACE) return read_state_spaces(r, c);
+    if (c->family->delta_kind == DELTA_CONVOLUTION) return read_short_convolutions(r, c);
+    return STATUS_OK;
+}
