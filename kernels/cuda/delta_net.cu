@@ -314,7 +314,8 @@ __global__ void __launch_bounds__(UPDATE_THREADS) update_kernel(const __grid_con
         const int32_t row = LANES * j + lane;
         state[j] = is_mine && row < k_dim && !s.is_fresh ? from[(size_t)row * v_dim + column] : 0;
     }
-    for (int i = threadIdx.x; i < 4 * K_DIM_MAX; i += UPDATE_THREADS) unit[0][i] = 0;
+    for (int i = threadIdx.x; i < 4 * K_DIM_MAX; i += UPDATE_THREADS)
+        unit[i / (2 * K_DIM_MAX)][i % (2 * K_DIM_MAX)] = 0;
     __syncthreads();
     load_unit(s.begin);
     for (int32_t token = s.begin; token < s.end; token++) {
