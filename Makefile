@@ -132,10 +132,11 @@ build/lab/attention/cuda/%.o: lab/attention/cuda/%.cu $(wildcard lab/attention/c
 
 # The CUDA device compiled for this machine's own processor, and a driver that says that there is a GPU (tests/emulator).
 CUDA_HOME ?= $(patsubst %/bin/,%,$(dir $(shell command -v $(lastword $(NVCC)))))
-EMULATED_FLAGS := -std=c++20 -O2 -mavx2 -mfma -mf16c -fPIC -fvisibility=hidden -ffp-contract=off -fno-strict-aliasing -w \
-	-Ibuild/emulator -I. -isystem $(CUDA_HOME)/include
-EMULATED_OBJECTS := $(CUDA_SOURCES:%.cu=build/emulator/%.o) build/emulator/machine.o build/emulator/runtime.o
-EMULATED_SOURCES := $(patsubst %,build/emulator/%,$(wildcard kernels/cuda/*.cu kernels/cuda/*.cuh))
+EMULATED_FLAGS := -std=c++20 -O2 -g1 -mavx2 -mfma -mf16c -fPIC -fvisibility=hidden -ffp-contract=off -fno-strict-aliasing -w -Wno-psabi \
+	-fsanitize=alignment,bounds -fno-sanitize-recover=alignment,bounds -Ibuild/emulator -I. -isystem $(CUDA_HOME)/include
+EMULATED_MACHINE := build/emulator/machine.o build/emulator/memory.o build/emulator/runtime.o
+EMULATED_OBJECTS := $(CUDA_SOURCES:%.cu=build/emulator/%.o) $(EMULATED_MACHINE)
+EMULATED_SOURCES := $(patsubst %,build/emulator/%,$(wildcard kernels/cuda/*.cu kernels/cuda/*.cuh tests/emulator/*.cu))
 .PHONY: emulator emulated
 emulator: build/emulator/libflashd_cuda.so build/emulator/libcuda.so.1
 build/emulator/libflashd_cuda.so: $(EMULATED_OBJECTS) $(CUDA_C_SOURCES:%.c=build/cuda-c/%.o)
@@ -146,16 +147,20 @@ build/emulator/libcuda.so.1: tests/emulator/driver.c
 $(EMULATED_SOURCES): build/emulator/%: % tests/emulator/translate.py
 	@mkdir -p $(@D)
 	python3 tests/emulator/translate.py $< $@
-build/emulator/kernels/cuda/%.o: build/emulator/kernels/cuda/%.cu $(EMULATED_SOURCES) $(wildcard tests/emulator/*.h kernels/*.h)
+build/emulator/%.o: build/emulator/%.cu $(filter %.cuh,$(EMULATED_SOURCES)) $(wildcard tests/emulator/*.h kernels/*.h)
 	$(CXX) $(EMULATED_FLAGS) -x c++ -include tests/emulator/machine.h -c -o $@ $<
 build/emulator/%.o: tests/emulator/%.cc $(wildcard tests/emulator/*.h)
 	@mkdir -p $(@D)
 	$(CXX) $(EMULATED_FLAGS) -c -o $@ $<
+build/emulator/test_emulator: build/emulator/tests/emulator/test_emulator.o $(EMULATED_MACHINE)
+	$(CXX) -o $@ $^ -lcmocka
 EMULATED_FAMILIES := qwen3.5|apertus
 EMULATED_TESTS := kernels/test_delta_net kernels/test_kv_groups kernels/test_masks kernels/test_latent kernels/test_norm_rope kernels/test_pool unit/model/test_families
-emulated: emulator $(EMULATED_TESTS:%=build/tests/%) ## the CUDA kernels' tests on a GPU that is emulated
+EMULATED_HOPPER_TESTS := kernels/test_moe
+emulated: emulator build/emulator/test_emulator $(EMULATED_TESTS:%=build/tests/%) $(EMULATED_HOPPER_TESTS:%=build/tests/%) ## the CUDA kernels' tests on a GPU that is emulated
 	@LD_LIBRARY_PATH=build/emulator FLASHD_TEST_DEVICE=cuda FLASHD_TEST_FAMILIES='$(EMULATED_FAMILIES)' \
-		tests/run-unit $(EMULATED_TESTS:%=build/tests/%)
+		tests/run-unit build/emulator/test_emulator $(EMULATED_TESTS:%=build/tests/%)
+	@LD_LIBRARY_PATH=build/emulator FLASHD_TEST_DEVICE=cuda EMULATED_GPU=90 tests/run-unit $(EMULATED_HOPPER_TESTS:%=build/tests/%)
 else
 emulator emulated:
 	@echo "no CUDA headers: the CUDA kernels are not emulated"

@@ -71,14 +71,14 @@ static inline void mma_f16(float c[4], const uint32_t a[4], uint32_t b0, uint32_
 
 static inline uint32_t shared_address(const void *p)
 {
-    return (uint32_t)((const unsigned char *)p - dynamic_shared);
+    return (uint32_t)((const unsigned char *)p - arena);
 }
 
 static inline void load_matrix(uint32_t r[4], uint32_t address)
 {
     const struct brought *all = meet(~0u, &address, sizeof address);
     for (int32_t i = 0; i < 4; i++)
-        memcpy(&r[i], (const char *)pointer_of(all->words[8 * i + lane() / 4][0]) + lane() % 4 * 4, 4);
+        memcpy(&r[i], (const char *)pointer_of(all->words[8 * i + lane() / 4][0], 16) + lane() % 4 * 4, 4);
 }
 
 static inline void load_matrix_transposed(uint32_t r[4], uint32_t address)
@@ -87,14 +87,15 @@ static inline void load_matrix_transposed(uint32_t r[4], uint32_t address)
     for (int32_t i = 0; i < 4; i++)
         for (int32_t j = 0; j < 2; j++)
             memcpy((char *)&r[i] + 2 * j,
-                   (const char *)pointer_of(all->words[8 * i + lane() % 4 * 2 + j][0]) + lane() / 4 * 2, 2);
+                   (const char *)pointer_of(all->words[8 * i + lane() % 4 * 2 + j][0], 16) + lane() / 4 * 2,
+                   2);
 }
 
 static inline void store_matrix(uint32_t address, const uint32_t r[4])
 {
     const struct brought *all = meet(~0u, &address, sizeof address);
     for (int32_t i = 0; i < 4; i++)
-        memcpy((char *)pointer_of(all->words[8 * i + lane() / 4][0]) + lane() % 4 * 4, &r[i], 4);
+        memcpy((char *)pointer_of(all->words[8 * i + lane() / 4][0], 16) + lane() % 4 * 4, &r[i], 4);
     meet(~0u, NULL, 0);
 }
 
@@ -105,7 +106,7 @@ void end_copies(int32_t groups_left);
 
 static inline void copy_async(uint32_t to, const void *from, bool valid)
 {
-    copy_later(pointer_of(to), from, valid);
+    copy_later(pointer_of(to, 16), from, valid);
 }
 static inline void copy_commit(void)
 {
@@ -118,7 +119,7 @@ template <int PENDING> void copy_wait(void)
 
 static inline void store_zeros(uint32_t to)
 {
-    memset(pointer_of(to), 0, 16);
+    memset(pointer_of(to, 16), 0, 16);
 }
 static inline float reciprocal_fast(float x)
 {
@@ -146,7 +147,7 @@ static inline float2 load_shared_pair(uint32_t at)
 }
 static inline void load_4(uint32_t (&to)[4], uint32_t at)
 {
-    memcpy(to, pointer_of(at), 16);
+    memcpy(to, pointer_of(at, 16), 16);
 }
 static inline uint32_t load_1(uint32_t at)
 {
@@ -168,7 +169,7 @@ struct barrier {
 
 static inline struct barrier *barrier_of(uint32_t at)
 {
-    return (struct barrier *)pointer_of(at);
+    return (struct barrier *)pointer_of(at, 8);
 }
 
 static inline void turn_over(struct barrier *b)
@@ -269,7 +270,9 @@ static inline void tensor_stream_4d(uint32_t to, const CUtensorMap *map, uint32_
 
 static inline void bulk_load(uint32_t to, const void *from, uint32_t barrier, uint32_t bytes)
 {
-    memcpy(pointer_of(to), from, bytes);
+    want_aligned(from, 16);
+    if (bytes % 16) fail("a copy of %u bytes", bytes);
+    memcpy(pointer_of(to, 16), from, bytes);
     come(barrier, bytes);
 }
 

@@ -2,7 +2,6 @@
 #include "tests/emulator/machine.h"
 
 #include <cstdio>
-#include <cstdlib>
 #include <mutex>
 #include <sys/mman.h>
 #include <vector>
@@ -13,12 +12,10 @@ dim3 blockDim, gridDim;
 namespace emulated
 {
 
-alignas(1024) unsigned char dynamic_shared[SHARED_BYTES + 1024];
-
 namespace
 {
 
-enum { STACK_BYTES = 256 << 10, NAMED_BARRIERS = 16 };
+enum { STACK_BYTES = 256 << 10, STACK_GUARD_BYTES = 4096, NAMED_BARRIERS = 16 };
 enum state { RUNS, WAITS, ENDED };
 
 /* Lanes that meet under one mask; most often it is that of all. Of what they bring two generations are kept: nobody brings a third before all have read the first. */
@@ -57,13 +54,6 @@ struct cta {
 } cta;
 
 std::mutex one_at_a_time;
-
-[[noreturn]] void fail(const char *what)
-{
-    fprintf(stderr, "the emulated GPU: %s; CTA %u %u %u, thread %d of %d\n", what, blockIdx.x, blockIdx.y,
-            blockIdx.z, cta.current, cta.num_threads);
-    abort();
-}
 
 /* Saves what a call keeps and the stack pointer to *from, and goes on at to. */
 extern "C" void emulator_switch(void **from, void *to);
@@ -119,8 +109,10 @@ void begin_of_fiber(void)
 
 void prepare(struct fiber *f)
 {
-    if (!f->stack)
+    if (!f->stack) {
         f->stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        mprotect(f->stack, STACK_GUARD_BYTES, PROT_NONE);
+    }
     void **top = (void **)((char *)f->stack + STACK_BYTES) - 2; /* aligned as at a call */
     *top = (void *)begin_of_fiber;
     f->stack_pointer = top - 6;
@@ -144,6 +136,7 @@ void run_round(void)
 void run_cta(void)
 {
     cta.num_alive = cta.num_threads;
+    forget_shared();
     cta.warps.resize(CTA_THREADS_MAX / WARP_LANES);
     for (auto &warp : cta.warps)
         for (struct meeting &m : warp) m.arrived = m.generation = 0;
@@ -154,9 +147,18 @@ void run_cta(void)
         run_round();
         if (!cta.moved) fail("nobody can go on");
     }
+    check_shared();
 }
 
 } // namespace
+
+void show_place(void)
+{
+    if (cta.num_alive > 0)
+        fprintf(stderr, "; CTA %u %u %u, thread %d of %d", blockIdx.x, blockIdx.y, blockIdx.z, cta.current,
+                cta.num_threads);
+    fputc('\n', stderr);
+}
 
 int32_t lane(void)
 {
@@ -234,6 +236,7 @@ void tell(void)
 
 void copy_later(void *to, const void *from, bool valid)
 {
+    want_aligned(from, 16);
     self()->copies.push_back({to, valid ? from : NULL});
 }
 
@@ -263,6 +266,7 @@ uint32_t copy_box(const CUtensorMap *map, uint32_t shared, const int32_t at[5], 
     const struct tensor_map *m = (const struct tensor_map *)map;
     const uint32_t element = (uint32_t)m->strides[0];
     uint32_t count = 1, bytes = 0;
+    want_aligned(pointer_of(shared), 128);
     for (uint32_t i = 0; i < m->rank; i++) count *= m->box[i];
     for (uint32_t i = 0; i < count; i++, bytes += element) {
         unsigned char *there = m->data, *here = swizzled(shared + bytes, m->swizzle_bits);
@@ -295,8 +299,10 @@ void no_clusters(void)
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &body)
 {
     std::lock_guard<std::mutex> guard(one_at_a_time);
+    watch until_it_ends;
     if (shared_bytes > SHARED_BYTES || block.x * block.y * block.z > CTA_THREADS_MAX)
         fail("a launch that is too large");
+    set_dynamic_shared(shared_bytes);
     blockDim = block;
     gridDim = grid;
     cta.num_threads = (int32_t)(block.x * block.y * block.z);

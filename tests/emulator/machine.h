@@ -18,11 +18,14 @@
 #include <cstring>
 #include <functional>
 
+#include "tests/emulator/memory.h"
+
 #undef __global__
 #undef __device__
 #undef __host__
 #undef __launch_bounds__
 #undef __grid_constant__
+#undef __shared__ /* translate.py has left none */
 #undef __forceinline__
 #undef __noinline__
 #define __global__
@@ -40,15 +43,18 @@ extern dim3 blockDim, gridDim;
 namespace emulated
 {
 
-enum { WARP_LANES = 32, WORDS_MAX = 12, CTA_THREADS_MAX = 1024, SHARED_BYTES = 227 << 10 };
+enum { WARP_LANES = 32, WORDS_MAX = 12, CTA_THREADS_MAX = 1024 };
 
-/* Dynamic shared memory; addresses of 32 bits count from here, those of static shared memory too. */
-extern unsigned char dynamic_shared[];
-
-static inline void *pointer_of(uint32_t shared_address)
+/* Of addresses of 32 bits, for an access at a multiple of alignment. */
+static inline void *pointer_of(uint32_t shared_address, size_t alignment = 1)
 {
-    return dynamic_shared + (int32_t)shared_address;
+    void *p = arena + (int32_t)shared_address;
+    want_aligned(p, alignment);
+    return p;
 }
+
+/* On the standard error, where the CTA and the thread are that run, if any do. */
+void show_place(void);
 
 /* What the lanes of mask have brought, words each. Returns when all of them are here. */
 struct brought {

@@ -23,7 +23,10 @@ int capability(void)
 
 cudaError_t copy(void *to, const void *from, size_t bytes)
 {
-    emulated::queue(NULL, [=] { memmove(to, from, bytes); });
+    emulated::queue(NULL, [=] {
+        emulated::watch until_it_ends;
+        memmove(to, from, bytes);
+    });
     return cudaSuccess;
 }
 
@@ -33,6 +36,9 @@ CUresult encode(CUtensorMap *map, CUtensorMapDataType, cuuint32_t rank, void *da
 {
     emulated::tensor_map m = {};
     static_assert(sizeof m <= sizeof *map);
+    if ((uintptr_t)data % 16 != 0) return CUDA_ERROR_INVALID_VALUE;
+    for (cuuint32_t i = 0; i + 1 < rank; i++)
+        if (strides[i] % 16 != 0) return CUDA_ERROR_INVALID_VALUE;
     m.data = (unsigned char *)data;
     m.rank = rank;
     m.swizzle_bits = swizzle == CU_TENSOR_MAP_SWIZZLE_128B  ? 3
@@ -137,19 +143,17 @@ cudaError_t cudaOccupancyMaxActiveClusters(int *num, const void *, const cudaLau
     return cudaSuccess;
 }
 
-/* ---- memory: what nobody has written is not zeros ---- */
+/* ---- memory ---- */
 
 cudaError_t cudaMalloc(void **p, size_t bytes)
 {
-    size_t rounded = (bytes + 255) / 256 * 256;
-    *p = bytes > (size_t)8 << 30 ? NULL : aligned_alloc(256, rounded);
-    if (*p) memset(*p, 0xff, rounded);
+    *p = bytes > (size_t)8 << 30 ? NULL : emulated::device_memory(bytes);
     return *p ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 
 cudaError_t cudaFree(void *p)
 {
-    free(p);
+    emulated::release_device_memory(p);
     return cudaSuccess;
 }
 
@@ -172,7 +176,10 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
 
 cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t)
 {
-    emulated::queue(NULL, [=] { memset(p, value, bytes); });
+    emulated::queue(NULL, [=] {
+        emulated::watch until_it_ends;
+        memset(p, value, bytes);
+    });
     return cudaSuccess;
 }
 
