@@ -21,7 +21,7 @@ enum {
     GPU_BATCHED_TOKENS_MAX = 8192,
     CPU_TYPICAL_TOKENS = 1024, /* of one sequence, when a CPU's K/V cache is sized by default */
     LOGIT_ROWS_MIN = 64,       /* room for prompt log probabilities in a step */
-    REPLAY_ROWS = 512,         /* of a step, for known tokens that go through decode, and sequences */
+    REPLAY_ROWS = 1024,        /* of a step, for known tokens that go through decode, and sequences */
     REPLAY_SPLITS = 32,        /* of a row's attention, at most: each leaves a row of floats */
     GPU_WARM_UP_TOKENS = 128,
     CPU_WARM_UP_TOKENS = 16,
