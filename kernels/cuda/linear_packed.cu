@@ -23,15 +23,8 @@ __global__ void __launch_bounds__((packed_traits<SCALES, HALVES, GROUPS, COLS>::
     using T = packed_traits<SCALES, HALVES, GROUPS, COLS>;
     extern __shared__ unsigned char shared[];
     __shared__ uint64_t barriers[2 * STAGES_MAX];
-    packed_ring r;
-    r.x = (shared_address(shared) + 1023) & ~1023u; /* swizzled boxes want 1024-byte alignment */
-    r.w = r.x + a.num_stages * T::x_bytes(a.x_rows);
-    r.full = shared_address(barriers);
-    r.empty = r.full + 8 * STAGES_MAX;
-    if (threadIdx.x == 0) {
-        tensor_map_prefetch(&x_map);
-        ring_init(r.full, r.empty, a.num_stages, T::WARPS);
-    }
+    const packed_ring r =
+        packed_ring_init(shared, barriers, &x_map, a.num_stages, T::x_bytes(a.x_rows), T::WARPS);
     __syncthreads();
     int32_t warp = warp_uniform(threadIdx.x / 32);
     if (warp == T::WARPS) {
@@ -112,9 +105,7 @@ bool cuda_linear_packed(struct cuda_device *d, int32_t tile_rows, int32_t column
                         const void *x, const struct linear *w, bool silu_mul)
 {
     const linear_packed_args a = packed_args_of(rows, out, w, silu_mul);
-    if (w->format == LINEAR_INT4 && w->packed_scales == 1)
-        return launch_tiles<LINEAR_INT4, 1>(d, tile_rows, columns, a, x, w);
-    if (w->format == LINEAR_INT4) return launch_tiles<LINEAR_INT4, 4>(d, tile_rows, columns, a, x, w);
-    if (w->packed_scales == 4) return launch_tiles<LINEAR_E2M1, 4>(d, tile_rows, columns, a, x, w);
-    return launch_tiles<LINEAR_E2M1, 8>(d, tile_rows, columns, a, x, w);
+    return with_packed_form(w, [&](auto format, auto scales) {
+        return launch_tiles<format.value, scales.value>(d, tile_rows, columns, a, x, w);
+    });
 }

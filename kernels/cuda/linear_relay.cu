@@ -19,8 +19,8 @@ struct relay_traits : packed_tile_traits<SCALES, HALVES, HALVES, COLS, COLS <= 8
     static constexpr int THREADS = GROUPS * GROUP_THREADS + 32;
     /* Of an SM: the next kernel fills its ring beside this one. */
     static constexpr int CTAS = 2;
-    static constexpr int SUMS = COLS / 4 * HALVES;               /* of a lane: those of rows that there are */
-    static constexpr int HANDED = SUMS / 2 * GROUP_THREADS + 32; /* read on behind the last warp's */
+    static constexpr int SUMS = COLS / 4 * HALVES; /* of a lane: those of rows that there are */
+    static constexpr int HANDED = SUMS / 2 * GROUP_THREADS;
 };
 
 /* Registers hold whatever they held: of eight rows a warp the other eight that are multiplied go nowhere. */
@@ -81,12 +81,13 @@ template <int FORMAT, typename T> struct relay_consumer : packed_consumer<FORMAT
         wgmma_hold(this->d);
     }
 
-    /* Gate and up are in neighbouring warps: the first of the two gets the sums of the second, as of its other eight rows. The group
-     * that has the sums calls it. */
-    __device__ __forceinline__ void join_gate_and_up(void)
+    /* Gate and up are in neighbouring warps: that of gate gets the sums of the other, as of its own other eight rows. By the group that
+     * has the sums. */
+    __device__ __forceinline__ void join_gate_and_up(bool is_gate)
     {
-        hand_sums();
+        if (!is_gate) hand_sums();
         named_barrier_sync(1 + T::GROUPS, T::GROUP_THREADS);
+        if (!is_gate) return;
 #pragma unroll
         for (int i = 0; i < T::SUMS / 2; i++) {
             float2 two = handed[i * T::GROUP_THREADS + 32];
@@ -130,15 +131,8 @@ __global__ void __launch_bounds__((relay_traits<SCALES, HALVES, COLS>::THREADS),
     extern __shared__ unsigned char shared[];
     __shared__ uint64_t barriers[2 * STAGES_MAX];
     __shared__ float2 handed[T::HANDED];
-    packed_ring r;
-    r.x = (shared_address(shared) + 1023) & ~1023u; /* swizzled boxes want 1024-byte alignment */
-    r.w = r.x + a.num_stages * T::x_bytes(a.x_rows);
-    r.full = shared_address(barriers);
-    r.empty = r.full + 8 * STAGES_MAX;
-    if (threadIdx.x == 0) {
-        tensor_map_prefetch(&x_map);
-        ring_init(r.full, r.empty, a.num_stages, GROUP_WARPS);
-    }
+    const packed_ring r =
+        packed_ring_init(shared, barriers, &x_map, a.num_stages, T::x_bytes(a.x_rows), GROUP_WARPS);
     __syncthreads();
     int32_t warp = warp_uniform(threadIdx.x / 32), group = warp / GROUP_WARPS;
     if (group == T::GROUPS) {
@@ -155,8 +149,9 @@ __global__ void __launch_bounds__((relay_traits<SCALES, HALVES, COLS>::THREADS),
         store_columns<COLS, EPILOGUE_BF16, HALVES>(a, c.d, 0, n);
         return;
     }
-    if (HALVES == 1) c.join_gate_and_up();
-    if (HALVES == 2 || strip % 2 == 0) store_columns<COLS, EPILOGUE_SILU_MUL, 2>(a, c.d, 0, n);
+    bool is_gate = HALVES == 2 || strip % 2 == 0;
+    if (HALVES == 1) c.join_gate_and_up(is_gate);
+    if (is_gate) store_columns<COLS, EPILOGUE_SILU_MUL, 2>(a, c.d, 0, n);
 }
 
 /* ---- host ---- */
@@ -166,8 +161,8 @@ bool launch(struct cuda_device *d, linear_packed_args a, const void *x, const st
 {
     using T = relay_traits<SCALES, HALVES, COLS>;
     int32_t num_tiles = (w->n + T::ROWS - 1) / T::ROWS;
-    size_t shared_bytes = fit_packed_ring<T>(
-        &a, w, SHARED_BYTES / T::CTAS - 2048 - (int32_t)sizeof(float2) * T::SUMS / 2 * T::GROUP_THREADS);
+    size_t shared_bytes =
+        fit_packed_ring<T>(&a, w, SHARED_BYTES / T::CTAS - 2048 - (int32_t)sizeof(float2) * T::HANDED);
     if (a.num_stages < std::min((int32_t)T::GROUPS, a.num_k)) return false;
     /* they begin where the kernel before has ended first: two at a time, and half of the SMs would have none */
     if (num_tiles <= d->num_sms) shared_bytes = std::max(shared_bytes, (size_t)ALONE_BYTES);
@@ -201,9 +196,7 @@ bool cuda_linear_relay(struct cuda_device *d, int32_t tile_rows, int32_t rows, v
                        const struct linear *w, bool silu_mul)
 {
     const linear_packed_args a = packed_args_of(rows, out, w, silu_mul);
-    if (w->format == LINEAR_INT4 && w->packed_scales == 1)
-        return launch_tiles<LINEAR_INT4, 1>(d, tile_rows, a, x, w);
-    if (w->format == LINEAR_INT4) return launch_tiles<LINEAR_INT4, 4>(d, tile_rows, a, x, w);
-    if (w->packed_scales == 4) return launch_tiles<LINEAR_E2M1, 4>(d, tile_rows, a, x, w);
-    return launch_tiles<LINEAR_E2M1, 8>(d, tile_rows, a, x, w);
+    return with_packed_form(w, [&](auto format, auto scales) {
+        return launch_tiles<format.value, scales.value>(d, tile_rows, a, x, w);
+    });
 }

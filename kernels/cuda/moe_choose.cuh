@@ -19,12 +19,6 @@ struct choose_args {
     float scale, near;
 };
 
-/* In shared memory, of a warp. */
-struct choose_room {
-    float scores[MOE_EXPERTS_MAX];
-    bool taken[MOE_EXPERTS_MAX];
-};
-
 __device__ __forceinline__ float warp_max(float x)
 {
     for (int mask = 16; mask > 0; mask /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, mask));
@@ -102,22 +96,18 @@ __device__ float sparse_weight(const float *scores, const choose_args &a, int32_
 }
 
 /* By a warp. Returns what lane i, i < num_chosen, has chosen, in no order; choices and weights are stored in the order of experts.
- * hide: takes experts that may not be chosen, once their scores are there. */
-template <bool SPARSE, typename HIDE>
-__device__ __forceinline__ int32_t choose_experts(const choose_args &a, struct choose_room *room,
-                                                  int32_t token, HIDE hide)
+ * scores: shared, of the warp. hidden(): the lane's experts that may not be chosen, a bit each, once scores are there. */
+template <bool SPARSE, typename HIDDEN>
+__device__ __forceinline__ int32_t choose_experts(const choose_args &a, float *scores, int32_t token,
+                                                  HIDDEN hidden)
 {
     int lane = threadIdx.x % 32;
-    float *scores = room->scores, sum = 0;
-    bool *taken = room->taken;
+    float sum = 0;
     const float *logits = a.logits + (size_t)token * a.num_rows;
-    for (int e = lane; e < a.num_experts; e += 32) taken[e] = false;
     make_scores<SPARSE>(scores, logits, a, lane);
     __syncwarp();
-    hide(room);
-    uint32_t taken_here = 0;
-    for (int e = lane; e < a.num_experts; e += 32) taken_here |= (uint32_t)taken[e] << e / 32;
-    struct lane_best here = best_of_lane(scores, taken_here, a, lane);
+    uint32_t taken = hidden();
+    struct lane_best here = best_of_lane(scores, taken, a, lane);
     int32_t mine = INT32_MAX; /* lane i has the i-th choice */
     for (int i = 0; i < a.num_chosen; i++) {
         uint32_t rank = __reduce_max_sync(0xffffffffu, here.rank);
@@ -125,8 +115,8 @@ __device__ __forceinline__ int32_t choose_experts(const choose_args &a, struct c
         if (lane == i) mine = best;
         sum += SPARSE ? sparse_weight(scores, a, best) : scores[best];
         if (best % 32 != lane) continue;
-        taken_here |= 1u << best / 32;
-        here = best_of_lane(scores, taken_here, a, lane);
+        taken |= 1u << best / 32;
+        here = best_of_lane(scores, taken, a, lane);
     }
     int place = 0; /* among the chosen, in the order of experts */
     for (int i = 0; i < a.num_chosen; i++) place += __shfl_sync(0xffffffffu, mine, i) < mine;
@@ -137,7 +127,7 @@ __device__ __forceinline__ int32_t choose_experts(const choose_args &a, struct c
         a.weights[at] = (a.normalize ? weight / sum : weight) * a.scale;
     }
     if (a.shared_weight && lane == 0) a.shared_weight[token] = sigmoid(__ldcg(logits + a.num_experts));
-    __syncwarp(); /* the room may have its next token */
+    __syncwarp(); /* scores may be the next token's */
     return mine;
 }
 

@@ -99,15 +99,8 @@ __global__ void __launch_bounds__((packed_traits<MOE_PACKED_SCALES, HALVES, 1, C
         return;
     }
     tile.first_n = (int32_t)blockIdx.x % a.num_columns * T::ROWS;
-    packed_ring r;
-    r.x = (shared_address(shared) + 1023) & ~1023u; /* swizzled boxes want 1024-byte alignment */
-    r.w = r.x + a.num_stages * T::x_bytes(COLS);
-    r.full = shared_address(barriers);
-    r.empty = r.full + 8 * STAGES_MAX;
-    if (threadIdx.x == 0) {
-        tensor_map_prefetch(&x_map);
-        ring_init(r.full, r.empty, a.num_stages, T::WARPS);
-    }
+    const packed_ring r =
+        packed_ring_init(shared, barriers, &x_map, a.num_stages, T::x_bytes(COLS), T::WARPS);
     __syncthreads();
     int32_t warp = warp_uniform(threadIdx.x / 32);
     if (warp == T::WARPS) {

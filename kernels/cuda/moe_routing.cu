@@ -74,13 +74,13 @@ template <int ROWS, int COLS> __global__ void __launch_bounds__(THREADS) logits_
 template <bool SPARSE>
 __global__ void __launch_bounds__(THREADS) choose_kernel(choose_args a, int32_t *counts)
 {
-    __shared__ struct choose_room rooms[WARPS];
+    __shared__ float scores[WARPS][MOE_EXPERTS_MAX];
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int32_t token = blockIdx.x * WARPS + warp;
     dependents_launch();
     if (token >= a.num_tokens) return;
     dependency_wait();
-    int32_t mine = choose_experts<SPARSE>(a, &rooms[warp], token, [](struct choose_room *) {});
+    int32_t mine = choose_experts<SPARSE>(a, scores[warp], token, [] { return 0u; });
     if (lane < a.num_chosen) atomicAdd(&counts[mine], 1);
 }
 
@@ -107,29 +107,38 @@ __device__ float score_of_group(const float *scores, const choose_groups_args &a
     return a.by_two ? best + second : best;
 }
 
-/* A group is chosen if there are fewer that are better than are wanted; of equal ones the lower is better. */
+/* A group is hidden if there are as many better ones as are wanted; of equal ones the lower is better. */
+__device__ bool is_group_hidden(const float *groups, const choose_groups_args &a, int32_t group)
+{
+    int32_t num_better = 0;
+    for (int32_t h = 0; h < a.num_groups; h++)
+        num_better += groups[h] > groups[group] || (groups[h] == groups[group] && h < group);
+    return num_better >= a.num_chosen_groups;
+}
+
+/* The lane's experts in hidden groups, a bit each. groups: shared, of the warp. */
+__device__ uint32_t hidden_by_groups(const float *scores, float *groups, const choose_groups_args &a)
+{
+    const int32_t size = a.choose.num_experts / a.num_groups, lane = threadIdx.x % 32;
+    uint32_t hidden = 0;
+    for (int32_t g = lane; g < a.num_groups; g += 32) groups[g] = score_of_group(scores, a, g);
+    __syncwarp();
+    for (int32_t e = lane; e < a.choose.num_experts; e += 32)
+        hidden |= (uint32_t)is_group_hidden(groups, a, e / size) << e / 32;
+    return hidden;
+}
+
 __global__ void __launch_bounds__(THREADS) choose_groups_kernel(choose_groups_args a, int32_t *counts)
 {
-    __shared__ struct choose_room rooms[WARPS];
+    __shared__ float scores[WARPS][MOE_EXPERTS_MAX];
     __shared__ float of_groups[WARPS][MOE_GROUPS_MAX];
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int32_t token = blockIdx.x * WARPS + warp, size = a.choose.num_experts / a.num_groups;
-    float *groups = of_groups[warp];
+    int32_t token = blockIdx.x * WARPS + warp;
     dependents_launch();
     if (token >= a.choose.num_tokens) return;
     dependency_wait();
-    int32_t mine = choose_experts<false>(a.choose, &rooms[warp], token, [&](struct choose_room *room) {
-        for (int32_t g = lane; g < a.num_groups; g += 32) groups[g] = score_of_group(room->scores, a, g);
-        __syncwarp();
-        for (int32_t g = lane; g < a.num_groups; g += 32) {
-            int32_t num_better = 0;
-            for (int32_t h = 0; h < a.num_groups; h++)
-                num_better += groups[h] > groups[g] || (groups[h] == groups[g] && h < g);
-            for (int32_t e = g * size; e < (g + 1) * size && num_better >= a.num_chosen_groups; e++)
-                room->taken[e] = true;
-        }
-        __syncwarp();
-    });
+    int32_t mine = choose_experts<false>(a.choose, scores[warp], token,
+                                         [&] { return hidden_by_groups(scores[warp], of_groups[warp], a); });
     if (lane < a.choose.num_chosen) atomicAdd(&counts[mine], 1);
 }
 
@@ -242,7 +251,7 @@ __device__ __forceinline__ bool is_last_cta(int32_t *ctas_done)
 
 template <bool SPARSE> __global__ void __launch_bounds__(THREADS) route_few_kernel(few_args a)
 {
-    __shared__ struct choose_room rooms[WARPS];
+    __shared__ float scores[WARPS][MOE_EXPERTS_MAX];
     __shared__ int32_t places[MOE_EXPERTS_MAX];
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int32_t first_expert = blockIdx.y * LOGIT_EXPERTS;
@@ -260,7 +269,7 @@ template <bool SPARSE> __global__ void __launch_bounds__(THREADS) route_few_kern
     for (int e = threadIdx.x; e < a.choose.num_experts; e += THREADS) places[e] = 0;
     __syncthreads();
     for (int32_t token = warp; token < a.choose.num_tokens; token += WARPS) {
-        int32_t mine = choose_experts<SPARSE>(a.choose, &rooms[warp], token, [](struct choose_room *) {});
+        int32_t mine = choose_experts<SPARSE>(a.choose, scores[warp], token, [] { return 0u; });
         if (lane < a.choose.num_chosen) places[mine] = 1;
     }
     __syncthreads();

@@ -182,10 +182,8 @@ void packed_put(struct cuda_device *d, const struct linear *w, const struct devi
     layout l = layout_of(w);
     dim3 grid((unsigned)weight_view_num_rows(&codes->view),
               (unsigned)((l.num_blocks * ROW_WORDS + PACK_THREADS - 1) / PACK_THREADS));
-    auto kernel = w->format == LINEAR_INT4
-                      ? w->packed_scales == 1 ? pack_kernel<LINEAR_INT4, 1> : pack_kernel<LINEAR_INT4, 4>
-                  : w->packed_scales == 4 ? pack_kernel<LINEAR_E2M1, 4>
-                                          : pack_kernel<LINEAR_E2M1, 8>;
+    auto kernel = with_packed_form(
+        w, [](auto format, auto scales) { return &pack_kernel<format.value, scales.value>; });
     kernel<<<checked_grid(grid), PACK_THREADS, 0, d->stream>>>(l, *codes, first_row, alternate, part,
                                                                inexact);
 }
@@ -195,9 +193,7 @@ void packed_unpack(struct cuda_device *d, const struct linear *w, __nv_bfloat16 
     layout l = layout_of(w);
     dim3 grid((unsigned)((w->n + PACKED_ROWS - 1) / PACKED_ROWS),
               (unsigned)((l.num_blocks * 32 + UNPACK_THREADS - 1) / UNPACK_THREADS));
-    auto kernel = w->format == LINEAR_INT4
-                      ? w->packed_scales == 1 ? unpack_kernel<LINEAR_INT4, 1> : unpack_kernel<LINEAR_INT4, 4>
-                  : w->packed_scales == 4 ? unpack_kernel<LINEAR_E2M1, 4>
-                                          : unpack_kernel<LINEAR_E2M1, 8>;
+    auto kernel = with_packed_form(
+        w, [](auto format, auto scales) { return &unpack_kernel<format.value, scales.value>; });
     kernel<<<checked_grid(grid), UNPACK_THREADS, 0, d->stream>>>(out, l, w->n, w->k);
 }

@@ -14,6 +14,8 @@
 #ifndef KERNELS_CUDA_PACKED_CUH
 #define KERNELS_CUDA_PACKED_CUH
 
+#include <type_traits>
+
 #include "kernels/cuda/linear.cuh"
 
 enum {
@@ -107,6 +109,17 @@ size_t packed_offset(const struct linear *w, int32_t row);
 /* weights.cu: packed_put of a part where its file has it. */
 bool cuda_upload_packed(struct cuda_device *d, const struct linear *w, const struct weight_view *v,
                         int64_t first_row, bool alternate, int part, int32_t *inexact);
+/* What w is packed as: call(FORMAT, SCALES), both as types whose value is known when it is compiled. */
+template <typename CALL> auto with_packed_form(const struct linear *w, CALL call)
+{
+    using int4 = std::integral_constant<int, LINEAR_INT4>;
+    using e2m1 = std::integral_constant<int, LINEAR_E2M1>;
+    if (w->format == LINEAR_INT4 && w->packed_scales == 1)
+        return call(int4(), std::integral_constant<int, 1>());
+    if (w->format == LINEAR_INT4) return call(int4(), std::integral_constant<int, 4>());
+    if (w->packed_scales == 4) return call(e2m1(), std::integral_constant<int, 4>());
+    return call(e2m1(), std::integral_constant<int, 8>());
+}
 /* All of w as bf16, [N][K]. */
 void packed_unpack(struct cuda_device *d, const struct linear *w, __nv_bfloat16 *out);
 

@@ -64,6 +64,24 @@ struct packed_ring {
     uint32_t full, empty; /* barriers of the stages */
 };
 
+/* Lays the ring out in a CTA's dynamic shared memory, of x a stage so many bytes, and makes its barriers, [2 STAGES_MAX] there; a stage is
+ * empty when so many readers have said so. By all threads, before their barrier. */
+__device__ __forceinline__ packed_ring packed_ring_init(unsigned char *shared, uint64_t *barriers,
+                                                        const CUtensorMap *x_map, int32_t num_stages,
+                                                        int32_t x_bytes, int32_t num_readers)
+{
+    packed_ring r;
+    r.x = (shared_address(shared) + 1023) & ~1023u; /* swizzled boxes want 1024-byte alignment */
+    r.w = r.x + num_stages * x_bytes;
+    r.full = shared_address(barriers);
+    r.empty = r.full + 8 * STAGES_MAX;
+    if (threadIdx.x == 0) {
+        tensor_map_prefetch(x_map);
+        ring_init(r.full, r.empty, num_stages, num_readers);
+    }
+    return r;
+}
+
 /* The work of the one thread that fetches: a.num_k stages of W and x into the ring, the first of W ahead of the dependency.
  * PRODUCER: a, r, load_w(stage, k), load_x(stage, k). */
 template <typename PRODUCER> __device__ __forceinline__ void fill_packed_ring(const PRODUCER &producer)
