@@ -65,6 +65,7 @@ static int expected_control(const struct params *p, const cJSON *body)
 {
     const cJSON *prompt = cJSON_GetObjectItemCaseSensitive(body, "prompt");
     int num_messages = cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(body, "messages"));
+    if (p->truncate_prompt_tokens) return -1; /* cut, perhaps in the template's */
     if (p->kind == API_COMPLETIONS) return cJSON_IsString(prompt) && !p->parse_special ? 0 : -1;
     if (p->continue_final_message) return 2 * num_messages - 1;
     return 2 * num_messages + p->add_generation_prompt;

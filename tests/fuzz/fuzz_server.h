@@ -3,6 +3,8 @@
 #ifndef TESTS_FUZZ_FUZZ_SERVER_H
 #define TESTS_FUZZ_FUZZ_SERVER_H
 
+#include <cjson/cJSON.h>
+
 #include "base/arena.h"
 #include "fuzz/memory_files.h"
 #include "server/grammars.h"
@@ -65,10 +67,14 @@ static const char *const fuzz_names[] = {"m"};
 static inline void fuzz_server_init(struct server *server)
 {
     static struct chat_template *chat_template;
+    static struct tool_format *tool_format;
     struct tokenizer *t = fuzz_tokenizer_open(true);
     int32_t eos_id = tokenizer_find(t, IM_END, strlen(IM_END));
     assert_always(!config_init(&fuzz_config, NULL));
     assert_always(!chat_template_parse(FUZZ_TEMPLATE, &chat_template, NULL));
+    cJSON *variables = cJSON_CreateObject();
+    assert_always(!tool_format_derive(chat_template, variables, &tool_format, NULL));
+    cJSON_Delete(variables);
     fuzz_config.log_requests = false;
     fuzz_arena_bytes = arena_total_bytes();
     fuzz_facts = (struct link_facts){.vocab_size = tokenizer_vocab_size(t) + FUZZ_SPARE_LOGITS,
@@ -84,6 +90,7 @@ static inline void fuzz_server_init(struct server *server)
                               .facts = &fuzz_facts,
                               .tokenizer = t,
                               .chat_template = chat_template,
+                              .tool_format = tool_format,
                               .model_names = fuzz_names,
                               .num_model_names = 1};
     assert_always(!grammars_create(t, &fuzz_facts, &server->grammars, NULL));

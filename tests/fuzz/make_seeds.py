@@ -90,6 +90,9 @@ for flag, name, body in [
     (1, "chat", {"messages": [{"role": "user", "content": "x"}], "stream": True, "logprobs": True, "top_logprobs": 1,
                  "stream_options": {"include_usage": True, "continuous_usage_stats": True}}),
     (0, "whole", {"prompt": ["x", [1, 2]], "stop": ["!a", "he"], "max_tokens": 9}),
+    (0, "best-of", {"prompt": "x", "best_of": 3, "n": 2, "max_tokens": 5}),
+    (1, "tools", {"messages": [{"role": "user", "content": "x"}], "stream": True, "tool_choice": "required",
+                  "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]}),
     (0, "stop", {"prompt": "x", "stream": True, "stop": ["h", "é!"], "include_stop_str_in_output": True}),
 ]:
     seed("stream", name, bytes([flag]) + json.dumps(body).encode() + b"\0" + SCRIPT)
