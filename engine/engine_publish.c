@@ -200,8 +200,11 @@ static void publish_row(struct engine *e, struct request_slot *slot, const struc
         row[0] = model_score(e->model, seq->batch_slot);
         return;
     }
-    slot->num_row_floats = is_logits ? slot->input.num_row_logits : model_config(e->model)->hidden_size;
-    memcpy(row, model_row(e->model, seq->batch_slot), (size_t)slot->num_row_floats * sizeof(float));
+    slot->num_row_floats =
+        is_logits ? slot->input.num_row_logits : model_config_embedding_size(model_config(e->model));
+    const float *from =
+        is_logits ? model_row(e->model, seq->batch_slot) : model_embedding(e->model, seq->batch_slot);
+    memcpy(row, from, (size_t)slot->num_row_floats * sizeof(float));
 }
 
 static void end_without_tokens(struct engine *e, struct request_slot *slot, int32_t seq_id)

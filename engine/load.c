@@ -65,7 +65,7 @@ static void take_model_facts(struct link_facts *facts, const struct config *conf
                              const struct model_files *files)
 {
     const struct model_config *c = model_files_config(files);
-    facts->hidden_size = c->hidden_size;
+    facts->embedding_size = model_config_embedding_size(c);
     facts->pooling = choose_pooling(config, c);
     facts->is_reranker = c->is_reranker;
     facts->is_encoder = c->family->is_encoder;

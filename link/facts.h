@@ -16,8 +16,8 @@ enum load_phase { LOAD_FILES, LOAD_DEVICE, LOAD_WEIGHTS, LOAD_POOL, LOAD_ENGINE,
 struct link_facts {
     /* the model's */
     char family[16];
-    int32_t vocab_size; /* the width of the logits */
-    int32_t hidden_size;
+    int32_t vocab_size;     /* the width of the logits */
+    int32_t embedding_size; /* values of an embedding */
     enum pooling
         pooling; /* of an embedding, FIRST, LAST or MEAN; NONE: the model's files ask for one that there is not */
     bool is_reranker; /* the model's file says so */

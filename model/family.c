@@ -14,9 +14,9 @@
 #define QWEN_3_MOE QWEN_3, .has_experts = true, .gguf_router_normalizes = true
 
 #define BERT(weights)                                                                                        \
-    .is_encoder = true, .norms_sums = true, .hf_layers = "encoder.layer", .weight_changes = (weights),       \
-    .gate = GATE_GELU, .unrotated_layer_period = 1, .kv_heads_may_be_missing = true,                         \
-    .max_position_embeddings = 512, .norm_eps = 1e-12
+    .is_encoder = true, .has_embedding_norm = true, .norms_sums = true, .hf_layers = "encoder.layer",        \
+    .weight_changes = (weights), .gate = GATE_GELU, .unrotated_layer_period = 1,                             \
+    .kv_heads_may_be_missing = true, .max_position_embeddings = 512, .norm_eps = 1e-12
 
 static const struct family families[] = {
     {
@@ -81,10 +81,16 @@ static const struct family families[] = {
     .weight_changes = gemma_weights, .qk_norm = true, .gate = GATE_GELU_TANH, .norms_add_one = true,         \
     .scaled_embeddings = true, .has_query_scalar = true, .full_layer_period = 6, .window_theta = 10000,      \
     .is_tied = true, .num_heads = 8, .num_kv_heads = 4, .head_dim = 256, .vocab_size = 262208,               \
-    .max_position_embeddings = 131072, .query_scalar = 256, .theta = 1e6, .window = WINDOW_DEFAULT_4096,     \
-    .gguf_head_scalar_layers = 62
-    {.names = {"gemma3", "Gemma3ForCausalLM", "gemma3_text"}, GEMMA_3},
-    {.names = {NULL, "Gemma3ForConditionalGeneration", "gemma3"}, .is_in_text_config = true, GEMMA_3},
+    .max_position_embeddings = 131072, .query_scalar = 256, .theta = 1e6, .gguf_head_scalar_layers = 62
+    {.names = {"gemma3", "Gemma3ForCausalLM", "gemma3_text"}, GEMMA_3, .window = WINDOW_DEFAULT_4096},
+    {.names = {NULL, "Gemma3ForConditionalGeneration", "gemma3"},
+     GEMMA_3,
+     .is_in_text_config = true,
+     .window = WINDOW_DEFAULT_4096},
+    {.names = {"gemma-embedding", "Gemma3TextModel", "gemma3_text"}, /* EmbeddingGemma */
+     GEMMA_3,
+     .is_encoder = true,
+     .window = WINDOW_HALF},
     {
         .names = {"phi3", "Phi3ForCausalLM", "phi3"}, /* Phi-4 too */
         .weight_changes = phi_weights,
@@ -520,9 +526,9 @@ static const struct family families[] = {
      .scores_pairs = true,
      .positions_follow_padding = true},
 #define MODERNBERT                                                                                           \
-    .is_encoder = true, .gate = GATE_GELU, .full_layer_period = 3, .full_layer_leads = true,                 \
-    .window = WINDOW_LOCAL, .window_theta = 10000, .theta = 160000, .kv_heads_may_be_missing = true,         \
-    .max_position_embeddings = 8192, .norm_eps = 1e-5
+    .is_encoder = true, .has_embedding_norm = true, .gate = GATE_GELU, .full_layer_period = 3,               \
+    .full_layer_leads = true, .window = WINDOW_LOCAL, .window_theta = 10000, .theta = 160000,                \
+    .kv_heads_may_be_missing = true, .max_position_embeddings = 8192, .norm_eps = 1e-5
     {.names = {NULL, "ModernBertModel", "modernbert"},
      .weight_changes = modernbert_weights,
      MODERNBERT}, /* GTE, Nomic's and others of its kind */
@@ -531,9 +537,9 @@ static const struct family families[] = {
      .scores_pairs = true,
      MODERNBERT}, /* GTE-reranker */
 #define GTE                                                                                                  \
-    .is_encoder = true, .norms_sums = true, .hf_layers = "encoder.layer", .hf_up_leads = true,               \
-    .gate = GATE_GELU, .has_ntk = true, .kv_heads_may_be_missing = true, .max_position_embeddings = 8192,    \
-    .norm_eps = 1e-12
+    .is_encoder = true, .has_embedding_norm = true, .norms_sums = true, .hf_layers = "encoder.layer",        \
+    .hf_up_leads = true, .gate = GATE_GELU, .has_ntk = true, .kv_heads_may_be_missing = true,                \
+    .max_position_embeddings = 8192, .norm_eps = 1e-12
     /* GTE multilingual and English v1.5, snowflake-arctic-embed v2's medium one */
     {.names = {NULL, "NewModel", "new"}, .weight_changes = gte_weights, GTE},
     {.names = {NULL, "NewForSequenceClassification", "new"},
@@ -549,6 +555,7 @@ static const struct family families[] = {
     {
         .names = {"nomic-bert", "NomicBertModel", "nomic_bert"}, /* nomic-embed-text v1, v1.5 */
         .is_encoder = true,
+        .has_embedding_norm = true,
         .norms_sums = true,
         .has_gpt2_keys = true,
         .hf_layers = "encoder.layers",
@@ -569,7 +576,6 @@ static const struct other_family {
     {{"apertus", NULL, NULL},
      "its activation's values from among the file's keys; as a directory it is read"},
     {{"nomic-bert-moe", NULL, NULL}, "an encoder with experts"},
-    {{"gemma-embedding", "Gemma3TextModel", NULL}, "attention to both sides and dense layers behind it"},
     {{"modern-bert", NULL, NULL},
      "windows of both sides from among the file's keys; as a directory it is read"},
 };

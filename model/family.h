@@ -30,14 +30,16 @@ enum window_rule {
     WINDOW_IF_GIVEN,     /* always; a missing one is none */
     WINDOW_DEFAULT_4096, /* always; a missing one is 4096, null is none */
     WINDOW_LOCAL,        /* of encoders: half of local_attention on either side, in the place of it */
+    WINDOW_HALF,         /* of encoders: half of sliding_window on either side */
 };
 
 /* Where nothing is said: false, 0, NULL, and 1 of what multiplies. */
 struct family {
     const char *names[NAMESPACE_COUNT]; /* NULL: it has none of its own there */
-    /* All tokens of a text see each other, so that they are computed in one step and nothing is generated; LayerNorm, behind
-     * the embedding too, which is what the first layer's attention gets. */
+    /* All tokens of a text see each other, so that they are computed in one step and nothing is generated. */
     bool is_encoder;
+    bool
+        has_embedding_norm; /* of encoders: LayerNorm, behind the embedding too, which is what the first layer's attention gets */
     bool
         norms_sums; /* of encoders: it is of the sums behind attention and MLP, which go on as it; else before them */
     bool has_gpt2_keys; /* n_embd, n_layer and so on in its config.json, and what goes with them */

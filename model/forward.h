@@ -33,6 +33,7 @@ struct model {
         positions; /* of an encoder, device memory [max_model_len][H]: what is added to embeddings; as many rows more
                        where there is a second type of tokens; NULL */
     struct score_head *score_head;      /* NULL: it does not score pairs */
+    struct dense_layers *dense;         /* NULL: embeddings are what pooling gives */
     struct linear *embedding, *lm_head; /* one and the same when tied */
     struct kv_pool *kv_pool;
     struct batch *batch; /* of the step begun last */

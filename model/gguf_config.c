@@ -209,7 +209,7 @@ static int read_shape(struct keys *k, struct model_config *c)
     c->num_heads = int_of_all_layers(k, "attention.head_count", 0);
     c->num_kv_heads = read_kv_heads(k, c);
     c->max_position_embeddings = required_int(k, "context_length");
-    const char *eps_key = c->family->is_encoder || c->family->has_layer_norm
+    const char *eps_key = c->family->has_embedding_norm || c->family->has_layer_norm
                               ? "attention.layer_norm_epsilon"
                               : "attention.layer_norm_rms_epsilon";
     if (!find_real(k, eps_key, &eps))
@@ -222,6 +222,7 @@ static int read_shape(struct keys *k, struct model_config *c)
         read_head_dim(k, c);
     if (k->status) return k->status;
     bool has_window = find_int(k, "attention.sliding_window", &window);
+    if (c->family->window == WINDOW_HALF && window > 0) window = window / 2 + 1;
     if (window > 0 && window <= INT32_MAX) c->sliding_window = (int32_t)window;
     if (c->family->has_chunks) take_chunks(c, has_window && window == 0);
     return k->status;
@@ -348,10 +349,9 @@ static int take_score_head(struct keys *k, struct model_config *c)
 }
 
 /* Tables of an encoder have as many rows as they have. */
-static int read_encoder(struct keys *k, struct model_config *c)
+static int read_tables(struct keys *k, struct model_config *c)
 {
-    bool is_causal = false;
-    if (!c->family->is_encoder) return k->status;
+    if (!c->family->has_embedding_norm) return k->status;
     const struct weight_view positions = gguf_find_tensor(k->gguf, "position_embd.weight"),
                              types = gguf_find_tensor(k->gguf, "token_types.weight");
     const bool has_positions = weight_may_be(c->family->weight_changes, WEIGHT_POSITION_EMBEDDING);
@@ -360,10 +360,17 @@ static int read_encoder(struct keys *k, struct model_config *c)
         return fail(k, STATUS_INVALID, "the tensor position_embd.weight or token_types.weight is missing");
     if (has_positions) c->num_position_rows = (int32_t)positions.rows;
     c->num_type_rows = (int32_t)types.rows;
+    return k->status;
+}
+
+static int read_encoder(struct keys *k, struct model_config *c)
+{
+    bool is_causal = false;
+    if (!c->family->is_encoder) return k->status;
     if (gguf_find_bool(k->gguf, key_name(k, "attention.causal").text, &is_causal) && is_causal)
         return fail(k, STATUS_UNSUPPORTED, "the key %s is true, which is not supported",
                     key_name(k, "attention.causal").text);
-    return k->status;
+    return read_tables(k, c);
 }
 
 static int expect_taps(struct keys *k, const char *suffix, int32_t num_taps)
@@ -613,5 +620,6 @@ int gguf_config_read(const struct gguf *g, const char *path, struct model_config
     if (!status) read_special_ids(&k, config);
     config->pooling = pooling_config_read_gguf(
         g, k.architecture, config->family->is_encoder ? POOLING_MEAN : POOLING_LAST, &config->is_reranker);
+    pooling_config_read_dense(g, &config->dense);
     return status;
 }

@@ -85,10 +85,9 @@ static int check_unsupported(struct json_reader *r, const struct family *family)
 {
     static const char *const must_be_absent[] = {"num_local_experts", "num_experts", "clip_qkv",
                                                  "attn_logit_softcapping", "final_logit_softcapping"},
-                             *const must_be_false[] = {"mlp_bias",   "bias",
-                                                       "qkv_bias",   "use_bias",
-                                                       "use_cla",    "use_bidirectional_attention",
-                                                       "is_decoder", "add_cross_attention"};
+                             *const must_be_false[] = {"mlp_bias",           "bias",    "qkv_bias",
+                                                       "use_bias",           "use_cla", "is_decoder",
+                                                       "add_cross_attention"};
     const bool has_biases = weight_line(family->weight_changes, WEIGHT_UP_BIAS)->presence == PRESENT_ALWAYS;
     size_t begin = family->has_experts ? 2 : 0,
            end = array_length(must_be_absent) - (family->has_softcaps ? 2 : 0);
@@ -392,7 +391,7 @@ static void take_embedding(const char *directory, struct model_config *c)
 {
     const bool is_encoder = c->family->is_encoder;
     const int64_t longest = is_encoder ? pooling_config_longest_hf(directory) : 0;
-    c->pooling = pooling_config_read_hf(directory, is_encoder ? POOLING_MEAN : POOLING_LAST);
+    c->pooling = pooling_config_read_hf(directory, is_encoder ? POOLING_MEAN : POOLING_LAST, &c->dense);
     if (longest > 0 && longest < c->max_position_embeddings) c->max_position_embeddings = (int32_t)longest;
 }
 

@@ -138,10 +138,21 @@ static int read_tables(struct json_reader *r, struct model_config *c)
                      printable_from(positions, strlen(positions)).text, own);
 }
 
+/* Gemma's config.json says which way its tokens see. */
+static int check_sides(struct json_reader *r, const struct family *family)
+{
+    const bool both = json_bool(r, "use_bidirectional_attention", family->has_embedding_norm);
+    if (both == family->is_encoder) return r->status;
+    return error_set(r->err, STATUS_UNSUPPORTED,
+                     "%s: use_bidirectional_attention is %s, which is not supported for this class", r->path,
+                     both ? "true" : "false");
+}
+
 int hf_read_encoder(struct json_reader *r, struct model_config *c)
 {
-    if (!c->family->is_encoder) return STATUS_OK;
-    int status = check_encoder(r);
+    int status = check_sides(r, c->family);
+    if (status || !c->family->has_embedding_norm) return status;
+    status = check_encoder(r);
     if (status) return status;
     hf_read_norm_eps(r, c);
     status = read_tables(r, c);

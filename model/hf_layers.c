@@ -53,6 +53,7 @@ static int32_t read_window(struct json_reader *r, const struct family *family)
         return (int32_t)json_int(r, "local_attention", 128, 0, INT32_MAX) / 2 + 1;
     int fallback = family->window == WINDOW_DEFAULT_4096 && !is_null ? 4096 : 0;
     int32_t window = (int32_t)json_int(r, "sliding_window", fallback, 0, INT32_MAX);
+    if (family->window == WINDOW_HALF) return window > 0 ? window / 2 + 1 : 0;
     bool is_used = family->window == WINDOW_IF_USED ? json_bool(r, "use_sliding_window", false)
                                                     : family->window != WINDOW_NEVER;
     return is_used ? window : 0;

@@ -181,7 +181,7 @@ static int read_rope_of(struct json_reader *r, const struct model_config *c, con
     if (inner.object && !cJSON_IsObject(inner.object))
         return error_set(r->err, STATUS_INVALID, "%s: rope_parameters or rope_scaling should be an object",
                          r->path);
-    if (c->family->is_encoder)
+    if (c->family->has_embedding_norm)
         theta =
             json_real(r, c->family->has_gpt2_keys ? "rotary_emb_base" : "global_rope_theta", theta, 0, 1e18);
     rope->theta = json_real(&inner, "rope_theta", json_real(r, "rope_theta", theta, 0, 1e18), 0, 1e18);
@@ -202,8 +202,9 @@ static int read_window_rope(struct json_reader *r, struct model_config *c)
                                           .factor = 1,
                                           .attention_factor = 1,
                                           .rotary_dim = c->rope.rotary_dim};
-    c->window_rope.theta = json_real(r, c->family->is_encoder ? "local_rope_theta" : "rope_local_base_freq",
-                                     c->family->window_theta, 0, 1e18);
+    c->window_rope.theta =
+        json_real(r, c->family->has_embedding_norm ? "local_rope_theta" : "rope_local_base_freq",
+                  c->family->window_theta, 0, 1e18);
     return r->status;
 }
 

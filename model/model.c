@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "model/forward.h"
 #include "model/rope_table.h"
+#include "model/dense_layers.h"
 #include "model/score_head.h"
 
 /* ---- building: one struct for what every step of it needs; the first problem is kept in status ---- */
@@ -397,7 +398,7 @@ static void create_norms(struct builder *b, int32_t i)
     struct model *m = b->m;
     struct layer *layer = &m->layers[i];
     struct norm_args *next = i + 1 < m->config.num_layers ? &layer[1].attention_norm : &m->output_norm;
-    if (m->config.family->is_encoder && i == 0) {
+    if (m->config.family->has_embedding_norm && i == 0) {
         create_layer_norm(b, WEIGHT_EMBEDDING_NORM, 0, 1, &layer->attention_norm);
         layer->attention_norm.replaces = true;
     }
@@ -407,7 +408,7 @@ static void create_norms(struct builder *b, int32_t i)
         return;
     }
     if (layer->mlp_norm.is_layer_norm) {
-        if (!m->config.family->is_encoder || i > 0)
+        if (!m->config.family->has_embedding_norm || i > 0)
             create_layer_norm(b, WEIGHT_ATTENTION_NORM, i, 1, &layer->attention_norm);
         create_layer_norm(b, WEIGHT_MLP_NORM, i, 1, &layer->mlp_norm);
         return;
@@ -573,7 +574,7 @@ static struct norm_args norm_args(const struct model_config *c)
     return (struct norm_args){.delta_scale = c->residual_scale,
                               .eps = c->rms_norm_eps,
                               .hidden_size = c->hidden_size,
-                              .is_layer_norm = c->family->is_encoder || c->family->has_layer_norm,
+                              .is_layer_norm = c->family->has_embedding_norm || c->family->has_layer_norm,
                               .replaces = c->family->norms_sums};
 }
 
@@ -651,6 +652,8 @@ static void create_weights(struct builder *b)
         create_layer_norm(b, WEIGHT_OUTPUT_NORM, 0, m->config.logit_scale, &m->output_norm);
     if (m->config.family->scores_pairs && !b->status)
         b->status = score_head_create(b->files, &m->score_head, b->err);
+    if (m->config.dense.num_layers > 0 && !b->status)
+        b->status = dense_layers_create(b->files, &m->dense, b->err);
     if (!b->status) b->status = m->device->ops->weights_done(m->device, b->err);
     if (!b->status && b->all_copied) model_files_drop_weights(b->files);
 }
@@ -697,6 +700,7 @@ void model_destroy(struct model *m)
 {
     if (!m) return;
     score_head_destroy(m->score_head);
+    dense_layers_destroy(m->dense);
     free(m->layers);
     free(m);
 }
@@ -799,6 +803,12 @@ bool model_step_has_ended(struct model *m)
 const float *model_row(struct model *m, int32_t batch_slot)
 {
     return m->device->ops->row(m->device, batch_slot);
+}
+
+const float *model_embedding(struct model *m, int32_t batch_slot)
+{
+    const float *row = model_row(m, batch_slot);
+    return m->dense ? dense_layers_apply(m->dense, row) : row;
 }
 
 float model_score(struct model *m, int32_t batch_slot)

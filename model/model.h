@@ -47,6 +47,8 @@ bool model_step_has_ended(struct model *m);
 
 /* What a step that has ended has left for a batch_slot instead of tokens: device.h, row. */
 const float *model_row(struct model *m, int32_t batch_slot);
+/* Of an embedding: what it goes through behind its pooling makes of that row, [model_config_embedding_size]. */
+const float *model_embedding(struct model *m, int32_t batch_slot);
 /* Of a model that scores pairs: what its head makes of that row. */
 float model_score(struct model *m, int32_t batch_slot);
 

@@ -43,6 +43,11 @@ void model_config_init(struct model_config *c)
     c->bos_id = -1;
 }
 
+int32_t model_config_embedding_size(const struct model_config *c)
+{
+    return c->dense.num_layers ? c->dense.layers[c->dense.num_layers - 1].num_out : c->hidden_size;
+}
+
 void model_config_add_layers(uint64_t *layers, int32_t num_layers, int32_t period)
 {
     for (int32_t i = 0; i < num_layers && i < LAYERS_MAX; i++)

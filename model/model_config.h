@@ -32,6 +32,18 @@ struct rope_config {
     float long_factors[ROTATIONS_MAX], short_factors[ROTATIONS_MAX];
 };
 
+enum { DENSE_LAYERS_MAX = 4, FOLDER_BYTES_MAX = 64 };
+
+/* What an embedding goes through behind its pooling (dense_layers.h). */
+struct dense_chain {
+    int32_t num_layers;
+    struct dense_layer {
+        int32_t num_in, num_out;
+        bool has_bias, is_tanh;
+        char folder[FOLDER_BYTES_MAX]; /* of the directory, with a / at its end; of a GGUF file the tensor */
+    } layers[DENSE_LAYERS_MAX];
+};
+
 struct model_config {
     char architecture[64]; /* as the file says, e.g. "LlamaForCausalLM" or "llama" */
     const struct family *family;
@@ -75,6 +87,7 @@ struct model_config {
     struct quantisation quantisation;          /* of a directory's matrices */
     enum pooling
         pooling; /* how an embedding is made, FIRST, LAST or MEAN; NONE: in a way that is not known here */
+    struct dense_chain dense;
     bool is_reranker; /* the file says so */
     /* of a family that scores pairs: a score is what the head gives, not its sigmoid; the second text's tokens are of type 1 */
     bool scores_are_plain, has_second_type;
@@ -127,6 +140,8 @@ extern const struct generation_defaults generation_defaults_none; /* nothing giv
 
 /* Of what attention's output product takes, or that of a layer's state. */
 int64_t model_config_mixed_width(const struct model_config *c, int32_t layer);
+/* Values of an embedding. */
+int32_t model_config_embedding_size(const struct model_config *c);
 /* Of the widest MLP, shared or chosen. */
 int32_t model_config_mlp_width(const struct model_config *c);
 

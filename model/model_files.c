@@ -37,6 +37,7 @@ struct model_files {
     struct gguf *gguf; /* one of these three */
     struct safetensors *safetensors;
     struct dummy_weights *dummy;
+    struct dense_files dense;
     struct weight_view
         *views; /* [FIRST_LAYER_ROLE + num_layers * views_per_layer]; dummy: filled in when asked for */
     uint64_t weight_bytes;
@@ -274,7 +275,8 @@ static const char *hf_prefix(const struct model_files *f)
         "model.", DEEP_PREFIX, "model.language_model.", "model.text_model.", "bert.", "roberta.",
         "new.",   "gte."};
     const char *known =
-        line_of(f, f->config.family->is_encoder ? WEIGHT_TOKEN_EMBEDDING : WEIGHT_OUTPUT_NORM)->hf_name;
+        line_of(f, f->config.family->has_embedding_norm ? WEIGHT_TOKEN_EMBEDDING : WEIGHT_OUTPUT_NORM)
+            ->hf_name;
     char name[NAME_BYTES_MAX];
     for (size_t i = 0; i < array_length(prefixes); i++) {
         snprintf(name, sizeof name, "%s%s", prefixes[i], known);
@@ -456,6 +458,13 @@ static int allocate_views(struct model_files *f, struct error *err)
     return f->views ? STATUS_OK : error_set(err, STATUS_NO_MEMORY, "%s: no memory", f->path);
 }
 
+static int open_dense(struct model_files *f, struct error *err)
+{
+    int status = dense_files_open(&f->dense, &f->config, f->path, f->gguf, err);
+    f->weight_bytes += dense_files_bytes(&f->dense);
+    return status;
+}
+
 static int open_gguf(struct model_files *f, struct error *err)
 {
     f->defaults = generation_defaults_none;
@@ -463,7 +472,8 @@ static int open_gguf(struct model_files *f, struct error *err)
     if (!status) status = gguf_config_read(f->gguf, f->path, &f->config, err);
     if (!status) status = allocate_views(f, err);
     f->changes = f->config.family ? f->config.family->weight_changes : NULL;
-    return status ? status : resolve_all(f, err);
+    if (!status) status = resolve_all(f, err);
+    return status ? status : open_dense(f, err);
 }
 
 static int open_dummy(struct model_files *f, struct error *err)
@@ -471,6 +481,11 @@ static int open_dummy(struct model_files *f, struct error *err)
     f->dummy = dummy_weights_create(0);
     if (!f->dummy) return error_set(err, STATUS_NO_MEMORY, "%s: no memory for dummy weights", f->path);
     f->weight_bytes = model_config_num_parameters(&f->config) * (uint64_t)dtype_infos[DTYPE_BF16].block_bytes;
+    for (int32_t i = 0; i < f->config.dense.num_layers; i++) {
+        const struct dense_layer *layer = &f->config.dense.layers[i];
+        f->dense.matrices[i] =
+            dummy_weights_matrix(f->dummy, num_views(f) + (uint64_t)i, layer->num_out, layer->num_in);
+    }
     return STATUS_OK;
 }
 
@@ -489,7 +504,8 @@ static int open_directory(struct model_files *f, bool is_dummy, struct error *er
     if (status) return status;
     choose_names(f);
     find_transposed_experts(f);
-    return resolve_all(f, err);
+    status = resolve_all(f, err);
+    return status ? status : open_dense(f, err);
 }
 
 static int open_any(struct model_files *f, const char *load_format, struct error *err)
@@ -532,6 +548,7 @@ void model_files_close(struct model_files *f)
     if (!f) return;
     gguf_close(f->gguf);
     safetensors_close(f->safetensors);
+    dense_files_close(&f->dense);
     dummy_weights_destroy(f->dummy);
     free(f->views);
     free(f->path);
@@ -563,6 +580,11 @@ struct weight_view model_files_expert(const struct model_files *f, enum weight_r
     struct weight_view *view = &f->views[view_idx(f, role, layer, expert)];
     if (f->dummy && !view->data) *view = make_dummy(f, role, layer, expert);
     return *view;
+}
+
+const struct dense_files *model_files_dense(const struct model_files *f)
+{
+    return &f->dense;
 }
 
 void model_files_prefetch(const struct model_files *f, int32_t layer)

@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "kernels/device.h"
+#include "model/dense_files.h"
 #include "model/model_config.h"
 #include "model/weights.h"
 
@@ -30,6 +31,9 @@ struct weight_view model_files_weight(const struct model_files *f, enum weight_r
 /* As model_files_weight, of a role that each expert has one of. */
 struct weight_view model_files_expert(const struct model_files *f, enum weight_role role, int32_t layer,
                                       int32_t expert);
+
+/* Behind an embedding's pooling. */
+const struct dense_files *model_files_dense(const struct model_files *f);
 
 /* A hint that this layer's weights will be asked for soon: reading them from disk starts. */
 void model_files_prefetch(const struct model_files *f, int32_t layer);

@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "files/json_read.h"
 
-enum { PATH_BYTES_MAX = 4096, MODULES_BYTES_MAX = 1 << 20, FOLDER_BYTES_MAX = 64, KEY_BYTES_MAX = 96 };
+enum { PATH_BYTES_MAX = 4096, MODULES_BYTES_MAX = 1 << 20, KEY_BYTES_MAX = 96 };
 
 /* ---- sentence-transformers ---- */
 
@@ -73,21 +73,54 @@ int64_t pooling_config_longest_hf(const char *directory)
     return max_of(longest, (int64_t)0);
 }
 
-enum pooling pooling_config_read_hf(const char *directory, enum pooling otherwise)
+static bool read_dense_layer(const char *directory, const cJSON *module, struct dense_layer *layer)
+{
+    cJSON *config =
+        folder_of(module, layer->folder) ? read_json(directory, layer->folder, "config.json") : NULL;
+    struct error ignored = {0};
+    struct json_reader r = {.object = config, .path = layer->folder, .err = &ignored};
+    *layer = (struct dense_layer){.num_in = (int32_t)json_int_required(&r, "in_features", 1, 1 << 20),
+                                  .num_out = (int32_t)json_int_required(&r, "out_features", 1, 1 << 20),
+                                  .has_bias = json_bool(&r, "bias", true)};
+    const char *function = json_text(&r, "activation_function", "torch.nn.modules.activation.Tanh"),
+               *last = strrchr(function, '.');
+    last = last ? last + 1 : function;
+    layer->is_tanh = !strcmp(last, "Tanh");
+    const bool known = r.status == STATUS_OK && (layer->is_tanh || !strcmp(last, "Identity"));
+    cJSON_Delete(config);
+    return known && folder_of(module, layer->folder);
+}
+
+static bool add_dense_layer(const char *directory, const cJSON *module, struct dense_chain *dense)
+{
+    return dense->num_layers < DENSE_LAYERS_MAX &&
+           read_dense_layer(directory, module, &dense->layers[dense->num_layers++]);
+}
+
+enum pooling pooling_config_read_hf(const char *directory, enum pooling otherwise, struct dense_chain *dense)
 {
     cJSON *modules = read_json(directory, "", "modules.json");
     enum pooling pooling = otherwise;
     const cJSON *module;
-    bool known = true;
+    bool known = true, is_pooled = false, is_normalized = false;
+    *dense = (struct dense_chain){0};
     cJSON_ArrayForEach(module, modules)
     {
-        if (type_ends_with(module, ".Pooling"))
+        if (type_ends_with(module, ".Pooling")) {
             pooling = pooling_of(directory, module);
-        else
-            known &= type_ends_with(module, ".Transformer") || type_ends_with(module, ".Normalize");
+            is_pooled = true;
+        } else if (type_ends_with(module, ".Dense")) {
+            known &= is_pooled && !is_normalized && add_dense_layer(directory, module, dense);
+        } else if (type_ends_with(module, ".Normalize")) {
+            is_normalized = true;
+        } else {
+            known &= type_ends_with(module, ".Transformer");
+        }
     }
     cJSON_Delete(modules);
-    return known ? pooling : POOLING_NONE;
+    if (!known) pooling = POOLING_NONE;
+    if (pooling == POOLING_NONE) dense->num_layers = 0;
+    return pooling;
 }
 
 /* ---- GGUF ---- */
@@ -105,4 +138,18 @@ enum pooling pooling_config_read_gguf(const struct gguf *g, const char *architec
     if (type == MEAN) return POOLING_MEAN;
     if (type == FIRST) return POOLING_FIRST;
     return type == LAST || type == RANK ? POOLING_LAST : POOLING_NONE;
+}
+
+void pooling_config_read_dense(const struct gguf *g, struct dense_chain *dense)
+{
+    static const char *const names[] = {"dense_2.weight", "dense_3.weight"};
+    *dense = (struct dense_chain){0};
+    for (size_t i = 0; i < array_length(names); i++) {
+        const struct weight_view view = gguf_find_tensor(g, names[i]);
+        if (!view.data) continue;
+        struct dense_layer *layer = &dense->layers[dense->num_layers++];
+        *layer = (struct dense_layer){.num_in = (int32_t)min_of(view.cols, (int64_t)INT32_MAX),
+                                      .num_out = (int32_t)min_of(view.rows, (int64_t)INT32_MAX)};
+        snprintf(layer->folder, sizeof layer->folder, "%s", names[i]);
+    }
 }

@@ -37,7 +37,7 @@ static int read_words(const cJSON *body, struct embedding_form *out, struct api_
 int embedding_form_read(const struct server *server, const cJSON *body, struct embedding_form *out,
                         struct api_error *err)
 {
-    int64_t dimensions = server->facts->hidden_size;
+    int64_t dimensions = server->facts->embedding_size;
     *out = (struct embedding_form){.normalized = true};
     int status = read_words(body, out, err);
     if (status == 0) status = json_field_int(body, "dimensions", 1, dimensions, &dimensions, err);

@@ -81,7 +81,7 @@ static inline void fuzz_server_init(struct server *server)
                                      .eos_ids = {eos_id},
                                      .num_eos_ids = 1,
                                      .max_model_len = FUZZ_MODEL_LEN,
-                                     .hidden_size = 64,
+                                     .embedding_size = 64,
                                      .pooling = POOLING_LAST,
                                      .generation = {-1, -1, -1, -1, -1, -1},
                                      .num_blocks = 8};

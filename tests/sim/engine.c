@@ -39,7 +39,7 @@ static struct {
 static struct link_facts make_facts(void)
 {
     return (struct link_facts){.vocab_size = FAKE_VOCAB,
-                               .hidden_size = FAKE_HIDDEN,
+                               .embedding_size = FAKE_HIDDEN,
                                .pooling = has(FEATURE_mean_pooling) ? POOLING_MEAN : POOLING_LAST,
                                .eos_ids = {FAKE_EOS},
                                .num_eos_ids = 1,

@@ -446,6 +446,11 @@ const float *model_row(struct model *m, int32_t batch_slot)
     return m->rows[batch_slot];
 }
 
+const float *model_embedding(struct model *m, int32_t batch_slot)
+{
+    return model_row(m, batch_slot);
+}
+
 float model_score(struct model *m, int32_t batch_slot)
 {
     return model_row(m, batch_slot)[0];

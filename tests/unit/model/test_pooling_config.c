@@ -10,13 +10,15 @@
 #define NORMALIZE "{\"idx\":2,\"path\":\"2_Normalize\",\"type\":\"sentence_transformers.models.Normalize\"}"
 #define DENSE "{\"idx\":2,\"path\":\"2_Dense\",\"type\":\"sentence_transformers.models.Dense\"}"
 
+static struct dense_chain dense;
+
 static enum pooling pooling_of(const char *modules, const char *config)
 {
     char folder[TEST_PATH_BYTES];
     mkdir(join_path(folder, directory, "1_Pooling"), 0700);
     write_text(directory, "modules.json", modules);
     write_text(folder, "config.json", config);
-    return pooling_config_read_hf(directory, POOLING_LAST);
+    return pooling_config_read_hf(directory, POOLING_LAST, &dense);
 }
 
 static void of_a_directory(void **state)
@@ -39,8 +41,9 @@ static void of_a_directory(void **state)
         {"[true]", POOLING_NONE},
         {"[", POOLING_NONE},
     };
-    assert_int_equal(pooling_config_read_hf(directory, POOLING_LAST), POOLING_LAST); /* which says nothing */
-    assert_int_equal(pooling_config_read_hf(directory, POOLING_MEAN), POOLING_MEAN);
+    assert_int_equal(pooling_config_read_hf(directory, POOLING_LAST, &dense),
+                     POOLING_LAST); /* which says nothing */
+    assert_int_equal(pooling_config_read_hf(directory, POOLING_MEAN, &dense), POOLING_MEAN);
     assert_int_equal(pooling_config_longest_hf(directory), 0);
     write_text(directory, "sentence_bert_config.json", "{\"max_seq_length\":-5}");
     assert_int_equal(pooling_config_longest_hf(directory), 0);
@@ -72,6 +75,55 @@ static void of_modules_that_are_not_as_usual(void **state)
     };
     for (size_t i = 0; i < array_length(cases); i++)
         assert_int_equal(pooling_of(cases[i].modules, "{\"pooling_mode\":\"mean\"}"), cases[i].pooling);
+}
+
+/* Each layer's folder has a config.json of its own; where one of them is not as known here there is no embedding, and no layer. */
+static void of_dense_layers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config;
+        enum pooling pooling;
+        struct dense_layer layer;
+    } cases[] = {
+        {"{\"in_features\":8,\"out_features\":5,\"bias\":false,"
+         "\"activation_function\":\"torch.nn.modules.linear.Identity\"}",
+         POOLING_MEAN,
+         {.num_in = 8, .num_out = 5, .folder = "2_Dense/"}},
+        {"{\"in_features\":8,\"out_features\":5}",
+         POOLING_MEAN,
+         {.num_in = 8, .num_out = 5, .has_bias = true, .is_tanh = true, .folder = "2_Dense/"}},
+        {.config = "{\"in_features\":8,\"out_features\":5,\"activation_function\":\"a.GELU\"}"},
+        {.config = "{\"in_features\":8}"},
+        {.config = "{\"in_features\":0,\"out_features\":5}"},
+        {.config = "{\"in_features\":8,\"out_features\":-1}"},
+        {.config = "{\"in_features\":\"8\",\"out_features\":5}"},
+        {.config = "{\"in_features\":8,\"out_features\":5,\"bias\":1}"},
+        {.config = "["},
+    };
+    char folder[TEST_PATH_BYTES];
+    mkdir(join_path(folder, directory, "2_Dense"), 0700);
+    for (size_t i = 0; i < array_length(cases); i++) {
+        write_text(folder, "config.json", cases[i].config);
+        assert_int_equal(pooling_of("[" TRANSFORMER "," POOLING("1_Pooling") "," DENSE "," NORMALIZE "]",
+                                    "{\"pooling_mode\":\"mean\"}"),
+                         cases[i].pooling);
+        assert_int_equal(dense.num_layers, cases[i].pooling == POOLING_MEAN);
+        if (dense.num_layers == 0) continue;
+        assert_int_equal(dense.layers[0].num_in, cases[i].layer.num_in);
+        assert_int_equal(dense.layers[0].num_out, cases[i].layer.num_out);
+        assert_int_equal(dense.layers[0].has_bias, cases[i].layer.has_bias);
+        assert_int_equal(dense.layers[0].is_tanh, cases[i].layer.is_tanh);
+        assert_string_equal(dense.layers[0].folder, cases[i].layer.folder);
+    }
+    write_text(folder, "config.json", cases[0].config);
+    static const char *const out_of_order[] = {
+        "[" TRANSFORMER "," DENSE "," POOLING("1_Pooling") "]",
+        "[" TRANSFORMER "," POOLING("1_Pooling") "," NORMALIZE "," DENSE "]",
+        "[" TRANSFORMER "," POOLING("1_Pooling") "," DENSE "," DENSE "," DENSE "," DENSE "," DENSE "]",
+    };
+    for (size_t i = 0; i < array_length(out_of_order); i++)
+        assert_int_equal(pooling_of(out_of_order[i], "{\"pooling_mode\":\"mean\"}"), POOLING_NONE);
 }
 
 /* type below 0: the file does not say. */
@@ -114,6 +166,6 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
     const struct CMUnitTest tests[] = {TEST(of_a_directory), TEST(of_modules_that_are_not_as_usual),
-                                       TEST(of_a_gguf_file)};
+                                       TEST(of_dense_layers), TEST(of_a_gguf_file)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
