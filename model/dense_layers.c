@@ -43,7 +43,7 @@ static bool take_layer(struct dense_layers *d, const struct dense_files *files, 
 
 static bool take_all(struct dense_layers *d, const struct dense_files *files)
 {
-    size_t widest = 0;
+    size_t widest = COLUMNS;
     for (int32_t i = 0; i < d->chain.num_layers; i++)
         widest =
             max_of(widest, max_of(padded(d->chain.layers[i].num_in), (size_t)d->chain.layers[i].num_out));
