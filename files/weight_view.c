@@ -130,6 +130,12 @@ int weight_view_check_vector(const struct weight_view *v, int64_t num, struct er
                      num_values(v), num);
 }
 
+void weight_view_row_to_f32(const struct weight_view *v, int64_t row, float *out)
+{
+    const size_t row_bytes = dtype_row_bytes(v->dtype, (uint64_t)v->cols);
+    dtype_row_to_f32(v->dtype, (const char *)v->data + (size_t)row * row_bytes, v->cols, out);
+}
+
 void weight_view_vector_to_f32(const struct weight_view *v, float *out)
 {
     const struct weight_slice *s = &v->slice;

@@ -86,6 +86,8 @@ int weight_view_check_whole(const struct weight_view *v, struct error *err) must
 int weight_view_check_plain(const struct weight_view *v, struct error *err) must_check;
 /* STATUS_INVALID and a sentence unless v is a plain vector of num values, or none. */
 int weight_view_check_vector(const struct weight_view *v, int64_t num, struct error *err) must_check;
+/* One row of values that lie as they are, or in blocks. */
+void weight_view_row_to_f32(const struct weight_view *v, int64_t row, float *out);
 /* All values of a plain vector. */
 void weight_view_vector_to_f32(const struct weight_view *v, float *out);
 

@@ -20,12 +20,6 @@ static size_t padded(int32_t num_in)
     return (size_t)div_up(num_in, COLUMNS) * COLUMNS;
 }
 
-static void read_row(const struct weight_view *v, int64_t row, float *out)
-{
-    const size_t row_bytes = dtype_row_bytes(v->dtype, (uint64_t)v->cols);
-    dtype_row_to_f32(v->dtype, (const char *)v->data + (size_t)row * row_bytes, v->cols, out);
-}
-
 static bool take_layer(struct dense_layers *d, const struct dense_files *files, int32_t i)
 {
     const struct dense_layer *layer = &d->chain.layers[i];
@@ -34,10 +28,10 @@ static bool take_layer(struct dense_layers *d, const struct dense_files *files, 
     d->biases[i] = calloc(num_out, sizeof(float));
     if (!d->matrices[i] || !d->biases[i]) return false;
     for (size_t row = 0; row < num_out && files->matrices[i].data; row++) {
-        read_row(&files->matrices[i], (int64_t)row, d->rows[0]);
+        weight_view_row_to_f32(&files->matrices[i], (int64_t)row, d->rows[0]);
         for (size_t col = 0; col < num_in; col++) d->matrices[i][col * num_out + row] = d->rows[0][col];
     }
-    if (files->biases[i].data) read_row(&files->biases[i], 0, d->biases[i]);
+    if (files->biases[i].data) weight_view_row_to_f32(&files->biases[i], 0, d->biases[i]);
     return true;
 }
 

@@ -452,12 +452,6 @@ static void create_embedding_and_lm_head(struct builder *b)
     m->lm_head = create_linear(b, &desc, m->config.vocab_size, m->config.hidden_size);
 }
 
-static void read_row(const struct weight_view *matrix, int64_t row, float *out)
-{
-    const size_t row_bytes = dtype_row_bytes(matrix->dtype, (uint64_t)matrix->cols);
-    dtype_row_to_f32(matrix->dtype, (const char *)matrix->data + (size_t)row * row_bytes, matrix->cols, out);
-}
-
 /* Learned ones, if it has them, each with what a token's type adds: rows of type 0, and where there is another behind them
  * those of 1. */
 static const float *create_positions(struct builder *b)
@@ -476,8 +470,8 @@ static const float *create_positions(struct builder *b)
     if (!row && !b->status) b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for positions");
     for (int32_t i = 0; row && i < num && !b->status; i++) {
         const int32_t type = i / b->limits->max_model_len, position = i % b->limits->max_model_len;
-        if (rows.data) read_row(&rows, position + first, row);
-        read_row(&types, type, row + h);
+        if (rows.data) weight_view_row_to_f32(&rows, position + first, row);
+        weight_view_row_to_f32(&types, type, row + h);
         for (int64_t j = 0; j < h; j++) row[j] = rows.data ? row[j] + row[h + j] : row[h + j];
         upload(b, table + i * h, row, (size_t)h * sizeof *row, "positions");
     }

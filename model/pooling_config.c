@@ -75,20 +75,20 @@ int64_t pooling_config_longest_hf(const char *directory)
 
 static bool read_dense_layer(const char *directory, const cJSON *module, struct dense_layer *layer)
 {
-    cJSON *config =
-        folder_of(module, layer->folder) ? read_json(directory, layer->folder, "config.json") : NULL;
+    if (!folder_of(module, layer->folder)) return false;
+    cJSON *config = read_json(directory, layer->folder, "config.json");
     struct error ignored = {0};
     struct json_reader r = {.object = config, .path = layer->folder, .err = &ignored};
-    *layer = (struct dense_layer){.num_in = (int32_t)json_int_required(&r, "in_features", 1, 1 << 20),
-                                  .num_out = (int32_t)json_int_required(&r, "out_features", 1, 1 << 20),
-                                  .has_bias = json_bool(&r, "bias", true)};
+    layer->num_in = (int32_t)json_int_required(&r, "in_features", 1, 1 << 20);
+    layer->num_out = (int32_t)json_int_required(&r, "out_features", 1, 1 << 20);
+    layer->has_bias = json_bool(&r, "bias", true);
     const char *function = json_text(&r, "activation_function", "torch.nn.modules.activation.Tanh"),
                *last = strrchr(function, '.');
     last = last ? last + 1 : function;
     layer->is_tanh = !strcmp(last, "Tanh");
     const bool known = r.status == STATUS_OK && (layer->is_tanh || !strcmp(last, "Identity"));
     cJSON_Delete(config);
-    return known && folder_of(module, layer->folder);
+    return known;
 }
 
 static bool add_dense_layer(const char *directory, const cJSON *module, struct dense_chain *dense)

@@ -20,9 +20,7 @@ static const enum weight_role roles[] = {WEIGHT_HEAD_DENSE, WEIGHT_HEAD_DENSE_BI
 static void read_row(const struct model_files *files, enum weight_role role, int64_t row, float *out)
 {
     const struct weight_view view = model_files_weight(files, role, 0);
-    if (!view.data) return;
-    const size_t row_bytes = dtype_row_bytes(view.dtype, (uint64_t)view.cols);
-    dtype_row_to_f32(view.dtype, (const char *)view.data + (size_t)row * row_bytes, view.cols, out);
+    if (view.data) weight_view_row_to_f32(&view, row, out);
 }
 
 static void read_weights(const struct model_files *files, struct score_head *h)
