@@ -81,7 +81,8 @@ static void add_costs(struct operation_cost *to, const struct operation_cost *mo
 static bool are_alike(const struct model_config *c, int32_t a, int32_t b)
 {
     return bit_set_has(c->sparse_layers, (size_t)a) == bit_set_has(c->sparse_layers, (size_t)b) &&
-           bit_set_has(c->stateful_layers, (size_t)a) == bit_set_has(c->stateful_layers, (size_t)b);
+           bit_set_has(c->stateful_layers, (size_t)a) == bit_set_has(c->stateful_layers, (size_t)b) &&
+           bit_set_has(c->layers_without_mlp, (size_t)a) == bit_set_has(c->layers_without_mlp, (size_t)b);
 }
 
 static void sum_layers(struct model_cost *m, const struct model_files *f, bool is_dummy)

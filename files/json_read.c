@@ -4,8 +4,24 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "files/file_map.h"
+
+/* Python's programs write a number that is too large for JSON as a word; as many bytes that stand for it take its place. */
+static void replace_infinities(char *text)
+{
+    static const char word[] = "Infinity", number[] = "1e9999  ";
+    bool is_text = false;
+    for (char *at = text; *at; at++) {
+        if (is_text && *at == '\\' && at[1])
+            at++;
+        else if (*at == '"')
+            is_text = !is_text;
+        else if (!is_text && !strncmp(at, word, sizeof word - 1))
+            memcpy(at, number, sizeof number - 1);
+    }
+}
 
 int json_file_read(const char *path, size_t bytes_max, cJSON **out, struct error *err)
 {
@@ -14,6 +30,7 @@ int json_file_read(const char *path, size_t bytes_max, cJSON **out, struct error
     int status = file_read_text(path, bytes_max, &text, &num_bytes, err);
     if (status) return status;
     const char *end = NULL;
+    replace_infinities(text);
     *out = cJSON_ParseWithLengthOpts(text, num_bytes + 1, &end, true);
     if (!*out)
         status = error_set(err, STATUS_INVALID, "%s: not JSON from byte %td on", path,

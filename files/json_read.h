@@ -12,7 +12,7 @@
 
 #include "base/status.h"
 
-/* Whole file, one JSON value, nothing after it. *out is freed with cJSON_Delete. */
+/* Whole file, one JSON value, nothing after it; Infinity is a number. *out is freed with cJSON_Delete. */
 int json_file_read(const char *path, size_t bytes_max, cJSON **out, struct error *err) must_check;
 
 struct json_reader {

@@ -345,6 +345,17 @@ static const struct family families[] = {
         .experts_may_be_none = true,
     },
     {
+        .names = {NULL, "NemotronHForCausalLM", "nemotron_h"}, /* Nemotron-H, Nemotron Nano 2 */
+        .weight_changes = nemotron_h_weights,
+        .gate = GATE_RELU_SQUARED,
+        .delta_kind = DELTA_STATE_SPACE,
+        .mlps_are_layers = true,
+        .num_kv_heads = 8,
+        .head_dim = 128,
+        .max_position_embeddings = 4096,
+        .norm_eps = 1e-5,
+    },
+    {
         .names = {"granitemoe", "GraniteMoeForCausalLM", "granitemoe"},
         GRANITE_MOE,
         .weight_changes = granite_moe_weights,

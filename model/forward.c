@@ -74,6 +74,7 @@ void forward(const struct model *m, const struct batch *b, const struct step *st
         if (i == last) t = last_tail(m, b, step);
         if (is_parallel) k->linear_gated(d, b, t.rows, m->mlp, t.normed, layer->gate_up);
         k->linear(d, b, t.rows, m->delta, t.attended, layer->o);
+        if (!layer->moe && !layer->down) continue; /* it has no MLP */
         k->rms_norm(d, b, t.rows, t.normed, t.residual, m->delta, &layer->mlp_norm);
         if (layer->moe) {
             k->moe(d, b, t.rows, m->delta, t.normed, layer->moe);

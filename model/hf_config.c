@@ -45,7 +45,7 @@ static int find_family(struct json_reader *r, struct json_reader *text, struct m
 static int check_activation(struct json_reader *r, const struct family *family)
 {
     static const char *const
-        keys[] = {"hidden_act", "hidden_activation"},
+        keys[] = {"hidden_act", "hidden_activation", "mlp_hidden_act"},
         *const names[] = {
             [GATE_SILU] = "silu", [GATE_GELU_TANH] = "gelu_pytorch_tanh", [GATE_CLAMPED_SWISH] = "silu",
             [GATE_GELU] = "gelu", [GATE_RELU_SQUARED] = "relu2",          [GATE_XIELU] = "xielu"};
@@ -105,7 +105,9 @@ static int check_unsupported(struct json_reader *r, const struct family *family)
 
 static int32_t read_head_dim(struct json_reader *r, const struct model_config *c)
 {
-    if (c->family->head_dim) return hf_size(r, "head_dim", c->family->head_dim);
+    if (c->family->head_dim)
+        return hf_size(r, json_find(r, "attention_head_dim") ? "attention_head_dim" : "head_dim",
+                       c->family->head_dim);
     if (!json_find(r, "head_dim") && c->hidden_size % c->num_heads && !r->status)
         r->status = error_set(r->err, STATUS_INVALID,
                               "%s: head_dim is missing, and hidden_size %d is no multiple of "
@@ -120,7 +122,7 @@ static void read_shape(struct json_reader *r, struct model_config *c)
     c->hidden_size = hf_size(r, hf_own_key(r, family, "hidden_size"), 0);
     c->intermediate_size = hf_size(r, hf_own_key(r, family, "intermediate_size"),
                                    family->delta_kind == DELTA_CONVOLUTION ? 12288 : 0);
-    c->num_layers = hf_size(r, hf_own_key(r, family, "num_hidden_layers"), 0);
+    c->num_layers = hf_size(r, hf_own_key(r, family, "num_hidden_layers"), family->mlps_are_layers ? 1 : 0);
     c->num_heads = hf_size(r, hf_own_key(r, family, "num_attention_heads"), family->num_heads);
     c->vocab_size = hf_size(r, "vocab_size", family->vocab_size);
     c->num_kv_heads = hf_size(r, "num_key_value_heads",

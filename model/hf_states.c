@@ -1,5 +1,6 @@
 #include "model/hf_parts.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/bit_set.h"
@@ -123,9 +124,107 @@ static int read_state_spaces(struct json_reader *r, struct model_config *c)
     return model_config_has_states(c) ? read_state_space_shape(r, c) : r->status;
 }
 
+/* Nemotron-H: M of a state, * of attention, - of an MLP, which is that of the layer before; E of experts. */
+static int add_block(struct json_reader *r, struct model_config *c, char kind, const char *name)
+{
+    const size_t layer = (size_t)c->num_layers, last = layer - 1;
+    if (!kind || !strchr("M*-E", kind))
+        return error_set(
+            r->err, STATUS_UNSUPPORTED,
+            "%s: layers of the kind \"%s\" are not supported; mamba (M), attention (*) and mlp (-) are",
+            r->path, printable_from(name, strlen(name)).text);
+    if (kind == 'E')
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: some layers have experts without a gate, which are not supported", r->path);
+    if (kind == '-') {
+        if (layer == 0 || !bit_set_has(c->layers_without_mlp, last))
+            return error_set(r->err, STATUS_UNSUPPORTED,
+                             "%s: an MLP follows neither attention nor a state, which is not supported",
+                             r->path);
+        bit_set_remove(c->layers_without_mlp, last);
+        return STATUS_OK;
+    }
+    if (layer == LAYERS_MAX)
+        return error_set(r->err, STATUS_INVALID, "%s: there are more than %d layers", r->path, LAYERS_MAX);
+    if (kind == 'M') bit_set_add(c->stateful_layers, layer);
+    bit_set_add(c->layers_without_mlp, layer);
+    bit_set_add(c->unrotated_layers, layer);
+    c->num_layers++;
+    return STATUS_OK;
+}
+
+/* 0: none of them. */
+static char kind_of_block(const char *name)
+{
+    static const struct {
+        const char *name;
+        char kind;
+    } kinds[] = {{"mamba", 'M'},     {"linear_attention", 'M'},
+                 {"attention", '*'}, {"full_attention", '*'},
+                 {"mlp", '-'},       {"moe", 'E'}};
+    for (size_t i = 0; i < array_length(kinds); i++)
+        if (!strcmp(kinds[i].name, name)) return kinds[i].kind;
+    return 0;
+}
+
+/* By their names, or by a letter each. */
+static int read_blocks(struct json_reader *r, struct model_config *c)
+{
+    const char *key = json_find(r, "layers_block_type") ? "layers_block_type" : "layer_types";
+    const cJSON *list = json_find(r, key), *item;
+    const char *letters = list ? "" : json_text(r, "hybrid_override_pattern", "");
+    const int64_t expected = json_int(r, "num_hidden_layers", 0, 0, INT32_MAX),
+                  num = list ? cJSON_GetArraySize(list) : (int64_t)strlen(letters);
+    int status = r->status;
+    c->num_layers = 0;
+    if (!status && (num == 0 || (expected > 0 && expected != num)))
+        status = error_set(r->err, STATUS_INVALID, "%s: %s has %d entries for %d layers", r->path,
+                           list ? key : "hybrid_override_pattern", (int)num, (int)expected);
+    cJSON_ArrayForEach(item, list)
+    {
+        const char *name = cJSON_IsString(item) ? item->valuestring : "";
+        if (!status) status = add_block(r, c, kind_of_block(name), name);
+    }
+    for (; *letters && !status; letters++) status = add_block(r, c, *letters, letters);
+    return status;
+}
+
+/* Of steps of the state; time_step_min and time_step_max are of the values that training begins with. */
+static bool has_step_limit(struct json_reader *r)
+{
+    const cJSON *limits = json_find(r, "time_step_limit"), *low = cJSON_GetArrayItem(limits, 0),
+                *high = cJSON_GetArrayItem(limits, 1);
+    return (cJSON_IsNumber(low) && low->valuedouble > 0) ||
+           (cJSON_IsNumber(high) && isfinite(high->valuedouble));
+}
+
+static int read_nemotron_h(struct json_reader *r, struct model_config *c)
+{
+    static const char *const must_be_false[] = {"mamba_proj_bias", "attention_bias"};
+    int status = read_blocks(r, c);
+    if (!status) status = hf_want_false(r, must_be_false, array_length(must_be_false));
+    if (status) return status;
+    hf_read_norm_eps(r, c);
+    c->delta_v_heads = hf_size(r, "mamba_num_heads", 128);
+    c->delta_v_dim = hf_size(r, "mamba_head_dim", 64);
+    c->delta_k_heads = hf_size(r, "n_groups", 8);
+    c->delta_k_dim = hf_size(r, "ssm_state_size", 128);
+    if (json_int(r, "conv_kernel", DELTA_TAPS, 1, INT32_MAX) != DELTA_TAPS)
+        return error_set(r->err, STATUS_UNSUPPORTED, "%s: conv_kernel is not supported unless it is %d",
+                         r->path, DELTA_TAPS);
+    if (!json_bool(r, "use_conv_bias", true) || strcmp(json_text(r, "mamba_hidden_act", "silu"), "silu") != 0)
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: use_conv_bias must be true and mamba_hidden_act \"silu\"", r->path);
+    if (has_step_limit(r))
+        return error_set(r->err, STATUS_UNSUPPORTED, "%s: time_step_limit is set, which is not supported",
+                         r->path);
+    return r->status;
+}
+
 int hf_read_states(struct json_reader *r, struct model_config *c)
 {
     if (c->family->full_attention_interval > 0) return read_deltas(r, c);
+    if (c->family->mlps_are_layers) return read_nemotron_h(r, c);
     if (c->family->delta_kind == DELTA_STATE_SPACE) return read_state_spaces(r, c);
     if (c->family->delta_kind == DELTA_CONVOLUTION) return read_short_convolutions(r, c);
     return STATUS_OK;

@@ -432,6 +432,7 @@ static void create_layer(struct builder *b, int32_t i)
         layer->moe = create_moe(b, i);
         return;
     }
+    if (bit_set_has(m->config.layers_without_mlp, (size_t)i)) return;
     layer->gate_up = may_be(m, WEIGHT_GATE) ? create_gate_up(b, i) : create_up(b, i);
     layer->down = create_down(b, i);
 }

@@ -286,6 +286,14 @@ int32_t model_config_num_attention_layers(const struct model_config *c, int32_t 
     return count;
 }
 
+int32_t model_config_layer_in_file(const struct model_config *c, int32_t layer)
+{
+    int32_t num_mlps = 0;
+    for (int32_t i = 0; i < layer && c->family->mlps_are_layers; i++)
+        num_mlps += !bit_set_has(c->layers_without_mlp, (size_t)i);
+    return layer + num_mlps;
+}
+
 bool model_config_has_states(const struct model_config *c)
 {
     return model_config_num_attention_layers(c, c->num_layers) < c->num_layers;

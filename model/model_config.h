@@ -81,7 +81,7 @@ struct model_config {
     struct rope_config rope, window_rope; /* window_rope: of windowed_layers */
     /* bit sets */
     uint64_t windowed_layers[LAYERS_MAX / 64], unrotated_layers[LAYERS_MAX / 64],
-        sparse_layers[LAYERS_MAX / 64], stateful_layers[LAYERS_MAX / 64];
+        sparse_layers[LAYERS_MAX / 64], stateful_layers[LAYERS_MAX / 64], layers_without_mlp[LAYERS_MAX / 64];
     int32_t eos_ids[EOS_IDS_MAX], num_eos_ids; /* of config, generation_config, tokenizer, and by name */
     int32_t bos_id;                            /* -1: none */
     struct quantisation quantisation;          /* of a directory's matrices */
@@ -128,6 +128,9 @@ bool model_config_has_states(const struct model_config *c);
 
 /* Layers before layer that have attention, and so K and V. */
 int32_t model_config_num_attention_layers(const struct model_config *c, int32_t layer);
+
+/* The number that a layer has in a file, with MLPs counted where they are layers. */
+int32_t model_config_layer_in_file(const struct model_config *c, int32_t layer);
 
 /* Adds an id to eos_ids unless it is there, outside the vocabulary, or one too many. */
 void model_config_add_eos(struct model_config *c, int64_t id);

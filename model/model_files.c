@@ -272,8 +272,8 @@ static struct weight_view make_dummy(const struct model_files *f, enum weight_ro
 static const char *hf_prefix(const struct model_files *f)
 {
     static const char *const prefixes[] = {
-        "model.", DEEP_PREFIX, "model.language_model.", "model.text_model.", "bert.", "roberta.",
-        "new.",   "gte."};
+        "model.", DEEP_PREFIX, "model.language_model.", "model.text_model.", "bert.", "roberta.", "new.",
+        "gte.",   "backbone."};
     const char *known =
         line_of(f, f->config.family->has_embedding_norm ? WEIGHT_TOKEN_EMBEDDING : WEIGHT_OUTPUT_NORM)
             ->hf_name;
@@ -307,9 +307,12 @@ static void name_weight(const struct model_files *f, enum weight_role role, int3
         own++;
         prefix = "";
     }
-    int n = (int)role < FIRST_LAYER_ROLE ? snprintf(name, NAME_BYTES_MAX, "%s%s", prefix, own)
-                                         : snprintf(name, NAME_BYTES_MAX, "%s%s.%d.%s", prefix,
-                                                    f->gguf ? "blk" : hf_layers(f), layer, own);
+    const bool is_behind = own[0] == '+';
+    if (is_behind) own++;
+    int n = (int)role < FIRST_LAYER_ROLE
+                ? snprintf(name, NAME_BYTES_MAX, "%s%s", prefix, own)
+                : snprintf(name, NAME_BYTES_MAX, "%s%s.%d.%s", prefix, f->gguf ? "blk" : hf_layers(f),
+                           model_config_layer_in_file(&f->config, layer) + is_behind, own);
     assert_always(n > 0 && n < NAME_BYTES_MAX); /* the families' tables have short names */
 }
 

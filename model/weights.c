@@ -202,6 +202,22 @@ const struct weight_change granite_moe_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
+/* clang-format off */
+#define STATE_SPACE_AND_ATTENTION(attention, mamba) \
+    {WEIGHT_Q, {"attn_q.weight", attention "q_proj.weight", DIM_Q, DIM_HIDDEN, PRESENT_IF_ATTENTION}}, \
+    {WEIGHT_K, {"attn_k.weight", attention "k_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_IF_ATTENTION}}, \
+    {WEIGHT_V, {"attn_v.weight", attention "v_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_IF_ATTENTION}}, \
+    {WEIGHT_O, {"attn_output.weight", attention "o_proj.weight", DIM_HIDDEN, DIM_Q, PRESENT_IF_ATTENTION}}, \
+    {WEIGHT_DELTA_QKVZ, {"ssm_in.weight", mamba "in_proj.weight", DIM_DELTA_PROJECTED, DIM_HIDDEN, PRESENT_IF_STATE}}, \
+    {WEIGHT_DELTA_CONVOLUTION, {"ssm_conv1d.weight", mamba "conv1d.weight", DIM_DELTA_CHANNELS, DIM_DELTA_TAPS, PRESENT_IF_STATE}}, \
+    {WEIGHT_DELTA_CONVOLUTION_BIAS, {"ssm_conv1d.bias", mamba "conv1d.bias", DIM_1, DIM_DELTA_CHANNELS, PRESENT_IF_STATE}}, \
+    {WEIGHT_DELTA_DECAY, {"ssm_a", mamba "A_log", DIM_1, DIM_DELTA_HEADS, PRESENT_IF_STATE}}, \
+    {WEIGHT_DELTA_DT_BIAS, {"ssm_dt.bias", mamba "dt_bias", DIM_1, DIM_DELTA_HEADS, PRESENT_IF_STATE}}, \
+    {WEIGHT_DELTA_SKIP, {"ssm_d", mamba "D", DIM_1, DIM_DELTA_HEADS, PRESENT_IF_STATE}}, \
+    {WEIGHT_DELTA_NORM, {"ssm_norm.weight", mamba "norm.weight", DIM_1, DIM_DELTA_WIDTH, PRESENT_IF_STATE}}, \
+    {WEIGHT_DELTA_OUT, {"ssm_out.weight", mamba "out_proj.weight", DIM_HIDDEN, DIM_DELTA_WIDTH, PRESENT_IF_STATE}}
+/* clang-format on */
+
 /* A state in some layers; where there are no experts, what all tokens share is the MLP. */
 const struct weight_change granite_hybrid_weights[] = {
     GRANITE_EXPERTS,
@@ -211,22 +227,7 @@ const struct weight_change granite_hybrid_weights[] = {
      {"ffn_up.weight", "shared_mlp.input_linear.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_IF_DENSE}},
     {WEIGHT_DOWN,
      {"ffn_down.weight", "shared_mlp.output_linear.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_IF_DENSE}},
-    {WEIGHT_Q, {"attn_q.weight", "self_attn.q_proj.weight", DIM_Q, DIM_HIDDEN, PRESENT_IF_ATTENTION}},
-    {WEIGHT_K, {"attn_k.weight", "self_attn.k_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_IF_ATTENTION}},
-    {WEIGHT_V, {"attn_v.weight", "self_attn.v_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_IF_ATTENTION}},
-    {WEIGHT_O, {"attn_output.weight", "self_attn.o_proj.weight", DIM_HIDDEN, DIM_Q, PRESENT_IF_ATTENTION}},
-    {WEIGHT_DELTA_QKVZ,
-     {"ssm_in.weight", "mamba.in_proj.weight", DIM_DELTA_PROJECTED, DIM_HIDDEN, PRESENT_IF_STATE}},
-    {WEIGHT_DELTA_CONVOLUTION,
-     {"ssm_conv1d.weight", "mamba.conv1d.weight", DIM_DELTA_CHANNELS, DIM_DELTA_TAPS, PRESENT_IF_STATE}},
-    {WEIGHT_DELTA_CONVOLUTION_BIAS,
-     {"ssm_conv1d.bias", "mamba.conv1d.bias", DIM_1, DIM_DELTA_CHANNELS, PRESENT_IF_STATE}},
-    {WEIGHT_DELTA_DECAY, {"ssm_a", "mamba.A_log", DIM_1, DIM_DELTA_HEADS, PRESENT_IF_STATE}},
-    {WEIGHT_DELTA_DT_BIAS, {"ssm_dt.bias", "mamba.dt_bias", DIM_1, DIM_DELTA_HEADS, PRESENT_IF_STATE}},
-    {WEIGHT_DELTA_SKIP, {"ssm_d", "mamba.D", DIM_1, DIM_DELTA_HEADS, PRESENT_IF_STATE}},
-    {WEIGHT_DELTA_NORM, {"ssm_norm.weight", "mamba.norm.weight", DIM_1, DIM_DELTA_WIDTH, PRESENT_IF_STATE}},
-    {WEIGHT_DELTA_OUT,
-     {"ssm_out.weight", "mamba.out_proj.weight", DIM_HIDDEN, DIM_DELTA_WIDTH, PRESENT_IF_STATE}},
+    STATE_SPACE_AND_ATTENTION("self_attn.", "mamba."),
     {.role = WEIGHT_ROLE_COUNT},
 };
 
@@ -502,6 +503,21 @@ const struct weight_change starcoder2_weights[] = {
 const struct weight_change nemotron_weights[] = {
     NORM_BIASES,
     NO_GATE,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+/* An MLP is a layer of its own in the file, whose norm and matrices have the names that those of other layers have. */
+const struct weight_change nemotron_h_weights[] = {
+    NO_GATE,
+    {WEIGHT_TOKEN_EMBEDDING,
+     {"token_embd.weight", "embeddings.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_OUTPUT_NORM, {"output_norm.weight", "norm_f.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_ATTENTION_NORM, {"attn_norm.weight", "norm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_MLP_NORM, {"+attn_norm.weight", "+norm.weight", DIM_1, DIM_HIDDEN, PRESENT_IF_DENSE}},
+    {WEIGHT_UP, {"+ffn_up.weight", "+mixer.up_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_IF_DENSE}},
+    {WEIGHT_DOWN,
+     {"+ffn_down.weight", "+mixer.down_proj.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_IF_DENSE}},
+    STATE_SPACE_AND_ATTENTION("mixer.", "mixer."),
     {.role = WEIGHT_ROLE_COUNT},
 };
 
@@ -807,7 +823,7 @@ bool weight_is_required(const struct model_config *c, enum weight_presence prese
     case PRESENT_IF_NOT_TIED:
         return !c->tie_word_embeddings;
     case PRESENT_IF_DENSE:
-        return !is_sparse;
+        return !is_sparse && !bit_set_has(c->layers_without_mlp, (size_t)layer);
     case PRESENT_IF_SPARSE:
         return is_sparse;
     case PRESENT_IF_ROUTER_BIAS:

@@ -141,7 +141,7 @@ enum weight_presence {
     PRESENT_ALWAYS,
     PRESENT_IF_QK_NORM,
     PRESENT_IF_NOT_TIED,
-    PRESENT_IF_DENSE,  /* the layer has one MLP */
+    PRESENT_IF_DENSE,  /* the layer has an MLP that is one */
     PRESENT_IF_SPARSE, /* it has experts */
     PRESENT_IF_ROUTER_BIAS,
     PRESENT_IF_SHARED, /* one expert is every token's */
@@ -162,6 +162,7 @@ struct weight_line {
     const char
         *hf_name; /* of a layer: behind "layers.N."; from a / on: behind nothing, with no prefix either; NULL:
                               directories have no such weight */
+    /* from a + on: of the layer behind, as a file counts them (family.h: mlps_are_layers) */
     enum weight_dimension rows, cols;
     enum weight_presence presence;
 };
@@ -178,9 +179,9 @@ extern const struct weight_change gemma_weights[], olmo_weights[], phi_weights[]
     bert_score_weights[], roberta_score_weights[], exaone4_weights[], olmoe_weights[], minimax_weights[],
     granite_moe_weights[], dots_weights[], seed_oss_weights[], ernie_moe_weights[], glm4_weights[],
     arcee_weights[], starcoder2_weights[], nemotron_weights[], stablelm_weights[], cohere_weights[],
-    gate_up_weights[], granite_hybrid_weights[], jais2_weights[], hunyuan_weights[], apertus_weights[],
-    phimoe_weights[], lfm2_weights[], modernbert_weights[], modernbert_score_weights[], nomic_weights[],
-    gte_weights[], gte_score_weights[];
+    gate_up_weights[], granite_hybrid_weights[], nemotron_h_weights[], jais2_weights[], hunyuan_weights[],
+    apertus_weights[], phimoe_weights[], lfm2_weights[], modernbert_weights[], modernbert_score_weights[],
+    nomic_weights[], gte_weights[], gte_score_weights[];
 
 /* changes: NULL for none. */
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role);

@@ -989,6 +989,29 @@ CASES |= {
         None,
     ),
 }
+# Steps have no limit, as time_step_limit says; of several tokens transformers takes time_step_min for one, of one token it does not: next to 0 both agree.
+CASES |= {
+    "nemotron-h": (
+        {
+            "architectures": ["NemotronHForCausalLM"],
+            "model_type": "nemotron_h",
+            "hidden_size": 192,
+            "num_hidden_layers": 9,
+            "hybrid_override_pattern": "M-MM-*-M*",
+            "mamba_num_heads": 8,
+            "mamba_head_dim": 80,
+            "n_groups": 4,
+            "ssm_state_size": 24,
+            "conv_kernel": 4,
+            "chunk_size": 128,
+            "layer_norm_epsilon": 1e-5,
+            "mlp_hidden_act": "relu2",
+            "time_step_min": 1e-30,
+            "tie_word_embeddings": False,
+        },
+        None,
+    ),
+}
 # What lies otherwise in a directory, so that a case is one or the other.
 GGUF_ONLY = {
     "gpt-oss, as GGUF files are": gpt_oss,
@@ -1115,7 +1138,8 @@ SCALARS = ("act_fn.beta", "act_fn.eps")
 
 def tensors_of(model, config, stacked=False):
     """(name, rows, cols, center, scale) in the order of their seeds, which count from 1; rows 0: a vector."""
-    counts_from_one = text_of(config)["model_type"].startswith(("gemma", "qwen3_next", "qwen3_5", "nemotron"))
+    own = text_of(config)["model_type"]
+    counts_from_one = own.startswith(("gemma", "qwen3_next", "qwen3_5")) or own == "nemotron"
     out = []
     with tempfile.TemporaryDirectory() as folder:  # under the names that published files have
         model.save_pretrained(folder)
@@ -1413,7 +1437,7 @@ def golden_row(name, config, tensors, keys, logits):
     return (
         f"    {{.name = {c_text(name)},\n     .config = {c_text(json.dumps(config))},\n"
         f"     .tensors = {tensors}, .num_tensors = array_length({tensors}), {keys}\n"
-        f"     .norm_offset = {int(text_of(config)['model_type'].startswith(('gemma', 'nemotron')))},\n"
+        f"     .norm_offset = {int(text_of(config)['model_type'].startswith('gemma') or text_of(config)['model_type'] == 'nemotron')},\n"
         f"     .picked = {{{floats(picked)}}},\n     .whole = {{{floats(logits[WHOLE_POSITIONS].flatten())}}}}},\n"
     )
 

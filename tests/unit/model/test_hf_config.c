@@ -339,6 +339,36 @@ static void reads_deepseek(void **state)
     expect_refusal(DEEPSEEK(",'scoring_func':'softmax'"), STATUS_UNSUPPORTED, "scoring_func \"softmax\"");
 }
 
+#define NEMOTRON_H(blocks, extra)                                                                            \
+    "{'architectures':['NemotronHForCausalLM'],'hidden_size':64,'intermediate_size':64,"                     \
+    "'num_attention_heads':8,'vocab_size':32,'mamba_num_heads':8," blocks extra "}"
+
+/* As NVIDIA-Nemotron-Nano-9B-v2 has them. */
+static void reads_nemotron_h(void **state)
+{
+    (void)state;
+    struct model_config c = read_good(
+        "{'architectures':['NemotronHForCausalLM'],'model_type':'nemotron_h','hidden_size':4480,"
+        "'intermediate_size':15680,'num_attention_heads':40,'num_key_value_heads':8,'head_dim':128,"
+        "'num_hidden_layers':56,'vocab_size':131072,'max_position_embeddings':131072,"
+        "'hybrid_override_pattern':'M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-',"
+        "'mamba_num_heads':128,'mamba_head_dim':80,'n_groups':8,'ssm_state_size':128,'conv_kernel':4,"
+        "'expand':2,'layer_norm_epsilon':2e-05,'mlp_hidden_act':'relu2','mamba_hidden_act':'silu',"
+        "'time_step_limit':[0.0,Infinity],'time_step_min':0.001,'use_conv_bias':true,'use_bias':false,"
+        "'mamba_proj_bias':false,'attention_bias':false,'mlp_bias':false,'tie_word_embeddings':false}");
+    assert_int_equal(c.num_layers, 31); /* 27 of 56 have a state, 4 attention; 25 are MLPs */
+    assert_int_equal(model_config_num_attention_layers(&c, 31), 4);
+    assert_int_equal(model_config_num_parameters(&c), 8888227328); /* as its makers count them */
+    assert_true(c.rms_norm_eps == 2e-05f && c.head_dim == 128 && c.delta_v_dim == 80 && c.delta_k_heads == 8);
+    assert_true(bit_set_has(c.layers_without_mlp, 3) && !bit_set_has(c.layers_without_mlp, 4));
+    assert_true(!bit_set_has(c.stateful_layers, 8) && !model_config_layer(&c, 8).rope);
+    assert_true(model_config_layer_in_file(&c, 3) == 6 && model_config_layer_in_file(&c, 4) == 7 &&
+                model_config_layer_in_file(&c, 30) == 54);
+    c = read_good(NEMOTRON_H("'layers_block_type':['linear_attention','mlp','full_attention']",
+                             ",'time_step_limit':[0.0,{'__float__':'Infinity'}],'attention_head_dim':16"));
+    assert_true(c.num_layers == 2 && c.head_dim == 16 && bit_set_has(c.layers_without_mlp, 1));
+}
+
 #define MODERNBERT(extra)                                                                                    \
     "{'architectures':['ModernBertModel'],'attention_bias':false,'classifier_pooling':'mean',"               \
     "'hidden_activation':'gelu','hidden_size':768,'intermediate_size':1152,'local_attention':128,"           \
@@ -426,6 +456,20 @@ static void refuses_what_it_does_not_compute(void **state)
         {STATE_SPACE("'mamba','attention'", NO_EXPERTS ",'mamba_conv_bias':false"), "mamba_conv_bias"},
         {STATE_SPACE("'mamba','attention'", NO_EXPERTS ",'mamba_proj_bias':true"), "mamba_proj_bias"},
         {STATE_SPACE("'mamba','attention'", NO_EXPERTS ",'position_embedding_type':'alibi'"), "\"alibi\""},
+        {NEMOTRON_H("'hybrid_override_pattern':'M-*E'", ""), "experts without a gate"},
+        {NEMOTRON_H("'layers_block_type':['mamba','moe']", ""), "experts without a gate"},
+        {NEMOTRON_H("'hybrid_override_pattern':'-M*'", ""), "follows neither attention nor a state"},
+        {NEMOTRON_H("'hybrid_override_pattern':'M--*'", ""), "follows neither attention nor a state"},
+        {NEMOTRON_H("'hybrid_override_pattern':'M-R'", ""), "of the kind \"R\""},
+        {NEMOTRON_H("'layers_block_type':['mamba','rwkv']", ""), "of the kind \"rwkv\""},
+        {NEMOTRON_H("'hybrid_override_pattern':'M-M-'", ""), "no layer has attention"},
+        {NEMOTRON_H("'hybrid_override_pattern':'M*'", ",'conv_kernel':3"), "conv_kernel"},
+        {NEMOTRON_H("'hybrid_override_pattern':'M*'", ",'use_conv_bias':false"), "use_conv_bias"},
+        {NEMOTRON_H("'hybrid_override_pattern':'M*'", ",'mamba_proj_bias':true"), "mamba_proj_bias"},
+        {NEMOTRON_H("'hybrid_override_pattern':'M*'", ",'mlp_hidden_act':'silu'"), "mlp_hidden_act"},
+        {NEMOTRON_H("'hybrid_override_pattern':'M*'", ",'mlp_hidden_act':'-Infinity'"),
+         "mlp_hidden_act \"-Infinity\""},
+        {NEMOTRON_H("'hybrid_override_pattern':'M*'", ",'time_step_limit':[0.0,0.1]"), "time_step_limit"},
         {LLAMA(",'bias':true"), "bias"},
         {LLAMA(",'use_cla':true"), "use_cla"},
         {LLAMA(",'qkv_bias':true"), "qkv_bias"},
@@ -454,6 +498,9 @@ static void refuses_what_makes_no_sense(void **state)
         {HYBRID(",'full_attention_interval':2,'linear_num_value_heads':24"),
          "24 value heads cannot share 16"},
         {HYBRID(",'full_attention_interval':2,'linear_key_head_dim':100000"), "size of a key head"},
+        {NEMOTRON_H("'hybrid_override_pattern':'M*'", ",'num_hidden_layers':3"),
+         "has 2 entries for 3 layers"},
+        {NEMOTRON_H("'num_hidden_layers':2", ""), "has 0 entries for 2 layers"},
         {STATE_SPACE("'attention'", NO_EXPERTS), "layer_types has 1 entries for 2 layers"},
         {STATE_SPACE("'mamba','attention'", ""), "the number of experts is missing"},
         {STATE_SPACE("'mamba','attention'", NO_EXPERTS ",'mamba_d_head':64"),
@@ -524,6 +571,7 @@ int main(void)
         TEST(reads_modernbert),
         TEST(reads_nomic_bert),
         TEST(reads_deepseek),
+        TEST(reads_nemotron_h),
         TEST(generation_config_adds_eos_ids_and_defaults),
         TEST(nothing_is_given_without_generation_config),
         TEST(refuses_what_it_does_not_compute),
