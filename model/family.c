@@ -345,7 +345,7 @@ static const struct family families[] = {
         .experts_may_be_none = true,
     },
     {
-        .names = {NULL, "NemotronHForCausalLM", "nemotron_h"}, /* Nemotron-H, Nemotron Nano 2 */
+        .names = {"nemotron_h", "NemotronHForCausalLM", "nemotron_h"}, /* Nemotron-H, Nemotron Nano 2 */
         .weight_changes = nemotron_h_weights,
         .gate = GATE_RELU_SQUARED,
         .delta_kind = DELTA_STATE_SPACE,

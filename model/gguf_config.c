@@ -86,28 +86,57 @@ static int32_t int_of_all_layers(struct keys *k, const char *suffix, int32_t fal
     return (int32_t)first;
 }
 
+/* A list with 0 for each layer of none, and one number for all others, which is given back; 1 where there are no others. */
+static int32_t int_of_some_layers(struct keys *k, const char *suffix, int32_t num_layers,
+                                  uint64_t *layers_of_none)
+{
+    struct gguf_array array;
+    int64_t number = 0, own;
+    const bool is_list = gguf_find_array(k->gguf, key_name(k, suffix).text, &array);
+    if (!is_list || array.num_items < (uint64_t)num_layers)
+        fail(k, STATUS_INVALID, "the key %s has too few numbers", key_name(k, suffix).text);
+    for (int32_t i = 0; i < min_of(num_layers, LAYERS_MAX) && !k->status; i++) {
+        if (!gguf_array_next_int(&array, &own) || own < 0 || own > INT32_MAX)
+            fail(k, STATUS_INVALID, "the key %s is no list of possible numbers", key_name(k, suffix).text);
+        else if (own == 0)
+            bit_set_add(layers_of_none, (size_t)i);
+        else if (number == 0)
+            number = own;
+        else if (own != number)
+            fail(k, STATUS_UNSUPPORTED, "the key %s differs from layer to layer, which is not supported",
+                 key_name(k, suffix).text);
+    }
+    return number > 0 ? (int32_t)number : 1;
+}
+
 /* Of families with a state space or a short convolution a list, in which layers that have one have 0. */
 static int32_t read_kv_heads(struct keys *k, struct model_config *c)
 {
     const char *suffix = "attention.head_count_kv";
     struct gguf_array array;
-    int64_t heads = 0, own;
     if (c->family->delta_kind == DELTA_RULE || !gguf_find_array(k->gguf, key_name(k, suffix).text, &array))
         return int_of_all_layers(k, suffix, c->num_heads);
-    if (array.num_items < (uint64_t)c->num_layers)
-        fail(k, STATUS_INVALID, "the key %s has too few numbers", key_name(k, suffix).text);
-    for (int32_t i = 0; i < min_of(c->num_layers, LAYERS_MAX) && !k->status; i++) {
-        if (!gguf_array_next_int(&array, &own) || own < 0 || own > INT32_MAX)
-            fail(k, STATUS_INVALID, "the key %s is no list of possible numbers", key_name(k, suffix).text);
-        else if (own == 0)
-            bit_set_add(c->stateful_layers, (size_t)i);
-        else if (heads == 0)
-            heads = own;
-        else if (own != heads)
-            fail(k, STATUS_UNSUPPORTED, "the key %s differs from layer to layer, which is not supported",
-                 key_name(k, suffix).text);
+    return int_of_some_layers(k, suffix, c->num_layers, c->stateful_layers);
+}
+
+/* Layers with K and V have attention, those that are as wide as an MLP are one, others have a state. */
+static int read_blocks(struct keys *k, struct model_config *c)
+{
+    uint64_t without_kv[LAYERS_MAX / 64] = {0}, without_mlp[LAYERS_MAX / 64] = {0};
+    const int32_t num_blocks = c->num_layers;
+    if (num_blocks > LAYERS_MAX) return fail(k, STATUS_INVALID, "there are more than %d layers", LAYERS_MAX);
+    c->num_kv_heads = int_of_some_layers(k, "attention.head_count_kv", num_blocks, without_kv);
+    c->intermediate_size = int_of_some_layers(k, "feed_forward_length", num_blocks, without_mlp);
+    c->num_layers = 0;
+    for (size_t i = 0; i < (size_t)num_blocks && !k->status; i++) {
+        const bool has_kv = !bit_set_has(without_kv, i), is_mlp = !bit_set_has(without_mlp, i);
+        if (has_kv && is_mlp)
+            return fail(k, STATUS_UNSUPPORTED,
+                        "a layer has both attention and an MLP, which is not supported");
+        const enum layer_block mlp_or_state = is_mlp ? BLOCK_MLP : BLOCK_STATE;
+        k->status = model_config_add_block(c, has_kv ? BLOCK_ATTENTION : mlp_or_state, k->path, k->err);
     }
-    return heads > 0 ? (int32_t)heads : 1;
+    return k->status;
 }
 
 static int find_architecture(struct keys *k, const struct family **out)
@@ -200,19 +229,25 @@ static int read_shape(struct keys *k, struct model_config *c)
     int64_t window = 0, num_guessing;
     double eps = 0;
     c->hidden_size = required_int(k, "embedding_length");
-    c->intermediate_size = int_of_all_layers(k, "feed_forward_length", 0);
     c->num_layers = required_int(k, "block_count");
     /* the last ones may be there to guess tokens ahead, and are not run */
     if (find_int(k, "nextn_predict_layers", &num_guessing) && num_guessing > 0 &&
         num_guessing < c->num_layers)
         c->num_layers -= (int32_t)num_guessing;
     c->num_heads = int_of_all_layers(k, "attention.head_count", 0);
-    c->num_kv_heads = read_kv_heads(k, c);
+    if (c->family->mlps_are_layers)
+        read_blocks(k, c);
+    else {
+        c->intermediate_size = int_of_all_layers(k, "feed_forward_length", 0);
+        c->num_kv_heads = read_kv_heads(k, c);
+    }
     c->max_position_embeddings = required_int(k, "context_length");
-    const char *eps_key = c->family->has_embedding_norm || c->family->has_layer_norm
-                              ? "attention.layer_norm_epsilon"
-                              : "attention.layer_norm_rms_epsilon";
-    if (!find_real(k, eps_key, &eps))
+    const char *rms_key = "attention.layer_norm_rms_epsilon", *eps_key = c->family->has_embedding_norm ||
+                                                                                 c->family->has_layer_norm ||
+                                                                                 c->family->mlps_are_layers
+                                                                             ? "attention.layer_norm_epsilon"
+                                                                             : rms_key;
+    if (!find_real(k, eps_key, &eps) && !(c->family->mlps_are_layers && find_real(k, rms_key, &eps)))
         return fail(k, STATUS_INVALID, "the key %s is missing", key_name(k, eps_key).text);
     c->rms_norm_eps = (float)eps;
     assert_debug(c->num_heads > 0); /* also after a problem */
@@ -542,7 +577,8 @@ static int read_rope(struct keys *k, struct model_config *c)
                                  .attention_factor = 1,
                                  .score_factor = 1};
     find_real(k, "rope.freq_base", &rope->theta);
-    find_int(k, "rope.dimension_count", &rotary_dim);
+    if (!c->family->mlps_are_layers) /* which do not rotate, whatever it says */
+        find_int(k, "rope.dimension_count", &rotary_dim);
     if (rotary_dim < 1 || rotary_dim > c->head_dim)
         return fail(k, STATUS_INVALID, "the key %s is %" PRId64 "; heads have %d values",
                     key_name(k, "rope.dimension_count").text, rotary_dim, c->head_dim);

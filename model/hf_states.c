@@ -124,47 +124,40 @@ static int read_state_spaces(struct json_reader *r, struct model_config *c)
     return model_config_has_states(c) ? read_state_space_shape(r, c) : r->status;
 }
 
-/* Nemotron-H: M of a state, * of attention, - of an MLP, which is that of the layer before; E of experts. */
-static int add_block(struct json_reader *r, struct model_config *c, char kind, const char *name)
+/* Nemotron-H's kinds of layers; LAYER_BLOCK_COUNT: none of them. */
+static enum layer_block kind_of_letter(char letter)
 {
-    const size_t layer = (size_t)c->num_layers, last = layer - 1;
-    if (!kind || !strchr("M*-E", kind))
+    static const char letters[LAYER_BLOCK_COUNT] = {
+        [BLOCK_STATE] = 'M', [BLOCK_ATTENTION] = '*', [BLOCK_MLP] = '-', [BLOCK_EXPERTS] = 'E'};
+    enum layer_block kind = 0;
+    while (kind < LAYER_BLOCK_COUNT && letters[kind] != letter) kind++;
+    return kind;
+}
+
+static enum layer_block kind_of_name(const char *name)
+{
+    static const struct {
+        const char *name;
+        enum layer_block kind;
+    } kinds[] = {{"mamba", BLOCK_STATE},
+                 {"linear_attention", BLOCK_STATE},
+                 {"attention", BLOCK_ATTENTION},
+                 {"full_attention", BLOCK_ATTENTION},
+                 {"mlp", BLOCK_MLP},
+                 {"moe", BLOCK_EXPERTS}};
+    for (size_t i = 0; i < array_length(kinds); i++)
+        if (!strcmp(kinds[i].name, name)) return kinds[i].kind;
+    return LAYER_BLOCK_COUNT;
+}
+
+static int add_block(struct json_reader *r, struct model_config *c, enum layer_block kind, const char *name)
+{
+    if (kind == LAYER_BLOCK_COUNT)
         return error_set(
             r->err, STATUS_UNSUPPORTED,
             "%s: layers of the kind \"%s\" are not supported; mamba (M), attention (*) and mlp (-) are",
             r->path, printable_from(name, strlen(name)).text);
-    if (kind == 'E')
-        return error_set(r->err, STATUS_UNSUPPORTED,
-                         "%s: some layers have experts without a gate, which are not supported", r->path);
-    if (kind == '-') {
-        if (layer == 0 || !bit_set_has(c->layers_without_mlp, last))
-            return error_set(r->err, STATUS_UNSUPPORTED,
-                             "%s: an MLP follows neither attention nor a state, which is not supported",
-                             r->path);
-        bit_set_remove(c->layers_without_mlp, last);
-        return STATUS_OK;
-    }
-    if (layer == LAYERS_MAX)
-        return error_set(r->err, STATUS_INVALID, "%s: there are more than %d layers", r->path, LAYERS_MAX);
-    if (kind == 'M') bit_set_add(c->stateful_layers, layer);
-    bit_set_add(c->layers_without_mlp, layer);
-    bit_set_add(c->unrotated_layers, layer);
-    c->num_layers++;
-    return STATUS_OK;
-}
-
-/* 0: none of them. */
-static char kind_of_block(const char *name)
-{
-    static const struct {
-        const char *name;
-        char kind;
-    } kinds[] = {{"mamba", 'M'},     {"linear_attention", 'M'},
-                 {"attention", '*'}, {"full_attention", '*'},
-                 {"mlp", '-'},       {"moe", 'E'}};
-    for (size_t i = 0; i < array_length(kinds); i++)
-        if (!strcmp(kinds[i].name, name)) return kinds[i].kind;
-    return 0;
+    return model_config_add_block(c, kind, r->path, r->err);
 }
 
 /* By their names, or by a letter each. */
@@ -183,9 +176,9 @@ static int read_blocks(struct json_reader *r, struct model_config *c)
     cJSON_ArrayForEach(item, list)
     {
         const char *name = cJSON_IsString(item) ? item->valuestring : "";
-        if (!status) status = add_block(r, c, kind_of_block(name), name);
+        if (!status) status = add_block(r, c, kind_of_name(name), name);
     }
-    for (; *letters && !status; letters++) status = add_block(r, c, *letters, letters);
+    for (; *letters && !status; letters++) status = add_block(r, c, kind_of_letter(*letters), letters);
     return status;
 }
 

@@ -70,6 +70,30 @@ void model_config_take_windows(struct model_config *c)
             bit_set_add(c->unrotated_layers, (size_t)i);
 }
 
+int model_config_add_block(struct model_config *c, enum layer_block kind, const char *source,
+                           struct error *err)
+{
+    const size_t layer = (size_t)c->num_layers, last = layer - 1;
+    if (kind == BLOCK_EXPERTS)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "%s: some layers have experts without a gate, which are not supported", source);
+    if (kind == BLOCK_MLP) {
+        if (layer == 0 || !bit_set_has(c->layers_without_mlp, last))
+            return error_set(err, STATUS_UNSUPPORTED,
+                             "%s: an MLP follows neither attention nor a state, which is not supported",
+                             source);
+        bit_set_remove(c->layers_without_mlp, last);
+        return STATUS_OK;
+    }
+    if (layer == LAYERS_MAX)
+        return error_set(err, STATUS_INVALID, "%s: there are more than %d layers", source, LAYERS_MAX);
+    if (kind == BLOCK_STATE) bit_set_add(c->stateful_layers, layer);
+    bit_set_add(c->layers_without_mlp, layer);
+    bit_set_add(c->unrotated_layers, layer);
+    c->num_layers++;
+    return STATUS_OK;
+}
+
 void model_config_take_latent(struct model_config *c)
 {
     const struct latent_config *l = &c->latent;

@@ -111,6 +111,14 @@ void model_config_init(struct model_config *c);
 /* What follows from the family and the shape; before, the file's own facts: then it leaves them. */
 void model_config_take_family(struct model_config *c);
 
+/* What a file counts as a layer where MLPs are some (family.h: mlps_are_layers). */
+enum layer_block { BLOCK_STATE, BLOCK_ATTENTION, BLOCK_MLP, BLOCK_EXPERTS, LAYER_BLOCK_COUNT };
+
+/* The next one in the file, which does not rotate: a layer, or what the layer before has as its MLP. num_layers begins with 0. source:
+ * the file, for the sentence. */
+int model_config_add_block(struct model_config *c, enum layer_block kind, const char *source,
+                           struct error *err) must_check;
+
 /* What follows from windowed_layers for unrotated_layers. */
 void model_config_take_windows(struct model_config *c);
 

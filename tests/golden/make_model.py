@@ -26,6 +26,7 @@ import deepseek
 import gpt_oss
 import granite_hybrid
 import llama4
+import nemotron_h
 import qwen3_5
 from quantised import FORMATS
 
@@ -990,26 +991,37 @@ CASES |= {
     ),
 }
 # Steps have no limit, as time_step_limit says; of several tokens transformers takes time_step_min for one, of one token it does not: next to 0 both agree.
+NEMOTRON_H = {
+    "architectures": ["NemotronHForCausalLM"],
+    "model_type": "nemotron_h",
+    "hidden_size": 192,
+    "mamba_num_heads": 8,
+    "mamba_head_dim": 80,
+    "n_groups": 4,
+    "ssm_state_size": 24,
+    "conv_kernel": 4,
+    "chunk_size": 128,
+    "layer_norm_epsilon": 1e-5,
+    "mlp_hidden_act": "relu2",
+    "time_step_min": 1e-30,
+    "tie_word_embeddings": False,
+}
+NEMOTRON_H_KEYS = {
+    "ssm.conv_kernel": 4,
+    "ssm.state_size": 24,
+    "ssm.group_count": 4,
+    "ssm.inner_size": 640,
+    "ssm.time_step_rank": 8,
+    "rope.dimension_count": 64,
+    "rope.scaling.finetuned": False,
+    "attention.layer_norm_epsilon": 1e-5,
+}
+NEMOTRON_H_BLOCKS = {"num_hidden_layers": 9, "hybrid_override_pattern": "M-MM-*-M*"}
 CASES |= {
-    "nemotron-h": (
-        {
-            "architectures": ["NemotronHForCausalLM"],
-            "model_type": "nemotron_h",
-            "hidden_size": 192,
-            "num_hidden_layers": 9,
-            "hybrid_override_pattern": "M-MM-*-M*",
-            "mamba_num_heads": 8,
-            "mamba_head_dim": 80,
-            "n_groups": 4,
-            "ssm_state_size": 24,
-            "conv_kernel": 4,
-            "chunk_size": 128,
-            "layer_norm_epsilon": 1e-5,
-            "mlp_hidden_act": "relu2",
-            "time_step_min": 1e-30,
-            "tie_word_embeddings": False,
-        },
-        None,
+    "nemotron-h": ({**NEMOTRON_H, **NEMOTRON_H_BLOCKS}, None),
+    "nemotron-h, as GGUF files are": (
+        {**NEMOTRON_H, **NEMOTRON_H_BLOCKS},
+        ("nemotron_h", {**NEMOTRON_H_KEYS, "feed_forward_length": [0, 96, 0, 0, 96, 0, 96, 0, 0], "attention.head_count_kv": [0, 0, 0, 0, 0, 2, 0, 0, 2]}),
     ),
 }
 # What lies otherwise in a directory, so that a case is one or the other.
@@ -1021,6 +1033,7 @@ GGUF_ONLY = {
     "qwen3-next, as GGUF files are": qwen3_5,
     "deepseek-v3, as newer GGUF files are": deepseek,
     "granite 4, hybrid, as GGUF files are": granite_hybrid,
+    "nemotron-h, as GGUF files are": nemotron_h,
 }
 
 GGUF_NAMES = {
@@ -1376,7 +1389,7 @@ def latent_tensors(published, config):
 def gguf_tensors(name):
     """(name or None, GGUF's name, rows, cols, center, scale, type, low, count), what they hold, and what transformers makes of that."""
     config, own = config_of(name), GGUF_ONLY[name]
-    if own in (qwen3_5, granite_hybrid):
+    if own in (qwen3_5, granite_hybrid, nemotron_h):
         return hybrid_tensors(own, config)
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
@@ -1502,7 +1515,7 @@ def add_gguf_tensors(writer, name, config):
         heads = config["num_attention_heads"]
         split = [v.float().reshape(heads, -1, t[2]) if t[0].endswith(("k_b.weight", "v_b.weight")) else v for t, v in zip(tensors, data)]
         return add_stacked(writer, tensors, data, {t[0]: v.numpy() for t, v in zip(tensors, split) if v.ndim == 3})
-    if GGUF_ONLY[name] in (qwen3_5, granite_hybrid):
+    if GGUF_ONLY[name] in (qwen3_5, granite_hybrid, nemotron_h):
         return add_stacked(writer, tensors, data)
     num = config["num_local_experts"]
     for (own, rows, cols, _, _, kind, _, _), value in zip(tensors, data):

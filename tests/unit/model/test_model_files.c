@@ -36,6 +36,7 @@ struct gguf_case {
     void (*more_keys)(struct gguf_builder *g); /* NULL: none */
     bool array_of_heads;                       /* head_count_kv as a list with one number a layer */
     uint32_t second_kv_heads;
+    const char *widths;               /* feed_forward_length as such a list; NULL: it is one number */
     const char *left_out, *misshapen; /* names of tensors */
     bool qkv_bias, qk_norm, with_output;
     enum dtype dtype;
@@ -57,7 +58,11 @@ static void put_case_keys(struct gguf_builder *g, const struct gguf_case *c)
     gguf_put_text(g, "general.architecture", c->architecture);
     put_key_under(g, c->architecture, "embedding_length", 64);
     put_key_under(g, c->architecture, "block_count", 2);
-    put_key_under(g, c->architecture, "feed_forward_length", 96);
+    snprintf(key, sizeof key, "%s.feed_forward_length", c->architecture);
+    if (c->widths)
+        gguf_put_integers(g, key, c->widths);
+    else
+        gguf_put_u32(g, key, 96);
     put_key_under(g, c->architecture, "context_length", 512);
     put_key_under(g, c->architecture, "attention.head_count", 4);
     snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", c->architecture);
@@ -170,6 +175,22 @@ static void reads_other_gguf_architectures(void **state)
     f = open_good("m.gguf", "auto");
     assert_true(model_files_config(f)->qk_norm && model_files_config(f)->rope.style == ROPE_HALVES);
     assert_int_equal(model_files_weight(f, WEIGHT_Q_NORM, 1).cols, 16);
+    model_files_close(f);
+}
+
+/* Nemotron-H's: the second one is the first one's MLP. */
+static void layers_may_be_mlps(void **state)
+{
+    (void)state;
+    write_gguf(&(struct gguf_case){.architecture = "nemotron_h", .array_of_heads = true, .widths = "0 96"});
+    struct model_files *f = open_good("m.gguf", "auto");
+    const struct model_config *c = model_files_config(f);
+    assert_true(c->num_layers == 1 && c->num_kv_heads == 2 && c->intermediate_size == 96);
+    assert_true(!model_config_layer(c, 0).rope && !model_config_has_states(c));
+    assert_true(model_files_weight(f, WEIGHT_UP, 0).rows == 96 &&
+                !model_files_weight(f, WEIGHT_GATE, 0).data);
+    assert_true(model_files_weight(f, WEIGHT_MLP_NORM, 0).data !=
+                model_files_weight(f, WEIGHT_ATTENTION_NORM, 0).data);
     model_files_close(f);
 }
 
@@ -300,6 +321,15 @@ static void refuses_gguf_files_that_do_not_fit(void **state)
         {{.architecture = "granitehybrid", .array_of_heads = true},
          STATUS_INVALID,
          "granitehybrid.ssm.group_count is missing"},
+        {{.architecture = "nemotron_h", .array_of_heads = true},
+         STATUS_INVALID,
+         "nemotron_h.feed_forward_length has too few numbers"},
+        {{.architecture = "nemotron_h", .array_of_heads = true, .widths = "96 96"},
+         STATUS_UNSUPPORTED,
+         "both attention and an MLP"},
+        {{.architecture = "nemotron_h", .array_of_heads = true, .widths = "0 0"},
+         STATUS_INVALID,
+         "nemotron_h.ssm.group_count is missing"},
         {{.architecture = "llama", .left_out = "token_embd.weight"},
          STATUS_INVALID,
          "token_embd.weight is missing"},
@@ -547,6 +577,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(reads_a_gguf_llama),
         TEST(reads_other_gguf_architectures),
+        TEST(layers_may_be_mlps),
         TEST(reads_gguf_options),
         TEST(a_message_end_of_gpt_oss_ends_no_turn),
         TEST(refuses_gguf_files_that_do_not_fit),
