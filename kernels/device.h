@@ -78,7 +78,7 @@ enum router_scores {
 };
 
 struct expert_desc {
-    struct weight_view gate, up, down;                /* [I][H], [I][H], [H][I] */
+    struct weight_view gate, up, down; /* [I][H], [I][H], [H][I]; gate.data NULL: it has none */
     struct weight_view gate_bias, up_bias, down_bias; /* [I], [I], [H]; data NULL: none */
 };
 
@@ -99,12 +99,12 @@ struct moe_desc {
     float near;     /* ROUTER_SPARSE */
     bool
         scale_input; /* an expert's input is multiplied by the score, not what it makes; the shared one's by nothing */
-    enum gate_function gate;
+    enum gate_function gate;           /* of the product with gate, or of that with up where there is none */
     struct weight_view router;         /* [E][H] */
     struct weight_view router_bias;    /* [1][E]: of its logits; data NULL: none */
     struct weight_view choice_bias;    /* [1][E]: added to scores where experts are chosen; data NULL: none */
     const struct expert_desc *experts; /* [E] */
-    struct expert_desc shared;         /* data NULL: none */
+    struct expert_desc shared;         /* up.data NULL: none */
     struct weight_view shared_gate;    /* [1][H]: the shared one is weighed by its sigmoid; data NULL: by 1 */
 };
 

@@ -1,7 +1,7 @@
 /* moe.c - a mixture of experts: each token's choice, then expert by expert the products of the rows that chose it.
  *
  *   logits = x router^T, scores, the best num_chosen of each row
- *   for each expert in order: its rows gathered | gate and up | down | added to the rows' outputs, times their scores
+ *   for each expert in order: its rows gathered | gate and up, or up alone | down | added to the rows' outputs, times their scores
  *
  * An expert is two linears like any other's, whose results for a row do not depend on its neighbours; and a row's
  * contributions come in the order of experts. So its bits are its own. Where scores are for what experts are given, rows
@@ -14,7 +14,7 @@
 #include "kernels/cpu/linear.h"
 
 struct expert {
-    struct linear *gate_up, *down;
+    struct linear *up, *down; /* up: with gate, if it has one */
 };
 
 struct moe {
@@ -52,11 +52,16 @@ static int create_expert(struct device *d, const struct moe_desc *desc, const st
                                         .num_parts = 2,
                                         .parts = {e->gate, e->up},
                                         .biases = {e->gate_bias, e->up_bias}},
+                             up = {.kind = LINEAR_UP,
+                                   .gate = desc->gate,
+                                   .num_parts = 1,
+                                   .parts = {e->up},
+                                   .biases = {e->up_bias}},
                              down = {.kind = LINEAR_PLAIN,
                                      .num_parts = 1,
                                      .parts = {e->down},
                                      .biases = {e->down_bias}};
-    int status = cpu_linear_take(d, &gate_up, &out->gate_up, err);
+    int status = cpu_linear_take(d, e->gate.data ? &gate_up : &up, &out->up, err);
     return status ? status : cpu_linear_take(d, &down, &out->down, err);
 }
 
@@ -83,8 +88,8 @@ static bool reserve_scratch(struct cpu_device *c, const struct moe_desc *desc)
 {
     struct moe_scratch *s = c->moe_scratch;
     int64_t rows = max_of(c->limits.num_tokens, c->limits.num_logits), hidden = desc->router.cols;
-    int32_t inner = (int32_t)max_of(weight_view_num_rows(&desc->experts[0].gate),
-                                    weight_view_num_rows(&desc->shared.gate));
+    int32_t inner =
+        (int32_t)max_of(weight_view_num_rows(&desc->experts[0].up), weight_view_num_rows(&desc->shared.up));
     if (s && s->num_experts_max >= desc->num_experts && s->inner_max >= inner) return true;
     if (!s) s = c->moe_scratch = device_memory_alloc_array(&c->memory, 1, sizeof *s);
     if (!s) return false;
@@ -135,7 +140,7 @@ int cpu_moe_create(struct device *d, const struct moe_desc *desc, struct moe **o
                           .scale_input = desc->scale_input,
                           .scale = desc->scale,
                           .near = desc->near,
-                          .has_shared = desc->shared.gate.data != NULL};
+                          .has_shared = desc->shared.up.data != NULL};
     if (m)
         m->experts =
             device_memory_alloc_array(&c->memory, (uint64_t)desc->num_experts + 1, sizeof *m->experts);
@@ -346,7 +351,7 @@ static void run_expert(struct cpu_device *c, struct moe_task t, int32_t expert)
     if (t.num_rows == 0) return;
     int64_t work = (int64_t)t.num_rows * t.m->hidden_size;
     cpu_device_run(c, work, gather_rows, &t);
-    cpu_linear_run(e->gate_up, c->pool, c->linear_scratch, t.num_rows, t.s->gathered, t.s->inner);
+    cpu_linear_run(e->up, c->pool, c->linear_scratch, t.num_rows, t.s->gathered, t.s->inner);
     cpu_linear_run(e->down, c->pool, c->linear_scratch, t.num_rows, t.s->inner, t.s->made);
     cpu_device_run(c, work, add_rows, &t);
 }

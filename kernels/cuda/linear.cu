@@ -257,17 +257,6 @@ __global__ void gate_alone_kernel(uint32_t *out, size_t num_pairs, float3 values
     out[i] = pack_bf16(gate_alone<GATE>(x.x, values), gate_alone<GATE>(x.y, values));
 }
 
-void run_gate_alone(struct cuda_device *d, int32_t rows, void *out, const struct linear *w)
-{
-    size_t num_pairs = (size_t)rows * w->n / 2;
-    dim3 grid((unsigned)((num_pairs + SILU_THREADS - 1) / SILU_THREADS));
-    auto kernel = w->gate == GATE_GELU        ? gate_alone_kernel<GATE_GELU>
-                  : w->gate == GATE_GELU_TANH ? gate_alone_kernel<GATE_GELU_TANH>
-                  : w->gate == GATE_XIELU     ? gate_alone_kernel<GATE_XIELU>
-                                              : gate_alone_kernel<GATE_RELU_SQUARED>;
-    kernel<<<checked_grid(grid), SILU_THREADS, 0, d->stream>>>((uint32_t *)out, num_pairs, w->gate_values);
-}
-
 /* False where the kernel cannot. */
 bool run_choice(struct cuda_device *d, const struct linear_choice &c, int32_t rows, void *out, const void *x,
                 const struct linear *w)
@@ -277,7 +266,7 @@ bool run_choice(struct cuda_device *d, const struct linear_choice &c, int32_t ro
              is_gated && w->gate == GATE_SILU && (c.kernel != LINEAR_BLAS || w->format == LINEAR_FP8);
     if (!is_gated || in_epilogue) {
         if (!run_product(d, c, rows, out, x, w, in_epilogue)) return false;
-        if (w->kind == LINEAR_UP) run_gate_alone(d, rows, out, w);
+        if (w->kind == LINEAR_UP) cuda_gate_alone(d, out, (size_t)rows * w->n, w->gate, w->gate_values);
         return true;
     }
     if (!run_product(d, c, rows, d->gate_up, x, w, false)) return false;
@@ -347,6 +336,16 @@ int32_t cuda_linear_padded(const struct linear *w, int32_t rows, int32_t room)
     if (is_unpacked_for(w, rows)) w = w->unpacked;
     bool is_blas = w->format == LINEAR_BF16 && cuda_linear_choice(w, rows).kernel == LINEAR_BLAS;
     return is_blas ? min(blas_rows(rows), max(rows, room)) : rows;
+}
+
+void cuda_gate_alone(struct cuda_device *d, void *out, size_t count, enum gate_function gate, float3 values)
+{
+    dim3 grid((unsigned)((count / 2 + SILU_THREADS - 1) / SILU_THREADS));
+    auto kernel = gate == GATE_GELU        ? gate_alone_kernel<GATE_GELU>
+                  : gate == GATE_GELU_TANH ? gate_alone_kernel<GATE_GELU_TANH>
+                  : gate == GATE_XIELU     ? gate_alone_kernel<GATE_XIELU>
+                                           : gate_alone_kernel<GATE_RELU_SQUARED>;
+    kernel<<<checked_grid(grid), SILU_THREADS, 0, d->stream>>>((uint32_t *)out, count / 2, values);
 }
 
 void cuda_linear(struct device *device, const struct batch *b, enum row_set rows, void *out, const void *x,

@@ -71,6 +71,8 @@ struct linear_choice {
 void cuda_linear(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
                  const struct linear *w);
 void cuda_linear_rows(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w);
+/* gate.cuh: gate_alone, of so many values of bf16, in place; values: of xIELU alone. */
+void cuda_gate_alone(struct cuda_device *d, void *out, size_t count, enum gate_function gate, float3 values);
 /* Rows that a product computes for so many, where x and out have room for them. */
 int32_t cuda_linear_padded(const struct linear *w, int32_t rows, int32_t room);
 /* What was measured to be fastest for so many rows: LINEAR_BLAS until cuda_linear_plans. */

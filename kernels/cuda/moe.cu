@@ -1,7 +1,7 @@
 /* moe.cu - a mixture of experts: who chooses whom is found on the device, so that a step can be recorded.
  *
  *   routing    each token's experts, rows for its pairs, tiles of rows of one expert (moe_routing.cu)
- *   products   gate and up, then down, of each tile (moe_small.cu, moe_packed.cu, moe_large.cu, moe_plain.cu)
+ *   products   gate and up, or up alone, then down, of each tile (moe_small.cu, moe_packed.cu, moe_large.cu, moe_plain.cu)
  *   combine    a token's pairs, times their scores, in the order of experts; the shared expert's, an ordinary MLP, last */
 #include <vector>
 
@@ -175,11 +175,11 @@ bool upload_router(struct cuda_device *d, struct moe *m, const struct moe_desc *
 int create_shared(struct device *device, struct moe *m, const struct moe_desc *desc, struct error *err)
 {
     struct linear_desc gate_up = {}, down = {};
-    gate_up.kind = LINEAR_GATE_UP;
+    bool has_gate = desc->shared.gate.data != NULL;
+    gate_up.kind = has_gate ? LINEAR_GATE_UP : LINEAR_UP;
     gate_up.gate = desc->gate;
-    gate_up.num_parts = 2;
-    gate_up.parts[0] = desc->shared.gate;
-    gate_up.parts[1] = desc->shared.up;
+    if (has_gate) gate_up.parts[gate_up.num_parts++] = desc->shared.gate;
+    gate_up.parts[gate_up.num_parts++] = desc->shared.up;
     down.num_parts = 1;
     down.parts[0] = desc->shared.down;
     int status = cuda_linear_create(device, &gate_up, &m->shared_gate_up, err);
@@ -199,13 +199,22 @@ int check_weight(const struct weight_view *v, struct error *err)
 
 int check_expert(const struct expert_desc *e, struct error *err)
 {
-    int64_t inner = weight_view_num_rows(&e->gate), hidden = e->gate.cols;
-    int status = check_weight(&e->gate, err);
+    int64_t inner = weight_view_num_rows(&e->up), hidden = e->up.cols;
+    int status = e->gate.data ? check_weight(&e->gate, err) : STATUS_OK;
     if (!status) status = check_weight(&e->up, err);
     if (!status) status = check_weight(&e->down, err);
     if (!status) status = weight_view_check_vector(&e->gate_bias, inner, err);
     if (!status) status = weight_view_check_vector(&e->up_bias, inner, err);
     return status ? status : weight_view_check_vector(&e->down_bias, hidden, err);
+}
+
+/* Without a gate those of cuda_gate_alone, of which xIELU wants numbers. */
+bool has_gate_function(const struct moe_desc *desc)
+{
+    enum gate_function gate = desc->gate;
+    if (!desc->experts[0].gate.data)
+        return gate == GATE_RELU_SQUARED || gate == GATE_GELU || gate == GATE_GELU_TANH;
+    return gate == GATE_SILU || gate == GATE_GELU_TANH || gate == GATE_CLAMPED_SWISH;
 }
 
 /* STATUS_UNSUPPORTED for what the kernels have no room for. */
@@ -217,12 +226,14 @@ int check_desc(const struct cuda_device *d, const struct moe_desc *desc, struct 
             err, STATUS_UNSUPPORTED,
             "the CUDA device has mixtures of at most %d experts, %d of them chosen, not of %d and %d",
             (int)MOE_EXPERTS_MAX, (int)MOE_CHOSEN_MAX, desc->num_experts, desc->num_chosen);
-    if (weight_view_num_rows(&e->gate) % 8 != 0 || desc->router.cols % 8 != 0)
+    if (weight_view_num_rows(&e->up) % 8 != 0 || desc->router.cols % 8 != 0)
         return error_set(
             err, STATUS_UNSUPPORTED,
             "the CUDA device wants experts whose hidden and intermediate sizes are multiples of 8");
+    if (!has_gate_function(desc))
+        return error_set(err, STATUS_UNSUPPORTED, "the CUDA device has no experts of such a gate function");
     bool is_clamped = desc->gate == GATE_CLAMPED_SWISH;
-    if ((is_clamped && desc->shared.gate.data) || (!is_clamped && has_biases(&desc->experts[0])))
+    if ((is_clamped && desc->shared.up.data) || (!is_clamped && has_biases(&desc->experts[0])))
         return error_set(
             err, STATUS_UNSUPPORTED,
             "the CUDA device has clamped gates and biases for experts that have both, and no shared "
@@ -246,9 +257,10 @@ int cuda_moe_create(struct device *device, const struct moe_desc *desc, struct m
     m->num_experts = desc->num_experts;
     m->num_chosen = desc->num_chosen;
     m->hidden = (int32_t)desc->router.cols;
-    m->inner = (int32_t)weight_view_num_rows(&desc->experts[0].gate);
+    m->inner = (int32_t)weight_view_num_rows(&desc->experts[0].up);
     m->scores = desc->scores;
     m->gate = desc->gate;
+    m->has_gate = desc->experts[0].gate.data != NULL;
     m->normalize = desc->normalize;
     m->scale = desc->scale;
     m->near = desc->near;
@@ -257,11 +269,11 @@ int cuda_moe_create(struct device *device, const struct moe_desc *desc, struct m
     m->num_chosen_groups = desc->num_chosen_groups;
     m->groups_by_two = desc->groups_by_two;
     m->has_shared_gate = desc->shared_gate.data != NULL;
-    if (!reserve_scratch(d, m, (int32_t)weight_view_num_rows(&desc->shared.gate)) ||
+    if (!reserve_scratch(d, m, (int32_t)weight_view_num_rows(&desc->shared.up)) ||
         !upload_router(d, m, desc) || !cuda_moe_upload_experts(d, m, desc))
         status = error_set(err, STATUS_NO_MEMORY, "the GPU has no room for the experts (%s)",
                            cudaGetErrorString(d->first_error));
-    if (!status && desc->shared.gate.data) status = create_shared(device, m, desc, err);
+    if (!status && desc->shared.up.data) status = create_shared(device, m, desc, err);
     if (status)
         delete m;
     else
@@ -309,7 +321,7 @@ struct plan plan_of(const struct cuda_device *d, const struct moe *m, int32_t nu
 {
     int32_t pairs = num_tokens * m->num_chosen / m->num_experts; /* an expert, on average */
     int32_t large_pairs = m->packed_down.packed ? PACKED_LARGE_PAIRS : LARGE_PAIRS;
-    if (!d->is_hopper || m->gate == GATE_GELU_TANH) return {METHOD_PLAIN, MOE_PLAIN_ROWS};
+    if (!d->is_hopper || (m->has_gate && m->gate == GATE_GELU_TANH)) return {METHOD_PLAIN, MOE_PLAIN_ROWS};
     if (num_tokens <= MOE_SHARED_TOKENS && m->router_bf16 && !m->scale_input && m->num_groups <= 1)
         return {METHOD_SHARED, num_tokens <= 8 ? 8 : 16};
     if (num_tokens <= 16) return {METHOD_SMALL, 16};
@@ -356,10 +368,11 @@ void multiply(struct cuda_device *d, const struct moe *m, const struct plan &pla
     p.weight = m->gate_up;
     p.packed = &m->packed_gate_up;
     p.bias = m->gate_up_bias;
-    p.n = 2 * m->inner;
+    p.n = (m->has_gate ? 2 : 1) * m->inner;
     p.k = m->hidden;
-    p.is_gated = true;
+    p.is_gated = m->has_gate;
     run_product(d, plan, &p);
+    if (!m->has_gate) cuda_gate_alone(d, s->mid, (size_t)p.num_rows * (size_t)m->inner, m->gate, {});
     p.shares_x = false;
     p.out = s->gathered;
     p.x = s->mid;
@@ -370,6 +383,7 @@ void multiply(struct cuda_device *d, const struct moe *m, const struct plan &pla
     p.n = m->hidden;
     p.k = m->inner;
     p.is_gated = false;
+    p.knows_tiles = true;
     run_product(d, plan, &p);
 }
 

@@ -22,6 +22,7 @@ struct moe {
     int32_t num_experts, num_chosen, hidden, inner; /* E, K, H, I */
     enum router_scores scores;
     enum gate_function gate;
+    bool has_gate; /* else it is of up alone */
     bool normalize;
     float scale, near;
     bool scale_input;
@@ -30,7 +31,8 @@ struct moe {
     float *router;                    /* [E][H], then the shared expert's gate if it has one; or */
     __nv_bfloat16 *router_bf16;       /* the same where the file has it so */
     float *router_bias, *choice_bias; /* [E] or NULL */
-    __nv_bfloat16 *gate_up, *down; /* [E][2 I][H], gate and up alternate as in struct linear; [E][H][I]; or */
+    /* [E][2 I][H], gate and up alternate as in struct linear, or of up alone [E][I][H]; [E][H][I]; or */
+    __nv_bfloat16 *gate_up, *down;
     struct linear packed_gate_up,
         packed_down; /* the same in four bits (packed.cuh), E 2 I and E H rows; else packed is NULL */
     float *gate_up_bias, *down_bias; /* [E][2 I], [E][H]; NULL: none, as with any gate but the clamped one */
@@ -79,6 +81,7 @@ struct moe_product {
     int32_t x_rows, num_rows, num_experts, n, k;
     bool shares_x;     /* row i of any tile is row i of x */
     int32_t tiles_max; /* *num_tiles is not more */
+    bool knows_tiles;  /* what launched before the kernel before made them */
     bool is_gated;
     enum gate_function gate;
     const float *bias;           /* [E][N] or NULL; always with GATE_CLAMPED_SWISH */

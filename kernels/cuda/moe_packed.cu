@@ -143,7 +143,7 @@ bool launch(struct cuda_device *d, const struct moe_product *p)
     a.biases = p->bias;
     a.num_columns = (p->n + T::ROWS - 1) / T::ROWS;
     a.shares_x = p->shares_x;
-    a.knows_tiles = !p->is_gated;
+    a.knows_tiles = p->knows_tiles;
     assert_always((int64_t)p->tiles_max * a.num_columns <= INT32_MAX);
     return launch_dependent(d, moe_packed_kernel<HALVES, COLS, EPILOGUE>,
                             dim3((unsigned)(p->tiles_max * a.num_columns)), dim3(T::THREADS),

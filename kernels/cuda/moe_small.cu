@@ -273,7 +273,7 @@ bool launch(struct cuda_device *d, const struct moe_product *p)
     a.num_columns = (p->n + ROWS - 1) / ROWS;
     a.num_k = (p->k + STAGE_K - 1) / STAGE_K;
     a.shares_x = p->shares_x;
-    a.knows_tiles = !p->is_gated;
+    a.knows_tiles = p->knows_tiles;
     assert_always((int64_t)p->tiles_max * a.num_columns <= INT32_MAX);
     return launch_dependent(d, small_kernel<ROWS, CAP, EPILOGUE>,
                             dim3((unsigned)std::min(d->num_sms, p->tiles_max * a.num_columns)), dim3(THREADS),

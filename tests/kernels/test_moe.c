@@ -58,6 +58,13 @@ static const struct shape shapes[] = {
      .num_chosen_groups = 4},
     /* weighed against those that are near */
     {150, 72, 48, 0, 16, 2, ROUTER_SPARSE, GATE_SILU, .normalize = false},
+    /* without a gate: all methods of a GPU, and weights of four bits */
+    {150, 72, 64, 96, 20, 5, ROUTER_SIGMOID, GATE_RELU_SQUARED, .normalize = true, .choice_bias = true,
+     .f32_router = true},
+    {TOKENS_MAX, 136, 72, 48, 12, 4, ROUTER_SIGMOID, GATE_RELU_SQUARED, .normalize = true,
+     .choice_bias = true},
+    {TOKENS_MAX, 160, 96, 0, 9, 3, ROUTER_SIGMOID, GATE_RELU_SQUARED, .normalize = true, .choice_bias = true,
+     .mxfp4 = true},
 };
 
 /* Values as a weight of BF16 holds them, [rows][cols]. */
@@ -160,10 +167,16 @@ static const float *bias_of(const struct mixture *m, int32_t expert, int product
     return m->biases + product * EXPERTS_MAX + expert;
 }
 
+/* Experts have none where the function is of up alone. */
+static bool has_gate(const struct mixture *m)
+{
+    return m->s.gate != GATE_RELU_SQUARED;
+}
+
 static struct expert_desc expert_of(const struct mixture *m, int32_t e)
 {
-    struct expert_desc desc = {
-        .gate = view_of(&m->gate[e]), .up = view_of(&m->up[e]), .down = view_of(&m->down[e])};
+    struct expert_desc desc = {.up = view_of(&m->up[e]), .down = view_of(&m->down[e])};
+    if (has_gate(m)) desc.gate = view_of(&m->gate[e]);
     if (!m->s.biases) return desc;
     desc.gate_bias = weight_view_plain(bias_of(m, e, OF_GATE), DTYPE_F32, 1, m->gate[e].rows);
     desc.up_bias = weight_view_plain(bias_of(m, e, OF_UP), DTYPE_F32, 1, m->gate[e].rows);
@@ -281,6 +294,8 @@ static double gated(enum gate_function gate, double x, double up)
         return x / (1 + exp(-x)) * up;
     case GATE_GELU_TANH:
         return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))) * up;
+    case GATE_RELU_SQUARED:
+        return up > 0 ? up * up : 0;
     default:
         x = fmin(x, 7);
         return x / (1 + exp(-1.702 * x)) * (fmax(fmin(up, 7), -7) + 1);
