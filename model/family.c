@@ -344,17 +344,14 @@ static const struct family families[] = {
         .delta_kind = DELTA_STATE_SPACE,
         .experts_may_be_none = true,
     },
-    {
-        .names = {"nemotron_h", "NemotronHForCausalLM", "nemotron_h"}, /* Nemotron-H, Nemotron Nano 2 */
-        .weight_changes = nemotron_h_weights,
-        .gate = GATE_RELU_SQUARED,
-        .delta_kind = DELTA_STATE_SPACE,
-        .mlps_are_layers = true,
-        .num_kv_heads = 8,
-        .head_dim = 128,
-        .max_position_embeddings = 4096,
-        .norm_eps = 1e-5,
-    },
+#define NEMOTRON_H                                                                                           \
+    .weight_changes = nemotron_h_weights, .gate = GATE_RELU_SQUARED, .delta_kind = DELTA_STATE_SPACE,        \
+    .mlps_are_layers = true, .has_experts = true, .router_scores = ROUTER_SIGMOID,                           \
+    .router_normalizes = true, .has_router_bias = true, .num_kv_heads = 8, .head_dim = 128,                  \
+    .max_position_embeddings = 4096, .norm_eps = 1e-5
+    {.names = {"nemotron_h", "NemotronHForCausalLM", "nemotron_h"},
+     NEMOTRON_H},                                                  /* Nemotron Nano 2 and 3 too */
+    {.names = {"nemotron_h_moe", NULL, "nemotron_h"}, NEMOTRON_H}, /* as a directory it is that, too */
     {
         .names = {"granitemoe", "GraniteMoeForCausalLM", "granitemoe"},
         GRANITE_MOE,

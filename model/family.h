@@ -78,7 +78,7 @@ struct family {
         full_attention_interval; /* every so many layers one has attention, the others a state; 0: all have attention */
     enum delta_kind delta_kind; /* of the layers that have a state */
     bool
-        mlps_are_layers; /* a file counts an MLP as a layer behind the one that it is of, which may have none */
+        mlps_are_layers; /* a file counts an MLP, or experts, as a layer behind the one that it is of, which may have none */
     bool delta_by_k_head,
         delta_rates_by_k_head; /* projections of a layer with a state, or b and a, come by heads of k */
     bool has_chunks;           /* attention_chunk_size, of layers that rotate unless layer_types says which */

@@ -119,22 +119,25 @@ static int32_t read_kv_heads(struct keys *k, struct model_config *c)
     return int_of_some_layers(k, suffix, c->num_layers, c->stateful_layers);
 }
 
-/* Layers with K and V have attention, those that are as wide as an MLP are one, others have a state. */
+/* Layers with K and V have attention, those that are as wide as an MLP are one, or all are experts; others have a state. */
 static int read_blocks(struct keys *k, struct model_config *c)
 {
+    int64_t num_experts = 0;
     uint64_t without_kv[LAYERS_MAX / 64] = {0}, without_mlp[LAYERS_MAX / 64] = {0};
     const int32_t num_blocks = c->num_layers;
     if (num_blocks > LAYERS_MAX) return fail(k, STATUS_INVALID, "there are more than %d layers", LAYERS_MAX);
     c->num_kv_heads = int_of_some_layers(k, "attention.head_count_kv", num_blocks, without_kv);
     c->intermediate_size = int_of_some_layers(k, "feed_forward_length", num_blocks, without_mlp);
     c->num_layers = 0;
+    find_int(k, "expert_count", &num_experts);
     for (size_t i = 0; i < (size_t)num_blocks && !k->status; i++) {
         const bool has_kv = !bit_set_has(without_kv, i), is_mlp = !bit_set_has(without_mlp, i);
         if (has_kv && is_mlp)
             return fail(k, STATUS_UNSUPPORTED,
                         "a layer has both attention and an MLP, which is not supported");
-        const enum layer_block mlp_or_state = is_mlp ? BLOCK_MLP : BLOCK_STATE;
-        k->status = model_config_add_block(c, has_kv ? BLOCK_ATTENTION : mlp_or_state, k->path, k->err);
+        const enum layer_block mlp = num_experts > 0 ? BLOCK_EXPERTS : BLOCK_MLP,
+                               other = is_mlp ? mlp : BLOCK_STATE;
+        k->status = model_config_add_block(c, has_kv ? BLOCK_ATTENTION : other, k->path, k->err);
     }
     return k->status;
 }
@@ -168,7 +171,8 @@ static int check_unsupported(struct keys *k, const struct family *family)
         {"logit_scale", family->has_multipliers || family->has_logit_scale},
         {"attention.temperature_scale", family->scales_queries},
         {"rope.scaling.yarn_log_multiplier", family->latent_attention},
-        {"expert_group_count", family->latent_attention},
+        {"expert_group_count", family->latent_attention || family->mlps_are_layers},
+        {"moe_latent_size", false},
     };
     double value;
     struct gguf_array array;
@@ -314,6 +318,7 @@ static int read_experts(struct keys *k, struct model_config *c)
     int64_t num = 0, first = 0, step = 1, shared = 0, num_shared = 0;
     double scale = 1;
     find_int(k, "expert_count", &num);
+    if (c->family->mlps_are_layers && !model_config_has_sparse_layers(c)) return k->status;
     if (num == 0 && (!c->family->has_experts || c->family->experts_may_be_none)) return k->status;
     c->num_experts = required_int(k, "expert_count");
     c->num_chosen_experts = required_int(k, "expert_used_count");
@@ -333,7 +338,8 @@ static int read_experts(struct keys *k, struct model_config *c)
     c->router_scale = scale == 0 ? 1 : (float)scale;
     c->router_normalizes = c->family->gguf_router_normalizes;
     (void)gguf_find_bool(k->gguf, key_name(k, "expert_weights_norm").text, &c->router_normalizes);
-    for (int64_t i = max_of(first, (int64_t)0); i < min_of(c->num_layers, LAYERS_MAX); i++)
+    for (int64_t i = max_of(first, (int64_t)0);
+         i < min_of(c->num_layers, LAYERS_MAX) && !c->family->mlps_are_layers; i++)
         if (step < 2 || (i + 1) % step == 0) bit_set_add(c->sparse_layers, (size_t)i);
     return k->status;
 }

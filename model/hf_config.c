@@ -245,6 +245,7 @@ static void read_expert_widths(struct json_reader *r, struct model_config *c)
 {
     static const char *const names_of_shared[] = {"n_shared_experts", "moe_num_shared_experts"},
                              *const names_of_width[] = {"shared_expert_intermediate_size",
+                                                        "moe_shared_expert_intermediate_size",
                                                         "shared_intermediate_size"};
     c->expert_intermediate_size = hf_size(r, "moe_intermediate_size", c->intermediate_size);
     int64_t num_shared = min_of(int_of_first(r, names_of_shared, array_length(names_of_shared)), 1024),
@@ -262,6 +263,7 @@ static int read_experts(struct json_reader *r, struct model_config *c)
                                                   "moe_num_experts"},
                              *const names_of_chosen[] = {"num_experts_per_tok", "moe_k"};
     if (!c->family->has_experts) return STATUS_OK;
+    if (c->family->mlps_are_layers && !model_config_has_sparse_layers(c)) return STATUS_OK;
     c->num_experts = int_of_first(r, names_of_number, array_length(names_of_number));
     if (c->num_experts == 0 && c->family->experts_may_be_none && json_find(r, "num_local_experts")) {
         c->intermediate_size = hf_size(r, "shared_intermediate_size", 1024);
@@ -275,7 +277,7 @@ static int read_experts(struct json_reader *r, struct model_config *c)
     c->router_scale = (float)json_real(r, "routed_scaling_factor", 1, 0, 1e9);
     c->router_scores = c->family->router_scores;
     c->has_router_bias = c->family->has_router_bias && json_bool(r, "use_expert_bias", true);
-    read_sparse_layers(r, c);
+    if (!c->family->mlps_are_layers) read_sparse_layers(r, c);
     return c->router_scores == ROUTER_SPARSE ? read_sparse_mixer(r, c) : read_choice(r, c);
 }
 
@@ -359,8 +361,8 @@ static int read_text_config(struct json_reader *r, struct model_config *c)
     model_config_take_family(c);
     if (c->family->qk_norm_may_be || c->family->qk_norm_of_ones)
         c->qk_norm = json_bool(r, "use_qk_norm", c->family->qk_norm_of_ones);
-    status = read_experts(r, c);
-    if (!status) status = hf_read_states(r, c);
+    status = hf_read_states(r, c);
+    if (!status) status = read_experts(r, c);
     if (!status) status = hf_read_unrotated_layers(r, c);
     if (!status) status = hf_read_windows(r, c);
     model_config_take_windows(c);

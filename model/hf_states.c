@@ -153,10 +153,10 @@ static enum layer_block kind_of_name(const char *name)
 static int add_block(struct json_reader *r, struct model_config *c, enum layer_block kind, const char *name)
 {
     if (kind == LAYER_BLOCK_COUNT)
-        return error_set(
-            r->err, STATUS_UNSUPPORTED,
-            "%s: layers of the kind \"%s\" are not supported; mamba (M), attention (*) and mlp (-) are",
-            r->path, printable_from(name, strlen(name)).text);
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: layers of the kind \"%s\" are not supported; mamba (M), attention (*), mlp (-) "
+                         "and moe (E) are",
+                         r->path, printable_from(name, strlen(name)).text);
     return model_config_add_block(c, kind, r->path, r->err);
 }
 
@@ -208,9 +208,9 @@ static int read_nemotron_h(struct json_reader *r, struct model_config *c)
     if (!json_bool(r, "use_conv_bias", true) || strcmp(json_text(r, "mamba_hidden_act", "silu"), "silu") != 0)
         return error_set(r->err, STATUS_UNSUPPORTED,
                          "%s: use_conv_bias must be true and mamba_hidden_act \"silu\"", r->path);
-    if (has_step_limit(r))
-        return error_set(r->err, STATUS_UNSUPPORTED, "%s: time_step_limit is set, which is not supported",
-                         r->path);
+    if (has_step_limit(r) || json_find(r, "moe_latent_size"))
+        return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s is set, which is not supported", r->path,
+                         has_step_limit(r) ? "time_step_limit" : "moe_latent_size");
     return r->status;
 }
 

@@ -74,15 +74,13 @@ int model_config_add_block(struct model_config *c, enum layer_block kind, const 
                            struct error *err)
 {
     const size_t layer = (size_t)c->num_layers, last = layer - 1;
-    if (kind == BLOCK_EXPERTS)
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "%s: some layers have experts without a gate, which are not supported", source);
-    if (kind == BLOCK_MLP) {
+    if (kind == BLOCK_MLP || kind == BLOCK_EXPERTS) {
         if (layer == 0 || !bit_set_has(c->layers_without_mlp, last))
             return error_set(err, STATUS_UNSUPPORTED,
                              "%s: an MLP follows neither attention nor a state, which is not supported",
                              source);
         bit_set_remove(c->layers_without_mlp, last);
+        if (kind == BLOCK_EXPERTS) bit_set_add(c->sparse_layers, last);
         return STATUS_OK;
     }
     if (layer == LAYERS_MAX)
@@ -316,6 +314,13 @@ int32_t model_config_layer_in_file(const struct model_config *c, int32_t layer)
     for (int32_t i = 0; i < layer && c->family->mlps_are_layers; i++)
         num_mlps += !bit_set_has(c->layers_without_mlp, (size_t)i);
     return layer + num_mlps;
+}
+
+bool model_config_has_sparse_layers(const struct model_config *c)
+{
+    for (int32_t i = 0; i < c->num_layers; i++)
+        if (bit_set_has(c->sparse_layers, (size_t)i)) return true;
+    return false;
 }
 
 bool model_config_has_states(const struct model_config *c)

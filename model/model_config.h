@@ -114,7 +114,7 @@ void model_config_take_family(struct model_config *c);
 /* What a file counts as a layer where MLPs are some (family.h: mlps_are_layers). */
 enum layer_block { BLOCK_STATE, BLOCK_ATTENTION, BLOCK_MLP, BLOCK_EXPERTS, LAYER_BLOCK_COUNT };
 
-/* The next one in the file, which does not rotate: a layer, or what the layer before has as its MLP. num_layers begins with 0. source:
+/* The next one in the file, which does not rotate: a layer, or what the layer before has as its MLP or its experts. num_layers begins with 0. source:
  * the file, for the sentence. */
 int model_config_add_block(struct model_config *c, enum layer_block kind, const char *source,
                            struct error *err) must_check;
@@ -130,6 +130,9 @@ void model_config_add_layers(uint64_t *layers, int32_t num_layers, int32_t perio
 
 /* 0 <= layer < num_layers. */
 struct layer_config model_config_layer(const struct model_config *c, int32_t layer);
+
+/* Some layers have experts. */
+bool model_config_has_sparse_layers(const struct model_config *c);
 
 /* Some layers have no K and V but a state: what was computed cannot be gone back to. */
 bool model_config_has_states(const struct model_config *c);

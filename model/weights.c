@@ -506,17 +506,36 @@ const struct weight_change nemotron_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
-/* An MLP is a layer of its own in the file, whose norm and matrices have the names that those of other layers have. */
+/* An MLP, or experts, are a layer of their own in the file, whose norm and matrices have the names that those of other layers have. No
+ * gates. */
 const struct weight_change nemotron_h_weights[] = {
     NO_GATE,
     {WEIGHT_TOKEN_EMBEDDING,
      {"token_embd.weight", "embeddings.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}},
     {WEIGHT_OUTPUT_NORM, {"output_norm.weight", "norm_f.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
     {WEIGHT_ATTENTION_NORM, {"attn_norm.weight", "norm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_MLP_NORM, {"+attn_norm.weight", "+norm.weight", DIM_1, DIM_HIDDEN, PRESENT_IF_DENSE}},
+    {WEIGHT_MLP_NORM, {"+attn_norm.weight", "+norm.weight", DIM_1, DIM_HIDDEN, PRESENT_IF_MLP}},
     {WEIGHT_UP, {"+ffn_up.weight", "+mixer.up_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_IF_DENSE}},
     {WEIGHT_DOWN,
      {"+ffn_down.weight", "+mixer.down_proj.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_IF_DENSE}},
+    {WEIGHT_ROUTER,
+     {"+ffn_gate_inp.weight", "+mixer.gate.weight", DIM_EXPERTS, DIM_HIDDEN, PRESENT_IF_SPARSE}},
+    {WEIGHT_ROUTER_BIAS,
+     {"+exp_probs_b.bias", "+mixer.gate.e_score_correction_bias", DIM_1, DIM_EXPERTS,
+      PRESENT_IF_ROUTER_BIAS}},
+    {WEIGHT_SHARED_GATE, {.presence = PRESENT_NEVER}},
+    {WEIGHT_SHARED_UP,
+     {"+ffn_up_shexp.weight", "+mixer.shared_experts.up_proj.weight", DIM_SHARED, DIM_HIDDEN,
+      PRESENT_IF_SHARED}},
+    {WEIGHT_SHARED_DOWN,
+     {"+ffn_down_shexp.weight", "+mixer.shared_experts.down_proj.weight", DIM_HIDDEN, DIM_SHARED,
+      PRESENT_IF_SHARED}},
+    {WEIGHT_EXPERT_GATE, {.presence = PRESENT_NEVER}},
+    {WEIGHT_EXPERT_UP,
+     {"+ffn_up_exps.weight", "+mixer.experts.*.up_proj.weight", DIM_EXPERT, DIM_HIDDEN, PRESENT_IF_SPARSE}},
+    {WEIGHT_EXPERT_DOWN,
+     {"+ffn_down_exps.weight", "+mixer.experts.*.down_proj.weight", DIM_HIDDEN, DIM_EXPERT,
+      PRESENT_IF_SPARSE}},
     STATE_SPACE_AND_ATTENTION("mixer.", "mixer."),
     {.role = WEIGHT_ROLE_COUNT},
 };
@@ -826,6 +845,8 @@ bool weight_is_required(const struct model_config *c, enum weight_presence prese
         return !is_sparse && !bit_set_has(c->layers_without_mlp, (size_t)layer);
     case PRESENT_IF_SPARSE:
         return is_sparse;
+    case PRESENT_IF_MLP:
+        return !bit_set_has(c->layers_without_mlp, (size_t)layer);
     case PRESENT_IF_ROUTER_BIAS:
         return is_sparse && c->has_router_bias;
     case PRESENT_IF_SHARED:

@@ -143,6 +143,7 @@ enum weight_presence {
     PRESENT_IF_NOT_TIED,
     PRESENT_IF_DENSE,  /* the layer has an MLP that is one */
     PRESENT_IF_SPARSE, /* it has experts */
+    PRESENT_IF_MLP,    /* it has one of these */
     PRESENT_IF_ROUTER_BIAS,
     PRESENT_IF_SHARED, /* one expert is every token's */
     PRESENT_IF_SHARED_WEIGHT,

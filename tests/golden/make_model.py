@@ -1017,11 +1017,44 @@ NEMOTRON_H_KEYS = {
     "attention.layer_norm_epsilon": 1e-5,
 }
 NEMOTRON_H_BLOCKS = {"num_hidden_layers": 9, "hybrid_override_pattern": "M-MM-*-M*"}
+NEMOTRON_H_EXPERTS = {
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 3,
+    "n_shared_experts": 1,
+    "moe_intermediate_size": 48,
+    "moe_shared_expert_intermediate_size": 80,
+    "routed_scaling_factor": 2.5,
+    "norm_topk_prob": True,
+}
 CASES |= {
     "nemotron-h": ({**NEMOTRON_H, **NEMOTRON_H_BLOCKS}, None),
     "nemotron-h, as GGUF files are": (
         {**NEMOTRON_H, **NEMOTRON_H_BLOCKS},
         ("nemotron_h", {**NEMOTRON_H_KEYS, "feed_forward_length": [0, 96, 0, 0, 96, 0, 96, 0, 0], "attention.head_count_kv": [0, 0, 0, 0, 0, 2, 0, 0, 2]}),
+    ),
+    "nemotron 3": (
+        {**NEMOTRON_H, **NEMOTRON_H_EXPERTS, "num_hidden_layers": 9, "hybrid_override_pattern": "MEM*EM-ME", "n_group": 4, "topk_group": 2},
+        None,
+    ),
+    "nemotron 3, as GGUF files are": (
+        {**NEMOTRON_H, **NEMOTRON_H_EXPERTS, "num_hidden_layers": 9, "hybrid_override_pattern": "MEM*EMEM*", "n_group": 1, "topk_group": 1},
+        (
+            "nemotron_h_moe",
+            {
+                **NEMOTRON_H_KEYS,
+                "feed_forward_length": [0, 48, 0, 0, 48, 0, 48, 0, 0],
+                "attention.head_count_kv": [0, 0, 0, 2, 0, 0, 0, 0, 2],
+                "expert_count": 8,
+                "expert_used_count": 3,
+                "expert_feed_forward_length": 48,
+                "expert_shared_feed_forward_length": 80,
+                "expert_shared_count": 1,
+                "expert_group_count": 1,
+                "expert_group_used_count": 1,
+                "expert_weights_norm": True,
+                "expert_weights_scale": 2.5,
+            },
+        ),
     ),
 }
 # What lies otherwise in a directory, so that a case is one or the other.
@@ -1034,6 +1067,7 @@ GGUF_ONLY = {
     "deepseek-v3, as newer GGUF files are": deepseek,
     "granite 4, hybrid, as GGUF files are": granite_hybrid,
     "nemotron-h, as GGUF files are": nemotron_h,
+    "nemotron 3, as GGUF files are": nemotron_h,
 }
 
 GGUF_NAMES = {

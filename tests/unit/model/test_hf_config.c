@@ -369,6 +369,36 @@ static void reads_nemotron_h(void **state)
     assert_true(c.num_layers == 2 && c.head_dim == 16 && bit_set_has(c.layers_without_mlp, 1));
 }
 
+#define NEMOTRON_EXPERTS ",'n_routed_experts':8,'num_experts_per_tok':3"
+
+/* As NVIDIA-Nemotron-3-Nano-30B-A3B has them. */
+static void reads_nemotron_3(void **state)
+{
+    (void)state;
+    struct model_config c = read_good(
+        "{'architectures':['NemotronHForCausalLM'],'model_type':'nemotron_h','hidden_size':2688,"
+        "'intermediate_size':1856,'num_attention_heads':32,'num_key_value_heads':2,'head_dim':128,"
+        "'num_hidden_layers':52,'vocab_size':131072,'max_position_embeddings':262144,"
+        "'hybrid_override_pattern':'MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME',"
+        "'mamba_num_heads':64,'mamba_head_dim':64,'n_groups':8,'ssm_state_size':128,'conv_kernel':4,"
+        "'expand':2,'layer_norm_epsilon':1e-05,'norm_eps':1e-05,'mlp_hidden_act':'relu2',"
+        "'n_routed_experts':128,'num_experts_per_tok':6,'n_shared_experts':1,'moe_intermediate_size':1856,"
+        "'moe_shared_expert_intermediate_size':3712,'routed_scaling_factor':2.5,'norm_topk_prob':true,"
+        "'n_group':1,'topk_group':1,'moe_latent_size':null,'time_step_limit':[0.0,Infinity]}");
+    assert_int_equal(c.num_layers, 29); /* 23 of 52 have a state, 6 attention; 23 are experts */
+    assert_int_equal(model_config_num_attention_layers(&c, 29), 6);
+    /* as its makers count them, and the biases by which experts are chosen */
+    assert_int_equal(model_config_num_parameters(&c), 31577937344 + 23 * 128);
+    assert_true(c.num_experts == 128 && c.num_chosen_experts == 6 && c.expert_intermediate_size == 1856);
+    assert_true(c.shared_intermediate_size == 3712 && c.num_expert_groups == 1 && c.has_router_bias);
+    assert_true(c.router_scores == ROUTER_SIGMOID && c.router_normalizes && c.router_scale == 2.5f);
+    assert_true(bit_set_has(c.sparse_layers, 1) && !bit_set_has(c.sparse_layers, 2));
+    assert_true(bit_set_has(c.layers_without_mlp, 2) && bit_set_has(c.sparse_layers, 3));
+    /* what newer programs write for models that have none */
+    c = read_good(NEMOTRON_H("'hybrid_override_pattern':'M-*'", NEMOTRON_EXPERTS ",'moe_latent_size':null"));
+    assert_true(c.num_experts == 0 && !model_config_has_sparse_layers(&c));
+}
+
 #define MODERNBERT(extra)                                                                                    \
     "{'architectures':['ModernBertModel'],'attention_bias':false,'classifier_pooling':'mean',"               \
     "'hidden_activation':'gelu','hidden_size':768,'intermediate_size':1152,'local_attention':128,"           \
@@ -456,8 +486,10 @@ static void refuses_what_it_does_not_compute(void **state)
         {STATE_SPACE("'mamba','attention'", NO_EXPERTS ",'mamba_conv_bias':false"), "mamba_conv_bias"},
         {STATE_SPACE("'mamba','attention'", NO_EXPERTS ",'mamba_proj_bias':true"), "mamba_proj_bias"},
         {STATE_SPACE("'mamba','attention'", NO_EXPERTS ",'position_embedding_type':'alibi'"), "\"alibi\""},
-        {NEMOTRON_H("'hybrid_override_pattern':'M-*E'", ""), "experts without a gate"},
-        {NEMOTRON_H("'layers_block_type':['mamba','moe']", ""), "experts without a gate"},
+        {NEMOTRON_H("'hybrid_override_pattern':'M-*E'", NEMOTRON_EXPERTS ",'moe_latent_size':1024"),
+         "moe_latent_size is set"},
+        {NEMOTRON_H("'layers_block_type':['attention','moe','moe']", NEMOTRON_EXPERTS),
+         "follows neither attention nor a state"},
         {NEMOTRON_H("'hybrid_override_pattern':'-M*'", ""), "follows neither attention nor a state"},
         {NEMOTRON_H("'hybrid_override_pattern':'M--*'", ""), "follows neither attention nor a state"},
         {NEMOTRON_H("'hybrid_override_pattern':'M-R'", ""), "of the kind \"R\""},
@@ -501,6 +533,8 @@ static void refuses_what_makes_no_sense(void **state)
         {NEMOTRON_H("'hybrid_override_pattern':'M*'", ",'num_hidden_layers':3"),
          "has 2 entries for 3 layers"},
         {NEMOTRON_H("'num_hidden_layers':2", ""), "has 0 entries for 2 layers"},
+        {NEMOTRON_H("'hybrid_override_pattern':'M-*E'", ""), "the number of experts is missing"},
+        {NEMOTRON_H("'hybrid_override_pattern':'M-*E'", ",'n_routed_experts':8"), "experts of a token is 0"},
         {STATE_SPACE("'attention'", NO_EXPERTS), "layer_types has 1 entries for 2 layers"},
         {STATE_SPACE("'mamba','attention'", ""), "the number of experts is missing"},
         {STATE_SPACE("'mamba','attention'", NO_EXPERTS ",'mamba_d_head':64"),
@@ -572,6 +606,7 @@ int main(void)
         TEST(reads_nomic_bert),
         TEST(reads_deepseek),
         TEST(reads_nemotron_h),
+        TEST(reads_nemotron_3),
         TEST(generation_config_adds_eos_ids_and_defaults),
         TEST(nothing_is_given_without_generation_config),
         TEST(refuses_what_it_does_not_compute),
