@@ -299,7 +299,7 @@ void cuda_linear_rows(struct cuda_device *d, int32_t rows, void *out, const void
     }
     if (!run_choice(d, cuda_linear_choice(w, rows), rows, out, x, w) && !run_choice(d, {}, rows, out, x, w))
         cuda_check(d, cudaErrorNotSupported, "a product of e4m3");
-    d->linears->quantised = NULL; /* what comes next may write x, or quantise other rows */
+    cuda_fp8_target_forget(d); /* what comes next may write x, or quantise other rows */
 }
 
 struct fp8_target cuda_fp8_target(struct cuda_device *d, int32_t rows, int32_t k, const void *x)
@@ -309,6 +309,11 @@ struct fp8_target cuda_fp8_target(struct cuda_device *d, int32_t rows, int32_t k
     l->quantised = x;
     l->num_quantised = rows;
     return {d->fp8_rows.codes, d->fp8_rows.scales, d->fp8_rows.pitch, l->after_norm->fp8.in_blocks};
+}
+
+void cuda_fp8_target_forget(struct cuda_device *d)
+{
+    if (d->linears) d->linears->quantised = NULL;
 }
 
 struct linear_choice cuda_linear_choice(const struct linear *w, int32_t rows)

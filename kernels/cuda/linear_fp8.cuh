@@ -47,5 +47,7 @@ struct fp8_target {
 };
 /* Of the norm that is queued next, with so many rows of k columns in x: it must fill what it is given. */
 struct fp8_target cuda_fp8_target(struct cuda_device *d, int32_t rows, int32_t k, const void *x);
+/* What it filled is not to be used: others may write x. */
+void cuda_fp8_target_forget(struct cuda_device *d);
 
 #endif

@@ -20,6 +20,7 @@
 
 #include "kernels/cuda/attention_masked.cuh"
 #include "kernels/cuda/attention_prefill.cuh"
+#include "kernels/cuda/linear_fp8.cuh"
 
 namespace
 {
@@ -389,6 +390,7 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
     assert_always(step->num_tokens > 0 && step->num_tokens <= l->num_tokens && padded <= l->num_tokens);
     assert_always(step->num_seqs + padding <= l->num_seqs && step->num_logits + padding <= l->num_logits);
     *b = batch{};
+    cuda_fp8_target_forget(d);
     buffer->launched = false;
     b->num_tokens = padded;
     b->num_seqs = step->num_seqs + padding;
