@@ -41,7 +41,9 @@ struct small_args {
 };
 
 template <int ROWS, int COLS> struct small_traits {
-    static constexpr int BOXES = ROWS <= 64 && COLS <= 64 ? 2 : 1; /* blocks of 128 columns a stage */
+    static constexpr int BOXES = ROWS > 64 || COLS > 64 ? 1
+                                 : COLS > 16            ? 2
+                                                        : 4; /* blocks of 128 columns a stage */
     static constexpr int W_BYTES = ROWS * BOXES * BOX_ROW_BYTES;
     /* Groups of warps: W's rows by 64, x's rows by COLUMNS. Adding what blocks give is the work of many. */
     static constexpr int W_GROUPS = (ROWS + GROUP_ROWS - 1) / GROUP_ROWS,
@@ -181,10 +183,13 @@ template <int ROWS, int COLS> struct consumer {
         uint32_t w = wgmma_descriptor_low(r.w) + p.stage * T::BOXES * w_box +
                      warp / GROUP_WARPS * GROUP_ROWS * BOX_ROW_BYTES / 16;
         wgmma_fence();
+        /* boxes take turns: a product waits for the one before it with the same sums */
 #pragma unroll
-        for (int i = 0; i < T::BOXES * FP8_BLOCK / 32; i++)
-            wgmma_e4m3(into[i / 4], wgmma_descriptor_of(w + i / 4 * w_box + i % 4 * 2),
-                       wgmma_descriptor_of(x + i / 4 * x_box + i % 4 * 2), i % 4 > 0);
+        for (int i = 0; i < T::BOXES * FP8_BLOCK / 32; i++) {
+            const int box = i % T::BOXES, part = i / T::BOXES;
+            wgmma_e4m3(into[box], wgmma_descriptor_of(w + box * w_box + part * 2),
+                       wgmma_descriptor_of(x + box * x_box + part * 2), part > 0);
+        }
         wgmma_commit();
         p.advance(a.num_stages);
     }
