@@ -254,6 +254,23 @@ static __device__ __forceinline__ void dependency_wait(void)
     HOPPER_ASM("griddepcontrol.wait;" ::: "memory");
 }
 
+/* The same for a thread that has something to do until then: the others wait, and thread 0 tells it, in shared memory, where 0 must
+ * have stood. */
+static __device__ __forceinline__ void dependency_wait_and_tell(int32_t *is_over)
+{
+    dependency_wait();
+    if (threadIdx.x == 0) *(volatile int32_t *)is_over = 1;
+}
+
+/* Lets so many cycles pass. False as soon as the dependency is over. */
+static __device__ __forceinline__ bool pause_unless_over(const int32_t *is_over, int32_t cycles)
+{
+    const int64_t begin = clock64();
+    while (clock64() - begin < cycles)
+        if (*(const volatile int32_t *)is_over) return false;
+    return true;
+}
+
 static __device__ __forceinline__ void dependents_launch(void)
 {
     HOPPER_ASM("griddepcontrol.launch_dependents;" ::: "memory");

@@ -11,15 +11,29 @@ struct kernel_facts {
     int32_t num_clusters; /* 0: not asked yet */
 };
 
+const float AHEAD_RATE = 2.0f; /* kernels/notebook/cuda_linear.md */
+
+float memory_share(const struct cuda_device *d)
+{
+    int memory_khz = 0, bus_bits = 0, sm_khz = 0;
+    cudaDeviceGetAttribute(&memory_khz, cudaDevAttrMemoryClockRate, d->ordinal);
+    cudaDeviceGetAttribute(&bus_bits, cudaDevAttrGlobalMemoryBusWidth, d->ordinal);
+    cudaDeviceGetAttribute(&sm_khz, cudaDevAttrClockRate, d->ordinal);
+    return sm_khz > 0 ? 2.0f * (float)memory_khz * (float)bus_bits / 8 / (float)sm_khz / (float)d->num_sms
+                      : 0;
+}
+
 } // namespace
 
 struct launches {
+    float memory_share; /* bytes a cycle of the memory's rate for each SM; 0: not known */
     std::unordered_map<const void *, struct kernel_facts> kernels;
 };
 
 void cuda_launches_open(struct cuda_device *d)
 {
     d->launches = new struct launches();
+    d->launches->memory_share = memory_share(d);
 }
 
 void cuda_launches_close(struct cuda_device *d)
@@ -37,6 +51,12 @@ bool cuda_allow_shared(struct cuda_device *d, const void *kernel, size_t bytes)
         return false;
     facts->shared_bytes = bytes;
     return true;
+}
+
+int32_t cuda_pause_ahead(const struct cuda_device *d, int32_t bytes)
+{
+    const float rate = AHEAD_RATE * d->launches->memory_share;
+    return rate > 0 ? (int32_t)((float)bytes / rate) : 0;
 }
 
 int32_t cuda_clusters_max(struct cuda_device *d, const void *kernel, const cudaLaunchConfig_t *config)

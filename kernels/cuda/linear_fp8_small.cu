@@ -36,6 +36,7 @@ struct small_args {
     int32_t num_tiles, num_k; /* tiles of ROWS rows of W; stages that one fills */
     int32_t num_blocks;       /* K / 128 */
     int32_t num_dealt;        /* the first so many tiles are not in the queue */
+    int32_t pause;            /* between stages ahead of the dependency */
     int32_t num_stages;
     int32_t *tiles_taken;
 };
@@ -67,6 +68,7 @@ struct ring {
     uint32_t scales;      /* [stage][box][x_rows] */
     uint32_t full, empty; /* barriers of the stages */
     int32_t *tiles;       /* [stage]: the tile that begins there, or NO_TILE */
+    int32_t *is_over;     /* the dependency */
 };
 
 /* What the one thread that fetches puts into a stage (linear_ring.cuh). */
@@ -294,7 +296,7 @@ __global__ void __launch_bounds__((small_traits<ROWS, COLS>::THREADS), 1)
     using T = small_traits<ROWS, COLS>;
     extern __shared__ unsigned char shared[];
     __shared__ uint64_t barriers[2 * STAGES_MAX];
-    __shared__ int32_t tiles[STAGES_MAX];
+    __shared__ int32_t tiles[STAGES_MAX], is_over;
     ring r;
     r.x = (shared_address(shared) + 1023) & ~1023u; /* swizzled boxes want 1024-byte alignment */
     /* W behind x: products read on behind the rows that there are */
@@ -303,7 +305,9 @@ __global__ void __launch_bounds__((small_traits<ROWS, COLS>::THREADS), 1)
     r.full = shared_address(barriers);
     r.empty = r.full + 8 * STAGES_MAX;
     r.tiles = tiles;
+    r.is_over = &is_over;
     if (threadIdx.x == 0) {
+        is_over = 0;
         tensor_map_prefetch(&w_map);
         tensor_map_prefetch(&x_map);
         ring_init(r.full, r.empty, a.num_stages, T::WARPS);
@@ -314,7 +318,7 @@ __global__ void __launch_bounds__((small_traits<ROWS, COLS>::THREADS), 1)
         if (elect_lane()) fill_ring(producer<ROWS, COLS>{a, r, &w_map, &x_map});
         return;
     }
-    dependency_wait(); /* the results overwrite what kernels before may still read */
+    dependency_wait_and_tell(&is_over); /* the results overwrite what kernels before may still read */
     constexpr int W_WARPS = T::W_GROUPS * GROUP_WARPS;
     consumer<ROWS, COLS>{a, r, warp % W_WARPS, warp / W_WARPS * T::COLUMNS, {}, 0, {}, {}, {}, {}}.run();
 }
@@ -335,6 +339,7 @@ template <int ROWS, int COLS> bool launch(struct cuda_device *d, const struct fp
             grid = std::min(d->num_sms, a.num_tiles);
     a.num_stages = std::min((RING_BYTES - T::BYTES_BEHIND) / stage_bytes, (int32_t)STAGES_MAX);
     a.num_dealt = num_tiles_dealt(a.num_tiles, grid);
+    a.pause = cuda_pause_ahead(d, T::W_BYTES);
     size_t shared_bytes = (size_t)a.num_stages * stage_bytes + T::BYTES_BEHIND + 1024;
     /* pairs of values are what bf16's map moves */
     const CUtensorMap *w_map = tensor_map_of_matrix(d, p.w, p.n, p.k / 2, ROWS),

@@ -23,16 +23,17 @@ __global__ void __launch_bounds__((packed_traits<SCALES, HALVES, GROUPS, COLS>::
     using T = packed_traits<SCALES, HALVES, GROUPS, COLS>;
     extern __shared__ unsigned char shared[];
     __shared__ uint64_t barriers[2 * STAGES_MAX];
+    __shared__ int32_t is_over;
     const packed_ring r =
-        packed_ring_init(shared, barriers, &x_map, a.num_stages, T::x_bytes(a.x_rows), T::WARPS);
+        packed_ring_init(shared, barriers, &is_over, &x_map, a.num_stages, T::x_bytes(a.x_rows), T::WARPS);
     __syncthreads();
     int32_t warp = warp_uniform(threadIdx.x / 32);
     if (warp == T::WARPS) {
         if (elect_lane()) fill_packed_ring(packed_producer<T>{a, r, &x_map});
         return;
     }
-    dependency_wait();             /* the results overwrite what kernels before may still read */
-    int32_t strip = warp * HALVES; /* of the tile */
+    dependency_wait_and_tell(&is_over); /* the results overwrite what kernels before may still read */
+    int32_t strip = warp * HALVES;      /* of the tile */
     packed_consumer<FORMAT, T> c{a, r, packed_strip_offset<T>(strip), {}};
     c.run();
     int32_t n = (int32_t)blockIdx.x * T::ROWS + strip * PACKED_ROWS, m = (int32_t)blockIdx.y * COLS;
@@ -54,6 +55,7 @@ bool launch(struct cuda_device *d, linear_packed_args a, const void *x, const st
     int32_t ctas = std::min(std::max(per_sm, 2), (int32_t)T::CTAS);
     size_t shared_bytes = fit_packed_ring<T>(&a, w, SHARED_BYTES / ctas - 2048);
     if (a.num_stages < std::min(2, a.num_k)) return false;
+    a.pause = cuda_pause_ahead(d, T::W_BYTES) * ctas;
     /* they begin where the kernel before has ended first: two at a time, and half of the SMs would have none */
     if (num_ctas <= d->num_sms) shared_bytes = std::max(shared_bytes, (size_t)ALONE_BYTES);
     const CUtensorMap *x_map = tensor_map_of_matrix(d, x, a.m, w->k, a.x_rows);

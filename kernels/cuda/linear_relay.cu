@@ -130,16 +130,17 @@ __global__ void __launch_bounds__((relay_traits<SCALES, HALVES, COLS>::THREADS),
     using T = relay_traits<SCALES, HALVES, COLS>;
     extern __shared__ unsigned char shared[];
     __shared__ uint64_t barriers[2 * STAGES_MAX];
+    __shared__ int32_t is_over;
     __shared__ float2 handed[T::HANDED];
     const packed_ring r =
-        packed_ring_init(shared, barriers, &x_map, a.num_stages, T::x_bytes(a.x_rows), GROUP_WARPS);
+        packed_ring_init(shared, barriers, &is_over, &x_map, a.num_stages, T::x_bytes(a.x_rows), GROUP_WARPS);
     __syncthreads();
     int32_t warp = warp_uniform(threadIdx.x / 32), group = warp / GROUP_WARPS;
     if (group == T::GROUPS) {
         if (elect_lane()) fill_packed_ring(packed_producer<T>{a, r, &x_map});
         return;
     }
-    dependency_wait(); /* the results overwrite what kernels before may still read */
+    dependency_wait_and_tell(&is_over); /* the results overwrite what kernels before may still read */
     int32_t strip = warp % GROUP_WARPS * HALVES; /* of the tile */
     relay_consumer<FORMAT, T> c{{a, r, packed_strip_offset<T>(strip), {}},
                                 handed + threadIdx.x % T::GROUP_THREADS};
@@ -164,6 +165,7 @@ bool launch(struct cuda_device *d, linear_packed_args a, const void *x, const st
     size_t shared_bytes =
         fit_packed_ring<T>(&a, w, SHARED_BYTES / T::CTAS - 2048 - (int32_t)sizeof(float2) * T::HANDED);
     if (a.num_stages < std::min((int32_t)T::GROUPS, a.num_k)) return false;
+    a.pause = cuda_pause_ahead(d, T::W_BYTES);
     /* they begin where the kernel before has ended first: two at a time, and half of the SMs would have none */
     if (num_tiles <= d->num_sms) shared_bytes = std::max(shared_bytes, (size_t)ALONE_BYTES);
     const CUtensorMap *x_map = tensor_map_of_matrix(d, x, a.m, w->k, a.x_rows);

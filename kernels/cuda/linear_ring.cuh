@@ -1,6 +1,7 @@
 /* linear_ring.cuh - the one thread of a product of few rows that fetches: it fills stage after stage of a ring, tile after tile of W,
  * and the rows of x beside each. What a stage holds its source knows:
  *
+ *   a.pause (cycles between stages ahead of the dependency, which r.is_over tells of: hopper.cuh)
  *   a.num_stages, num_k (stages of a tile), num_tiles, num_dealt (those that every CTA knows to be its own), tiles_taken (the queue of
  *       the others)
  *   r.full, r.empty (barriers of the stages), r.tiles (of each stage: the tile that begins there, or NO_TILE)
@@ -38,11 +39,13 @@ template <typename Source> __device__ __forceinline__ bool near_end(const Source
     return tile + (int32_t)gridDim.x >= s.a.num_tiles && k + s.a.num_stages >= s.a.num_k;
 }
 
-/* What the ring holds is asked for ahead of the dependency, as far as that needs no queue. */
+/* What the ring holds is asked for ahead of the dependency, as far as that needs no queue. A stage after the other, with pauses: if
+ * all SMs ask for all of it at once, what the kernels before still want from the memory, and x, comes some microseconds later. */
 template <typename Source> __device__ __forceinline__ void fill_ring(const Source &s)
 {
     int32_t tile = blockIdx.x, k = 0, num_ahead = 0;
     for (; num_ahead < s.a.num_stages; num_ahead++, k++) {
+        if (num_ahead > 0 && !pause_unless_over(s.r.is_over, s.a.pause)) break;
         if (k == s.a.num_k) {
             if (tile + (int32_t)gridDim.x >= s.a.num_dealt) break;
             tile += gridDim.x;

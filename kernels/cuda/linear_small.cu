@@ -45,6 +45,7 @@ struct small_args : store_args {
     int32_t x_rows;           /* m rounded up to 8: rows of x in a stage */
     int32_t num_tiles, num_k; /* tiles of ROWS rows of W; stages that one fills */
     int32_t num_dealt;        /* the first so many tiles are not in the queue */
+    int32_t pause;            /* between stages ahead of the dependency */
     int32_t num_stages;       /* stages in the ring */
     int32_t *tiles_taken;     /* the queue */
 };
@@ -101,6 +102,7 @@ struct ring {
     uint32_t w, x;        /* [stage][box][ROWS or x_rows][64], swizzled */
     uint32_t full, empty; /* barriers of the stages */
     int32_t *tiles;       /* [stage]: the tile that begins there, or NO_TILE */
+    int32_t *is_over;     /* the dependency */
 };
 
 /* What the one thread that fetches puts into a stage (linear_ring.cuh). */
@@ -197,7 +199,7 @@ __global__ void __launch_bounds__(side_traits<ROWS, COLS>::THREADS, 1)
     constexpr int WARPS = side_traits<ROWS, COLS>::WARPS;
     extern __shared__ unsigned char shared[];
     __shared__ uint64_t barriers[2 * STAGES_MAX];
-    __shared__ int32_t tiles[STAGES_MAX];
+    __shared__ int32_t tiles[STAGES_MAX], is_over;
     ring r;
     r.x = (shared_address(shared) + 1023) & ~1023u; /* swizzled boxes want 1024-byte alignment */
     /* W behind x: products read on behind the rows that there are */
@@ -205,7 +207,9 @@ __global__ void __launch_bounds__(side_traits<ROWS, COLS>::THREADS, 1)
     r.full = shared_address(barriers);
     r.empty = r.full + 8 * STAGES_MAX;
     r.tiles = tiles;
+    r.is_over = &is_over;
     if (threadIdx.x == 0) {
+        is_over = 0;
         tensor_map_prefetch(&w_map);
         tensor_map_prefetch(&x_map);
         ring_init(r.full, r.empty, a.num_stages, WARPS);
@@ -216,7 +220,7 @@ __global__ void __launch_bounds__(side_traits<ROWS, COLS>::THREADS, 1)
         if (elect_lane()) fill_ring(producer<ROWS>{a, r, &w_map, &x_map});
         return;
     }
-    dependency_wait(); /* the results overwrite what kernels before may still read */
+    dependency_wait_and_tell(&is_over); /* the results overwrite what kernels before may still read */
     consumer<ROWS, COLS>{a, r, warp / GROUP_WARPS, {}, 0, {}}.template run<EPILOGUE>();
 }
 
@@ -233,6 +237,7 @@ bool launch(struct cuda_device *d, small_args a, const void *x, const struct lin
     int32_t stage_bytes = T::W_BYTES + T::x_bytes(a.x_rows), grid = std::min(d->num_sms, a.num_tiles);
     a.num_stages = std::min((RING_BYTES - S::BYTES_BEHIND) / stage_bytes, (int32_t)STAGES_MAX);
     a.num_dealt = num_tiles_dealt(a.num_tiles, grid);
+    a.pause = cuda_pause_ahead(d, T::W_BYTES);
     size_t shared_bytes = (size_t)a.num_stages * stage_bytes + S::BYTES_BEHIND + 1024;
     const CUtensorMap *w_map = tensor_map_of_matrix(d, w->weight, w->n, w->k, ROWS),
                       *x_map = tensor_map_of_matrix(d, x, a.m, w->k, a.x_rows);

@@ -92,6 +92,7 @@ __global__ void __launch_bounds__((packed_traits<MOE_PACKED_SCALES, HALVES, 1, C
     using T = packed_traits<MOE_PACKED_SCALES, HALVES, 1, COLS>;
     extern __shared__ unsigned char shared[];
     __shared__ uint64_t barriers[2 * STAGES_MAX];
+    __shared__ int32_t is_over;
     struct packed_tile tile;
     if (!a.knows_tiles) dependency_wait();
     if (!find_tile(a, &tile)) {
@@ -100,7 +101,7 @@ __global__ void __launch_bounds__((packed_traits<MOE_PACKED_SCALES, HALVES, 1, C
     }
     tile.first_n = (int32_t)blockIdx.x % a.num_columns * T::ROWS;
     const packed_ring r =
-        packed_ring_init(shared, barriers, &x_map, a.num_stages, T::x_bytes(COLS), T::WARPS);
+        packed_ring_init(shared, barriers, &is_over, &x_map, a.num_stages, T::x_bytes(COLS), T::WARPS);
     __syncthreads();
     int32_t warp = warp_uniform(threadIdx.x / 32);
     if (warp == T::WARPS) {

@@ -32,6 +32,7 @@ struct packed_args : store_args {
     int32_t num_k;      /* stages along K */
     int32_t num_blocks; /* along K, in memory */
     int32_t num_stages; /* in the ring */
+    int32_t pause;      /* cycles between stages ahead of the dependency, as in linear_ring.cuh */
 };
 
 /* A tile of W and COLS rows of x. HALVES: strips of eight rows that a warp has, 1 or 2. */
@@ -62,20 +63,24 @@ struct packed_traits : packed_tile_traits<SCALES, HALVES, GROUPS * HALVES, COLS,
 struct packed_ring {
     uint32_t w, x;        /* [stage][quad][block][strip]; [stage][box][x_rows][64], swizzled */
     uint32_t full, empty; /* barriers of the stages */
+    int32_t *is_over;     /* the dependency */
 };
 
 /* Lays the ring out in a CTA's dynamic shared memory, of x a stage so many bytes, and makes its barriers, [2 STAGES_MAX] there; a stage is
  * empty when so many readers have said so. By all threads, before their barrier. */
 __device__ __forceinline__ packed_ring packed_ring_init(unsigned char *shared, uint64_t *barriers,
-                                                        const CUtensorMap *x_map, int32_t num_stages,
-                                                        int32_t x_bytes, int32_t num_readers)
+                                                        int32_t *is_over, const CUtensorMap *x_map,
+                                                        int32_t num_stages, int32_t x_bytes,
+                                                        int32_t num_readers)
 {
     packed_ring r;
     r.x = (shared_address(shared) + 1023) & ~1023u; /* swizzled boxes want 1024-byte alignment */
     r.w = r.x + num_stages * x_bytes;
     r.full = shared_address(barriers);
     r.empty = r.full + 8 * STAGES_MAX;
+    r.is_over = is_over;
     if (threadIdx.x == 0) {
+        *is_over = 0;
         tensor_map_prefetch(x_map);
         ring_init(r.full, r.empty, num_stages, num_readers);
     }
@@ -86,17 +91,19 @@ __device__ __forceinline__ packed_ring packed_ring_init(unsigned char *shared, u
  * PRODUCER: a, r, load_w(stage, k), load_x(stage, k). */
 template <typename PRODUCER> __device__ __forceinline__ void fill_packed_ring(const PRODUCER &producer)
 {
-    int32_t num_ahead = min(producer.a.num_stages, producer.a.num_k);
-    for (int32_t k = 0; k < num_ahead; k++) producer.load_w(k, k);
+    const int32_t num_stages = producer.a.num_stages, most = min(num_stages, producer.a.num_k);
+    int32_t num_ahead = 0;
+    do producer.load_w(num_ahead, num_ahead);
+    while (++num_ahead < most && pause_unless_over(producer.r.is_over, producer.a.pause));
     dependents_launch();
     dependency_wait();
     for (int32_t k = 0; k < num_ahead; k++) producer.load_x(k, k);
-    pipeline_state p = {0, 0};
+    pipeline_state p = {num_ahead % num_stages, num_ahead < num_stages};
     for (int32_t k = num_ahead; k < producer.a.num_k; k++) {
         barrier_wait(producer.r.empty + 8 * p.stage, p.parity);
         producer.load_w(p.stage, k);
         producer.load_x(p.stage, k);
-        p.advance(producer.a.num_stages);
+        p.advance(num_stages);
     }
 }
 
