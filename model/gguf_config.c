@@ -228,10 +228,24 @@ static void read_head_dim(struct keys *k, struct model_config *c)
              value_length);
 }
 
+/* Of RMSNorm, of LayerNorm; Nemotron-H's RMSNorm has LayerNorm's key, or its own. */
+static int read_norm_eps(struct keys *k, struct model_config *c)
+{
+    static const char *const keys[] = {"attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon"};
+    const bool is_layer_norm = c->family->has_embedding_norm || c->family->has_layer_norm;
+    const size_t first = is_layer_norm || c->family->mlps_are_layers ? 0 : 1, last = is_layer_norm ? 0 : 1;
+    double eps = 0;
+    for (size_t i = first; i <= last; i++)
+        if (find_real(k, keys[i], &eps)) {
+            c->rms_norm_eps = (float)eps;
+            return k->status;
+        }
+    return fail(k, STATUS_INVALID, "the key %s is missing", key_name(k, keys[first]).text);
+}
+
 static int read_shape(struct keys *k, struct model_config *c)
 {
     int64_t window = 0, num_guessing;
-    double eps = 0;
     c->hidden_size = required_int(k, "embedding_length");
     c->num_layers = required_int(k, "block_count");
     /* the last ones may be there to guess tokens ahead, and are not run */
@@ -246,14 +260,7 @@ static int read_shape(struct keys *k, struct model_config *c)
         c->num_kv_heads = read_kv_heads(k, c);
     }
     c->max_position_embeddings = required_int(k, "context_length");
-    const char *rms_key = "attention.layer_norm_rms_epsilon", *eps_key = c->family->has_embedding_norm ||
-                                                                                 c->family->has_layer_norm ||
-                                                                                 c->family->mlps_are_layers
-                                                                             ? "attention.layer_norm_epsilon"
-                                                                             : rms_key;
-    if (!find_real(k, eps_key, &eps) && !(c->family->mlps_are_layers && find_real(k, rms_key, &eps)))
-        return fail(k, STATUS_INVALID, "the key %s is missing", key_name(k, eps_key).text);
-    c->rms_norm_eps = (float)eps;
+    if (read_norm_eps(k, c)) return k->status;
     assert_debug(c->num_heads > 0); /* also after a problem */
     if (c->family->latent_attention)
         read_latent(k, c);

@@ -13,14 +13,17 @@ struct kernel_facts {
 
 const float AHEAD_RATE = 2.0f; /* kernels/notebook/cuda_linear.md */
 
+/* Not known is no error: whoever launches next looks for one. */
 float memory_share(const struct cuda_device *d)
 {
-    int memory_khz = 0, bus_bits = 0, sm_khz = 0;
-    cudaDeviceGetAttribute(&memory_khz, cudaDevAttrMemoryClockRate, d->ordinal);
-    cudaDeviceGetAttribute(&bus_bits, cudaDevAttrGlobalMemoryBusWidth, d->ordinal);
-    cudaDeviceGetAttribute(&sm_khz, cudaDevAttrClockRate, d->ordinal);
-    return sm_khz > 0 ? 2.0f * (float)memory_khz * (float)bus_bits / 8 / (float)sm_khz / (float)d->num_sms
-                      : 0;
+    int memory_khz, bus_bits, sm_khz;
+    if (cudaDeviceGetAttribute(&memory_khz, cudaDevAttrMemoryClockRate, d->ordinal) != cudaSuccess ||
+        cudaDeviceGetAttribute(&bus_bits, cudaDevAttrGlobalMemoryBusWidth, d->ordinal) != cudaSuccess ||
+        cudaDeviceGetAttribute(&sm_khz, cudaDevAttrClockRate, d->ordinal) != cudaSuccess || sm_khz <= 0) {
+        cudaGetLastError();
+        return 0;
+    }
+    return 2.0f * (float)memory_khz * (float)bus_bits / 8 / (float)sm_khz / (float)d->num_sms;
 }
 
 } // namespace

@@ -15,8 +15,8 @@ bool cuda_allow_shared(struct cuda_device *d, const void *kernel, size_t bytes);
 /* Clusters of this configuration that the machine runs at a time, asked of CUDA once for a kernel. 0: an error. */
 int32_t cuda_clusters_max(struct cuda_device *d, const void *kernel, const cudaLaunchConfig_t *config);
 
-/* Cycles that an SM lets pass between requests of so many bytes ahead of its dependency: as many as they would take at AHEAD_RATE
- * times its share of the memory. 0: not known. */
+/* Cycles that an SM lets pass between requests of so many bytes ahead of its dependency: as many as they would take at twice
+ * its share of the memory's rate. 0: not known. */
 int32_t cuda_pause_ahead(const struct cuda_device *d, int32_t bytes);
 
 /* A grid as CUDA takes them: along y and z there are fewer CTAs than along x. Rows, of which there may be many, are along x. */

@@ -368,7 +368,7 @@ void multiply(struct cuda_device *d, const struct moe *m, const struct plan &pla
     p.weight = m->gate_up;
     p.packed = &m->packed_gate_up;
     p.bias = m->gate_up_bias;
-    p.n = (m->has_gate ? 2 : 1) * m->inner;
+    p.n = moe_rows_of_gate_up(m);
     p.k = m->hidden;
     p.is_gated = m->has_gate;
     run_product(d, plan, &p);

@@ -40,6 +40,12 @@ struct moe {
     bool has_shared_gate;
 };
 
+/* Of one expert's product with gate and up, or with up alone. */
+static inline int32_t moe_rows_of_gate_up(const struct moe *m)
+{
+    return (m->has_gate ? 2 : 1) * m->inner;
+}
+
 /* Device memory for the largest step; layers take turns. */
 struct moe_scratch {
     int32_t num_experts, num_chosen, inner, shared_inner; /* what there is room for */

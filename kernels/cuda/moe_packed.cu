@@ -113,7 +113,7 @@ __global__ void __launch_bounds__((packed_traits<MOE_PACKED_SCALES, HALVES, 1, C
                 moe_packed_producer<T, COLS>{a, r, &x_map, w, a.shares_x ? 0 : tile.rows.first, x_rows});
         return;
     }
-    dependency_wait(); /* the results overwrite what kernels before may still read */
+    dependency_wait_and_tell(&is_over); /* the results overwrite what kernels before may still read */
     int32_t strip = warp * HALVES, n = tile.first_n + strip * PACKED_ROWS;
     struct lane_bias bias = {};
     if (moe_has_bias(EPILOGUE)) bias = load_lane_bias(a.biases + (size_t)tile.rows.expert * a.n, n, a.n);

@@ -21,7 +21,8 @@ template <typename T> bool allocate(struct cuda_device *d, T **out, size_t count
 
 bool upload_bf16(struct cuda_device *d, struct moe *m, const struct expert_desc *experts)
 {
-    size_t one = (size_t)m->inner * (size_t)m->hidden, both = m->has_gate ? 2 * one : one;
+    const size_t one = (size_t)m->inner * (size_t)m->hidden,
+                 both = (size_t)moe_rows_of_gate_up(m) * (size_t)m->hidden;
     bool ok = allocate(d, &m->gate_up, both * (size_t)m->num_experts) &&
               allocate(d, &m->down, one * (size_t)m->num_experts);
     for (int32_t e = 0; e < m->num_experts && ok; e++) {
@@ -34,12 +35,6 @@ bool upload_bf16(struct cuda_device *d, struct moe *m, const struct expert_desc 
 }
 
 /* ---- packed ---- */
-
-/* Of one expert. */
-int32_t rows_of_gate_up(const struct moe *m)
-{
-    return (m->has_gate ? 2 : 1) * m->inner;
-}
 
 struct linear_desc gate_up_of(const struct expert_desc *e)
 {
@@ -67,7 +62,7 @@ bool is_mxfp4(const struct cuda_device *d, const struct linear_desc &desc)
 /* Whether no two experts have rows in one quad, and all are of four bits alike. */
 bool can_be_packed(const struct cuda_device *d, const struct moe *m, const struct expert_desc *experts)
 {
-    if (m->gate == GATE_GELU_TANH || rows_of_gate_up(m) % QUAD_ROWS != 0 || m->hidden % QUAD_ROWS != 0)
+    if (m->gate == GATE_GELU_TANH || moe_rows_of_gate_up(m) % QUAD_ROWS != 0 || m->hidden % QUAD_ROWS != 0)
         return false;
     for (int32_t e = 0; e < m->num_experts; e++)
         if (!is_mxfp4(d, gate_up_of(&experts[e])) || !is_mxfp4(d, down_of(&experts[e]))) return false;
@@ -100,11 +95,11 @@ bool put_expert(struct cuda_device *d, const struct linear *stack, int32_t e, in
 bool upload_packed(struct cuda_device *d, struct moe *m, const struct expert_desc *experts, bool *is_inexact)
 {
     int32_t *flag = (int32_t *)d->blas_workspace, is_set = 0; /* no product is under way */
-    bool ok = allocate_packed(d, &m->packed_gate_up, m->num_experts, rows_of_gate_up(m), m->hidden) &&
+    bool ok = allocate_packed(d, &m->packed_gate_up, m->num_experts, moe_rows_of_gate_up(m), m->hidden) &&
               allocate_packed(d, &m->packed_down, m->num_experts, m->hidden, m->inner) &&
               CUDA_CHECK(d, cudaMemsetAsync(flag, 0, sizeof *flag, d->stream));
     for (int32_t e = 0; e < m->num_experts && ok; e++)
-        ok = put_expert(d, &m->packed_gate_up, e, rows_of_gate_up(m), gate_up_of(&experts[e]), flag) &&
+        ok = put_expert(d, &m->packed_gate_up, e, moe_rows_of_gate_up(m), gate_up_of(&experts[e]), flag) &&
              put_expert(d, &m->packed_down, e, m->hidden, down_of(&experts[e]), flag);
     CUDA_CHECK(d, cudaMemcpyAsync(&is_set, flag, sizeof is_set, cudaMemcpyDeviceToHost, d->stream));
     CUDA_CHECK(d, cudaStreamSynchronize(d->stream));
@@ -123,7 +118,7 @@ void forget_packed(struct moe *m)
 bool reserve_unpacked(struct cuda_device *d, const struct moe *m)
 {
     struct moe_scratch *s = d->moe_scratch;
-    size_t count = (size_t)m->num_experts * (size_t)rows_of_gate_up(m) * (size_t)m->hidden;
+    size_t count = (size_t)m->num_experts * (size_t)moe_rows_of_gate_up(m) * (size_t)m->hidden;
     if (count <= s->unpacked_count) return true;
     s->unpacked_count = count;
     return allocate(d, &s->unpacked, count);
