@@ -142,6 +142,11 @@ def gguf(family, model, tokens, merges, pre):
               ("blk.0.ffn_up.weight", hidden, inner), ("blk.0.ffn_down.weight", inner, hidden)]
     if family == "qwen2":
         shapes += [("blk.0.attn_q.bias", 32, 0), ("blk.0.attn_k.bias", 16, 0), ("blk.0.attn_v.bias", 16, 0)]
+    if family == "nemotron_h":  # the MLP is a layer, and has no gate
+        keys[2:4] = [array(prefix + "feed_forward_length", 4, [struct.pack("<I", n) for n in (0, inner)]), u32(prefix + "block_count", 2)]
+        keys[5] = array(prefix + "attention.head_count_kv", 4, [struct.pack("<I", n) for n in (1, 0)])
+        shapes = [(name.replace("blk.0.ffn_norm", "blk.1.attn_norm").replace("blk.0.ffn", "blk.1.ffn"), *shape)
+                  for name, *shape in shapes if "ffn_gate" not in name]
     infos, offset = b"", 0
     for name, cols, rows in shapes:
         q8 = rows > 0
@@ -157,6 +162,7 @@ BYTE_NAMES = [chr(b) if 33 <= b <= 126 else chr(256 + b) for b in range(8, 127)]
 seed("gguf", "bpe", gguf("llama", "gpt2", ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "he", "ll", "hell", "Ġw"]
                          + BYTE_NAMES[24:], ["h e", "l l", "he ll", "Ġ w"], "smollm"))
 seed("gguf", "qwen", gguf("qwen2", "gpt2", ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "ab"] + BYTE_NAMES[60:], ["a b"], "qwen2"))
+seed("gguf", "nemotron", gguf("nemotron_h", "gpt2", ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "ab"] + BYTE_NAMES[60:], ["a b"], "pixtral"))
 seed("gguf", "spm", gguf("llama", "llama", ["<unk>", "<s>", "</s>", "▁", "he", "▁w"] + list("helowrd"), [], "default"))
 
 # ---- directories ----
@@ -219,6 +225,22 @@ seed("safetensors", "fp8", directory(CONFIG | {"quantization_config": {"quant_me
 seed("safetensors", "gptq", directory(CONFIG | {"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 8, "desc_act": True}},
                                       shapes=quantised(lambda n, k: {"qweight": ["I32", k // 8, n], "qzeros": ["I32", k // 8, n // 8],
                                                                      "scales": ["F16", k // 8, n]})))
+# A state, an MLP, attention, experts: layers of one norm each.
+MIXERS = [{"in_proj.weight": [82, 16], "conv1d.weight": [48, 1, 4], "conv1d.bias": [48], "A_log": [2], "dt_bias": [2], "D": [2],
+           "norm.weight": [32], "out_proj.weight": [16, 32]},
+          {"up_proj.weight": [16, 16], "down_proj.weight": [16, 16]},
+          {"q_proj.weight": [16, 16], "k_proj.weight": [8, 16], "v_proj.weight": [8, 16], "o_proj.weight": [16, 16]},
+          {"gate.weight": [2, 16], "gate.e_score_correction_bias": [2], "shared_experts.up_proj.weight": [8, 16],
+           "shared_experts.down_proj.weight": [16, 8]}
+          | {f"experts.{e}.{name}_proj.weight": shape for e in (0, 1) for name, shape in (("up", [8, 16]), ("down", [16, 8]))}]
+seed("safetensors", "nemotron", directory(
+    CONFIG | {"architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h", "hybrid_override_pattern": "M-*E", "num_hidden_layers": 4,
+              "head_dim": 8, "mamba_num_heads": 2, "mamba_head_dim": 16, "n_groups": 1, "ssm_state_size": 8, "conv_kernel": 4,
+              "hidden_act": "relu2", "mlp_hidden_act": "relu2", "layer_norm_epsilon": 1e-5, "time_step_limit": [0.0, float("inf")], "n_routed_experts": 2,
+              "num_experts_per_tok": 1, "n_shared_experts": 1, "moe_intermediate_size": 8, "moe_shared_expert_intermediate_size": 8},
+    shapes={"backbone.embeddings.weight": [8, 16], "backbone.norm_f.weight": [16]}
+    | {f"backbone.layers.{i}.norm.weight": [16] for i in range(4)}
+    | {f"backbone.layers.{i}.mixer.{name}": shape for i, mixer in enumerate(MIXERS) for name, shape in mixer.items()}))
 header, size = safetensors(SHAPES)
 seed("safetensors", "index", directory(CONFIG, "a.safetensors", model__safetensors__index__json=json.dumps(
     {"metadata": {"total_size": size}, "weight_map": dict.fromkeys(SHAPES, "a.safetensors")})))
