@@ -281,7 +281,7 @@ void cuda_latent_rotate(struct cuda_device *d, const struct batch *b, void *qkv,
                         int32_t layer, const struct rope_args *args);
 void cuda_latents_forget(struct cuda_device *d);
 
-/* delta_net.cu */
+/* delta_net.cu; gates: attention_gates.cu */
 int cuda_delta_net_create(struct device *d, const struct delta_desc *desc, struct delta_net **out,
                           struct error *err);
 void cuda_delta(struct device *d, const struct batch *b, void *out, const void *projected, const void *rates,

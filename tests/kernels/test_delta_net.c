@@ -4,7 +4,7 @@
 #include "kernels/cpu/delta_kernels.h"
 #include "kernels/cpu/isa.h"
 
-enum { SEQS = 3, TOKENS_MAX = 120, KEPT = 2 };
+enum { SEQS = 3, TOKENS_MAX = 120, KEPT = 2, DIM_MAX = 256 };
 
 struct shape {
     int32_t num_k_heads, num_v_heads, k_dim, v_dim;
@@ -20,10 +20,19 @@ static const struct shape shapes[] = {
     {2, 6, 24, 48, true, true, false, false, DELTA_RULE},
     {1, 3, 64, 32, true, true, false, false, DELTA_RULE},
     {2, 2, 128, 128, false, false, false, false, DELTA_RULE},
+    {1, 2, 160, 160, false, false, false, false, DELTA_RULE},
+    {2, 24, 16, 80, false, false, true, false, DELTA_RULE}, /* many heads: a GPU has CTAs of other shapes for them */
+    {2, 48, 132, 16, true, false, false, false, DELTA_RULE},
+    {2, 64, 16, 32, false, false, false, false, DELTA_RULE},
     {0, 1, 0, 40, false, false, false, false, DELTA_CONVOLUTION},
     {1, 1, 8, 16, false, false, false, false, DELTA_STATE_SPACE},
     {2, 6, 24, 48, false, false, false, true, DELTA_STATE_SPACE},
     {1, 4, 128, 64, false, false, false, false, DELTA_STATE_SPACE},
+    {2, 4, 100, 80, false, false, false, false, DELTA_STATE_SPACE},
+    {1, 2, 256, 64, false, false, false, false, DELTA_STATE_SPACE},
+    {2, 24, 16, 80, false, false, false, false, DELTA_STATE_SPACE},
+    {4, 64, 16, 80, false, false, false, false, DELTA_STATE_SPACE},
+    {1, 64, 20, 32, false, false, false, false, DELTA_STATE_SPACE},
 };
 
 /* A layer's weights, and of each sequence what it projects and what comes out: of lengths[s] tokens. */
@@ -108,7 +117,7 @@ static void update_reference(const struct layer *l, int32_t seq, int32_t token, 
                              double *out)
 {
     const struct shape *s = &l->shape;
-    double q[128], k[128], memory[128] = {0}, variance = 0;
+    double q[DIM_MAX], k[DIM_MAX], memory[DIM_MAX] = {0}, variance = 0;
     int32_t k_head = s->tiled ? head % s->num_k_heads : head * s->num_k_heads / s->num_v_heads,
             k_width = s->num_k_heads * s->k_dim, v = 2 * k_width + head * s->v_dim;
     unit_of(l, seq, token, k_head * s->k_dim, 1 / sqrt(s->k_dim), q);

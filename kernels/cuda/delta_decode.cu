@@ -1,0 +1,229 @@
+/* delta_decode.cu - layers with a state in a step of one token of each sequence: see delta_net.cuh.
+ *
+ *   token        a CTA a head of a sequence: convolution, update of the state and, of the delta rule, norm and gate; four columns in a
+ *                thread. The state comes to shared memory while the projections are still being made
+ *   norm_groups  of a state space, whose norm is over several heads: delta_prefill.cu's */
+#include "kernels/cuda/delta_net.cuh"
+#include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/mma.cuh"
+
+namespace
+{
+
+enum { THREADS = 128, V_DIM_MAX = 128, COLUMNS = 4 };
+
+/* A channel of a sequence's only token: all loads first, then what comes of them. */
+struct token_channel {
+    int32_t channel;
+    float input[DELTA_TAPS], taps[DELTA_TAPS], bias;
+};
+
+/* What is there ahead of the dependency. */
+__device__ void load_kept(const delta_args &a, const delta_seq &s, int32_t channel, token_channel *c)
+{
+    c->channel = channel;
+    c->bias = a.n.kind == DELTA_STATE_SPACE ? a.n.bias[channel] : 0;
+#pragma unroll
+    for (int32_t j = 0; j < DELTA_TAPS; j++) c->taps[j] = a.n.taps[j * num_channels(a.n) + channel];
+#pragma unroll
+    for (int32_t j = 0; j < DELTA_BEFORE; j++) c->input[j] = kept_input(a, s, j - DELTA_BEFORE, channel);
+}
+
+__device__ float convolve(const token_channel &c)
+{
+    float sum = c.bias;
+#pragma unroll
+    for (int32_t j = 0; j < DELTA_TAPS; j++) sum = fmaf(c.taps[j], c.input[j], sum);
+    return silu(sum);
+}
+
+/* For the next step. Those before the token, which others may be reading, stay. */
+__device__ void leave_inputs(const delta_args &a, const delta_seq &s, const token_channel &c)
+{
+    __nv_bfloat16 *behind = inputs_behind(a, s, s.position + 1) + c.channel;
+#pragma unroll
+    for (int32_t j = 0; j < DELTA_BEFORE; j++)
+        behind[(size_t)j * num_channels(a.n)] = __float2bfloat16_rn(c.input[j + 1]);
+}
+
+/* x[dim], by a warp; in the order of delta_prefill.cu. */
+__device__ void make_unit(float *x, int32_t dim, bool is_q)
+{
+    const int32_t lane = threadIdx.x % WARP;
+    float squares = 0;
+    for (int32_t i = lane; i < dim; i += WARP) squares = fmaf(x[i], x[i], squares);
+    const float factor = unit_factor(squares, dim, is_q);
+    for (int32_t i = lane; i < dim; i += WARP) x[i] *= factor;
+}
+
+__device__ float4 sum_over_columns(float4 x)
+{
+    return make_float4(sum_over_column(x.x), sum_over_column(x.y), sum_over_column(x.z),
+                       sum_over_column(x.w));
+}
+
+__device__ float4 fma4(float4 x, float y, float4 z)
+{
+    return make_float4(fmaf(x.x, y, z.x), fmaf(x.y, y, z.y), fmaf(x.z, y, z.z), fmaf(x.w, y, z.w));
+}
+
+__device__ float4 scale4(float4 x, float y)
+{
+    return make_float4(x.x * y, x.y * y, x.z * y, x.w * y);
+}
+
+/* One of four. */
+__device__ float part_of(float4 x, int row)
+{
+    return row == 0 ? x.x : row == 1 ? x.y : row == 2 ? x.z : x.w;
+}
+
+/* The answers of a thread's columns. state: row 0 of these, in shared memory; to: of where they go, NULL: nowhere. A whole warp. */
+template <enum delta_kind KIND>
+__device__ float4 update_columns(const delta_net &n, const float *state, float *to, const float *q,
+                                 const float *k, float4 v, float2 rates)
+{
+    const int32_t lane = threadIdx.x % WARP / WARP_GROUPS, v_dim = n.v_dim;
+    float4 memory = make_float4(0, 0, 0, 0), answer = memory, change = scale4(v, rates.y);
+    if (KIND == DELTA_RULE) {
+#pragma unroll 4
+        for (int32_t row = DELTA_ROWS * lane; row < n.k_dim; row += DELTA_LANES * DELTA_ROWS) {
+            const float4 keys = *(const float4 *)(k + row);
+#pragma unroll
+            for (int e = 0; e < DELTA_ROWS; e++)
+                memory = fma4(*(const float4 *)(state + (row + e) * v_dim), part_of(keys, e), memory);
+        }
+        memory = sum_over_columns(memory);
+        change = make_float4(change_of(v.x, memory.x, rates), change_of(v.y, memory.y, rates),
+                             change_of(v.z, memory.z, rates), change_of(v.w, memory.w, rates));
+    }
+#pragma unroll 4
+    for (int32_t row = DELTA_ROWS * lane; row < n.k_dim; row += DELTA_LANES * DELTA_ROWS) {
+        const float4 keys = *(const float4 *)(k + row), queries = *(const float4 *)(q + row);
+#pragma unroll
+        for (int e = 0; e < DELTA_ROWS; e++) {
+            const int32_t at = (row + e) * v_dim;
+            const float4 now = fma4(change, part_of(keys, e), scale4(*(const float4 *)(state + at), rates.x));
+            answer = fma4(now, part_of(queries, e), answer);
+            if (to) *(float4 *)(to + at) = now;
+        }
+    }
+    return sum_over_columns(answer);
+}
+
+/* Asks for the state, or has zeros where the sequence begins. */
+__device__ void begin_state(const delta_args &a, const delta_seq &s, float *state)
+{
+    const int32_t vectors = a.n.k_dim * a.n.v_dim / 4;
+    const float *from = head_state(a, s, s.position, blockIdx.x);
+    for (int32_t i = threadIdx.x; i < vectors; i += THREADS)
+        copy_async(shared_address(state + 4 * i), from + 4 * i, s.position > 0);
+    copy_commit();
+}
+
+/* Of RMSNorm over x[dim], each warp the same; in the order of delta_prefill.cu. */
+__device__ float norm_scale(const float *x, int32_t dim, float eps)
+{
+    float squares = 0;
+    for (int32_t i = threadIdx.x % WARP; i < dim; i += WARP) squares = fmaf(x[i], x[i], squares);
+    return 1 / sqrtf(sum_over_warp(squares) / (float)dim + eps);
+}
+
+/* K_CHANNELS: of q, and of k, in a thread at most. */
+template <enum delta_kind KIND, int K_CHANNELS>
+__global__ void __launch_bounds__(THREADS) token_kernel(const __grid_constant__ delta_args a)
+{
+    extern __shared__ __align__(16) unsigned char shared[]; /* the state: float [k_dim][v_dim] */
+    __shared__ __align__(16) float q[DELTA_K_DIM_MAX], k[DELTA_K_DIM_MAX], v[V_DIM_MAX];
+    const delta_net &n = a.n;
+    const int32_t head = blockIdx.x, i = threadIdx.x, k_dim = n.k_dim, v_dim = n.v_dim,
+                  first_k = k_head_of(n, head) * k_dim, first_v = head * v_dim,
+                  column = (i / WARP * WARP_GROUPS + i % WARP_GROUPS) * COLUMNS;
+    float *state = (float *)shared;
+    token_channel of_q[K_CHANNELS], of_k[K_CHANNELS], of_v;
+    dependents_launch();
+    const delta_seq s = seq_of(a, blockIdx.y);
+    if (s.begin < s.end) {
+        begin_state(a, s, state);
+#pragma unroll
+        for (int j = 0; j < K_CHANNELS; j++) { /* a thread beyond the last has the last, too */
+            const int32_t c = first_k + min(i + THREADS * j, k_dim - 1);
+            load_kept(a, s, before_q(n) + c, &of_q[j]);
+            load_kept(a, s, before_k(n) + c, &of_k[j]);
+        }
+        load_kept(a, s, before_v(n) + first_v + min(i, v_dim - 1), &of_v);
+    }
+    const float norm = KIND == DELTA_RULE ? n.norm[min(i, v_dim - 1)] : 0;
+    dependency_wait();
+    if (s.begin == s.end) return;
+#pragma unroll
+    for (int j = 0; j < K_CHANNELS; j++) {
+        of_q[j].input[DELTA_BEFORE] = projected_of(a, s.begin, of_q[j].channel);
+        of_k[j].input[DELTA_BEFORE] = projected_of(a, s.begin, of_k[j].channel);
+    }
+    of_v.input[DELTA_BEFORE] = projected_of(a, s.begin, of_v.channel);
+    const float gate =
+        KIND == DELTA_RULE ? projected_of(a, s.begin, num_channels(n) + first_v + min(i, v_dim - 1)) : 0;
+    const float2 rates = rates_of(a, s.begin, head);
+#pragma unroll
+    for (int j = 0; j < K_CHANNELS; j++) {
+        if (i + THREADS * j >= k_dim) continue;
+        q[i + THREADS * j] = convolve(of_q[j]);
+        k[i + THREADS * j] = convolve(of_k[j]);
+    }
+    if (i < v_dim) v[i] = convolve(of_v);
+    __syncthreads();
+    if (KIND == DELTA_RULE && i / WARP < 2) make_unit(i / WARP == 0 ? q : k, k_dim, i / WARP == 0);
+    copy_wait<0>();
+    __syncthreads();
+    const bool is_mine = column < v_dim, answers = is_mine && i % WARP < WARP_GROUPS;
+    const int32_t mine = is_mine ? column : 0; /* a warp's other threads meet it in the sums */
+    if (i / WARP * WARP_GROUPS * COLUMNS < v_dim) {
+        const float4 value = *(const float4 *)(v + mine);
+        float *to = head_state(a, s, s.position + 1, head) + column;
+        float4 answer = update_columns<KIND>(n, state + mine, is_mine ? to : NULL, q, k, value, rates);
+        if (KIND == DELTA_STATE_SPACE) answer = fma4(value, n.skip[head], answer);
+        __syncwarp(); /* all have read their values */
+        if (answers) *(float4 *)(v + column) = answer;
+        if (KIND == DELTA_STATE_SPACE && answers)
+            *(float4 *)(a.mixed + (size_t)s.begin * num_channels(n) + first_v + column) = answer;
+    }
+#pragma unroll
+    for (int j = 0; j < K_CHANNELS; j++) {
+        if (!owns_k_head(n, head) || i + THREADS * j >= k_dim) continue;
+        leave_inputs(a, s, of_q[j]);
+        leave_inputs(a, s, of_k[j]);
+    }
+    if (i < v_dim) leave_inputs(a, s, of_v);
+    if (KIND == DELTA_STATE_SPACE) return;
+    __syncthreads();
+    const float scale = norm_scale(v, v_dim, n.norm_eps);
+    if (i < v_dim)
+        a.out[(size_t)s.begin * v_width(n) + first_v + i] =
+            __float2bfloat16_rn(v[i] * scale * norm * silu(gate));
+}
+
+template <int K_CHANNELS>
+void launch_token(struct cuda_device *d, const struct delta_args &a, size_t shared_bytes)
+{
+    auto kernel = a.n.kind == DELTA_RULE ? token_kernel<DELTA_RULE, K_CHANNELS>
+                                         : token_kernel<DELTA_STATE_SPACE, K_CHANNELS>;
+    launch_dependent(d, kernel, dim3((unsigned)a.n.num_v_heads, (unsigned)a.num_seqs), dim3(THREADS),
+                     shared_bytes, a);
+}
+
+} // namespace
+
+bool cuda_delta_one_each(struct cuda_device *d, const struct delta_args *a)
+{
+    const delta_net &n = a->n;
+    const size_t shared_bytes = (size_t)n.k_dim * n.v_dim * sizeof(float);
+    const size_t static_bytes = (2 * DELTA_K_DIM_MAX + V_DIM_MAX) * sizeof(float);
+    if (n.v_dim > V_DIM_MAX || shared_bytes + static_bytes > (size_t)d->cta_shared_bytes) return false;
+    if (n.k_dim <= THREADS)
+        launch_token<1>(d, *a, shared_bytes);
+    else
+        launch_token<2>(d, *a, shared_bytes);
+    if (n.kind == DELTA_STATE_SPACE) cuda_delta_norm_groups(d, a);
+    return true;
+}
