@@ -176,6 +176,21 @@ static __device__ delta_seq seq_of(const delta_args &a, int32_t seq)
     return s;
 }
 
+/* The sequence that a token belongs to: the last one that begins with it or before. Of one token each it has the token's number. */
+static __device__ int32_t seq_of_token(const delta_args &a, int32_t token)
+{
+    int32_t first = 0, end = a.num_seqs;
+    if (a.num_tokens == a.num_seqs) return token;
+    while (end - first > 1) {
+        const int32_t middle = (first + end) / 2;
+        if (a.cu_seqlens_q[middle] <= token)
+            first = middle;
+        else
+            end = middle;
+    }
+    return first;
+}
+
 /* The batch_slot's state behind so many tokens. */
 static __device__ size_t which_state(int32_t slot, int32_t num_tokens)
 {

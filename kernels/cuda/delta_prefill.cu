@@ -20,24 +20,11 @@ enum {
     MANY_ROWS = DELTA_K_DIM_MAX / DELTA_LANES, /* of a column in a thread of update */
     FEW_ROWS = MANY_ROWS / 2,
     NORM_THREADS = 256,
-    NORM_WARPS = NORM_THREADS / WARP
+    NORM_WARPS = NORM_THREADS / WARP,
+    NORM_AT_ONCE = 4 /* values of a thread whose loads nothing stands between */
 };
 
 /* ---- convolve ---- */
-
-/* The sequence that a token belongs to: the last one that begins with it or before. */
-__device__ int32_t seq_of_token(const delta_args &a, int32_t token)
-{
-    int32_t first = 0, end = a.num_seqs;
-    while (end - first > 1) {
-        const int32_t middle = (first + end) / 2;
-        if (a.cu_seqlens_q[middle] <= token)
-            first = middle;
-        else
-            end = middle;
-    }
-    return first;
-}
 
 /* What warps of convolve have, in this order: of the delta rule heads of q and k, then other channels, then rates. */
 struct strips {
@@ -436,9 +423,21 @@ __global__ void __launch_bounds__(NORM_THREADS) norm_groups_kernel(const __grid_
     float *gated = (float *)shared /* [width] */, squares = 0, sum = 0;
     dependents_launch();
     dependency_wait();
-    for (int32_t i = threadIdx.x; i < width; i += NORM_THREADS) {
-        gated[i] = x[i] * silu(__bfloat162float(z[i]));
-        squares = fmaf(gated[i], gated[i], squares);
+    for (int32_t begin = threadIdx.x; begin < width; begin += NORM_AT_ONCE * NORM_THREADS) {
+        float values[NORM_AT_ONCE], gates[NORM_AT_ONCE];
+#pragma unroll
+        for (int j = 0; j < NORM_AT_ONCE; j++) {
+            const int32_t i = min(begin + j * NORM_THREADS, width - 1);
+            values[j] = x[i];
+            gates[j] = __bfloat162float(z[i]);
+        }
+#pragma unroll
+        for (int j = 0; j < NORM_AT_ONCE; j++) {
+            const int32_t i = begin + j * NORM_THREADS;
+            if (i >= width) break;
+            gated[i] = values[j] * silu(gates[j]);
+            squares = fmaf(gated[i], gated[i], squares);
+        }
     }
     squares = sum_over_warp(squares);
     if (threadIdx.x % WARP == 0) partial[threadIdx.x / WARP] = squares;
@@ -446,8 +445,17 @@ __global__ void __launch_bounds__(NORM_THREADS) norm_groups_kernel(const __grid_
     for (float other : partial) sum += other;
     const float scale = 1 / sqrtf(sum / (float)width + n.norm_eps);
     __nv_bfloat16 *out = a.out + (size_t)token * v_width(n) + first;
-    for (int32_t i = threadIdx.x; i < width; i += NORM_THREADS)
-        out[i] = __float2bfloat16_rn(gated[i] * scale * n.norm[first + i]);
+    for (int32_t begin = threadIdx.x; begin < width; begin += NORM_AT_ONCE * NORM_THREADS) {
+        float weights[NORM_AT_ONCE];
+#pragma unroll
+        for (int j = 0; j < NORM_AT_ONCE; j++)
+            weights[j] = n.norm[first + min(begin + j * NORM_THREADS, width - 1)];
+#pragma unroll
+        for (int j = 0; j < NORM_AT_ONCE; j++) {
+            const int32_t i = begin + j * NORM_THREADS;
+            if (i < width) out[i] = __float2bfloat16_rn(gated[i] * scale * weights[j]);
+        }
+    }
 }
 
 /* ---- host ---- */

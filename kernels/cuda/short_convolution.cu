@@ -18,21 +18,6 @@ __device__ float product_of(const delta_args &a, const delta_seq &s, int32_t i, 
     return __bfloat162float(b[0]) * __bfloat162float(b[2 * width]);
 }
 
-/* In a step of one token each a token's sequence has its number. */
-__device__ int32_t seq_of_token(const delta_args &a, int32_t token)
-{
-    int32_t first = 0, end = a.num_seqs;
-    if (a.num_tokens == a.num_seqs) return token;
-    while (end - first > 1) {
-        const int32_t middle = (first + end) / 2;
-        if (a.cu_seqlens_q[middle] <= token)
-            first = middle;
-        else
-            end = middle;
-    }
-    return first;
-}
-
 __global__ void __launch_bounds__(THREADS) short_kernel(const __grid_constant__ delta_args a)
 {
     const int32_t token = blockIdx.x, channel = blockIdx.y * THREADS + threadIdx.x, width = v_width(a.n);
