@@ -39,7 +39,7 @@ X(REAL,  gpu_memory_utilization, "gpu-memory-utilization", 0.92, 0.05, 1.0, "rat
 X(INT,   block_size, "block-size", 16, 16, 16, "tokens", "tokens in a K/V block (16 is what the kernels are made for)") \
 X(BYTES, kv_offload_bytes, "kv-offload-bytes", 4 * GIB, 0, 1LL << 46, "bytes", "host memory where sequences that are preempted keep their K/V blocks, at most as much as the K/V cache, touched when it is needed; 0: they compute them again") \
 SECTION("Scheduling") \
-X(INT,   max_num_seqs, "max-num-seqs", 0, 0, 4096, "sequences", "most sequences in one step; 0: 64 on a CPU, 256 on a GPU") \
+X(INT,   max_num_seqs, "max-num-seqs", 0, 0, 4096, "sequences", "most sequences in one step; 0: 64 on a CPU, 256 on a GPU, fewer where states of as many have no room") \
 X(INT,   max_num_batched_tokens, "max-num-batched-tokens", 0, 0, 65536, "tokens", "most tokens in one step; 0: 512 on a CPU, 512 to 8192 on a GPU, by the model's size") \
 X(INT,   target_itl, "target-itl", 0, 0, 60000, "ms", "time between a stream's tokens that prompts of others are cut for; 0: 50 on a CPU, 25 on a GPU") \
 X(FLAG,  enable_prefix_caching, "enable-prefix-caching", true, 0, 0, "", "keep K/V blocks of finished prompts for prompts that begin alike") \

@@ -28,6 +28,7 @@ enum {
     CPU_TARGET_ITL_MS = 50,
     GPU_TARGET_ITL_MS = 25,
     ACTIVATIONS_PART = 64, /* of a GPU's memory, beside weights: a guess */
+    STATES_OF_ONE = 3,     /* of a running sequence: two, and a kept one */
     STATES_BESIDE = 8,     /* kept for prompts that begin alike, beside one of each running sequence */
     QUEUED_MAX = 65536, /* --max-queued-requests 0: what nobody reaches, as slots cost address space only */
 };
@@ -80,6 +81,51 @@ static void take_model_facts(struct link_facts *facts, const struct config *conf
     facts->generation = *model_files_generation_defaults(files);
 }
 
+int32_t load_num_seqs(uint64_t room, uint64_t bytes_of_a_state, int32_t most)
+{
+    const uint64_t each = max_of(bytes_of_a_state, (uint64_t)1), states = room / each,
+                   running = states > STATES_BESIDE ? (states - STATES_BESIDE) / STATES_OF_ONE : 0;
+    return (int32_t)max_of(min_of(running, (uint64_t)most), (uint64_t)1);
+}
+
+/* On a GPU, about. */
+static uint64_t weight_bytes(const struct load *load)
+{
+    const uint64_t num_parameters = model_config_num_parameters(model_files_config(load->files)),
+                   as_bf16 = num_parameters * (uint64_t)dtype_infos[DTYPE_BF16].block_bytes,
+                   as_they_are = model_files_weight_bytes(load->files);
+    if (load->facts.keeps_packed) return as_they_are;
+    return model_files_is_gguf(load->files) ? as_bf16 : min_of(as_bf16, as_they_are);
+}
+
+/* As many as run by default, or fewer where a GPU's memory has not room for the states of all: these get half of what weights leave, K and V
+ * the rest. */
+static int32_t num_seqs_of_gpu(const struct load *load)
+{
+    const struct device *device = load->device;
+    const struct config *config = load->config;
+    const uint64_t each = model_config_state_bytes(model_files_config(load->files)),
+                   kv_bytes = (uint64_t)config->kv_cache_memory_bytes,
+                   free_now = device->ops->free_bytes(load->device),
+                   room = kv_bytes ? free_now
+                                   : load_kv_bytes_left(device->gpu_bytes, free_now,
+                                                        config->gpu_memory_utilization),
+                   taken = weight_bytes(load) + device->gpu_bytes / ACTIVATIONS_PART + kv_bytes,
+                   left = room > taken ? room - taken : 0;
+    const int32_t num = load_num_seqs(kv_bytes ? left : left / 2, each, GPU_NUM_SEQS);
+    if (num < GPU_NUM_SEQS)
+        log_info(
+            "%d sequences run at most: each takes %.1f MiB for its states and %.1f for one that is kept; "
+            "--max-num-seqs would have another number",
+            num, 2 * (double)each / (double)MIB, (double)each / (double)MIB);
+    return num;
+}
+
+static bool has_states(const struct load *load)
+{
+    return model_config_has_states(model_files_config(load->files));
+}
+
 /* What follows from the options and the device alone. */
 static int choose_limits(struct load *load, struct error *err)
 {
@@ -93,9 +139,12 @@ static int choose_limits(struct load *load, struct error *err)
                          (long long)config->max_model_len, c->max_position_embeddings);
     facts->max_model_len =
         config->max_model_len ? (int32_t)config->max_model_len : c->max_position_embeddings;
-    facts->max_num_seqs = config->max_num_seqs ? (int32_t)config->max_num_seqs
-                          : gpu                ? GPU_NUM_SEQS
-                                               : CPU_NUM_SEQS;
+    if (config->max_num_seqs)
+        facts->max_num_seqs = (int32_t)config->max_num_seqs;
+    else if (gpu)
+        facts->max_num_seqs = has_states(load) ? num_seqs_of_gpu(load) : GPU_NUM_SEQS;
+    else
+        facts->max_num_seqs = CPU_NUM_SEQS;
     facts->max_num_batched_tokens = config->max_num_batched_tokens ? (int32_t)config->max_num_batched_tokens
                                     : gpu                          ? gpu_batched_tokens(c)
                                                                    : CPU_BATCHED_TOKENS;
@@ -155,11 +204,6 @@ static void choose_kv_layout(struct load *load)
         load->config->max_model_len ? (int32_t)load->config->max_model_len : c->max_position_embeddings;
     /* an encoder's texts are computed in one step, which needs all of their blocks */
     load->kv_layout = c->family->is_encoder ? kv_layout_single(c) : kv_layout_of(c, longest);
-}
-
-static bool has_states(const struct load *load)
-{
-    return model_config_has_states(model_files_config(load->files));
 }
 
 /* Of a device that can keep them. */

@@ -610,6 +610,11 @@ void model_files_drop_weights(const struct model_files *f)
     memset(f->views, 0, num_views(f) * sizeof *f->views);
 }
 
+bool model_files_is_gguf(const struct model_files *f)
+{
+    return f->gguf != NULL;
+}
+
 uint64_t model_files_weight_bytes(const struct model_files *f)
 {
     return f->weight_bytes;

@@ -42,6 +42,7 @@ void model_files_prefetch(const struct model_files *f, int32_t layer);
  * those of files stay valid and are read from disk again if need be. */
 void model_files_drop_weights(const struct model_files *f);
 
+bool model_files_is_gguf(const struct model_files *f);
 /* Of all weights, as stored; tied ones once. */
 uint64_t model_files_weight_bytes(const struct model_files *f);
 

@@ -33,9 +33,23 @@ static void weights_have_room_beside_activations(void **state)
     assert_false(load_has_room(80 * gib, 79 * gib, 0.9, 8 * gib, 70 * gib));
 }
 
+/* Two states of each sequence and a kept one, and eight more kept. */
+static void so_many_sequences_run_as_their_states_have_room(void **state)
+{
+    (void)state;
+    static const uint64_t mib = 1ull << 20;
+    assert_int_equal(load_num_seqs(776 * mib, mib, 256), 256);
+    assert_int_equal(load_num_seqs(776 * mib - 1, mib, 256), 255);
+    assert_int_equal(load_num_seqs(20000 * mib, mib, 256), 256);
+    assert_int_equal(load_num_seqs(38 * mib, mib, 256), 10);
+    assert_int_equal(load_num_seqs(8 * mib, mib, 256), 1);
+    assert_int_equal(load_num_seqs(0, mib, 256), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_share_is_of_the_whole_memory),
-                                       cmocka_unit_test(weights_have_room_beside_activations)};
+                                       cmocka_unit_test(weights_have_room_beside_activations),
+                                       cmocka_unit_test(so_many_sequences_run_as_their_states_have_room)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
