@@ -16,12 +16,15 @@ static __device__ __forceinline__ float2 unpack_bf16(uint32_t pair)
     return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
 }
 
+static __device__ __forceinline__ float4 unpack_bf16x4(uint2 pairs)
+{
+    float2 low = unpack_bf16(pairs.x), high = unpack_bf16(pairs.y);
+    return make_float4(low.x, low.y, high.x, high.y);
+}
+
 static __device__ float4 load_bf16x4(const __nv_bfloat16 *from)
 {
-    uint2 raw = *(const uint2 *)from;
-    float2 low = __bfloat1622float2(*(const __nv_bfloat162 *)&raw.x);
-    float2 high = __bfloat1622float2(*(const __nv_bfloat162 *)&raw.y);
-    return make_float4(low.x, low.y, high.x, high.y);
+    return unpack_bf16x4(*(const uint2 *)from);
 }
 
 static __device__ void store_bf16x4(__nv_bfloat16 *out, float4 v)

@@ -49,19 +49,26 @@ __device__ __forceinline__ void add(float (&sum)[8], uint4 row, float weight)
     }
 }
 
-/* The pairs from first on, COMBINE_PAIRS of them at most, all read before they are added. */
+/* The pairs from first on, COMBINE_PAIRS of them at most: all is read before it is wanted, in two turns. Without __syncwarp the compiler
+ * keeps loads for later, one latency behind another. */
 __device__ __forceinline__ void add_pairs(float (&sum)[8], const combine_args &a, size_t token, int first,
                                           int32_t column)
 {
+    const size_t pair = token * a.num_chosen + first;
+    int32_t at[COMBINE_PAIRS];
     uint4 rows[COMBINE_PAIRS];
     float weights[COMBINE_PAIRS];
 #pragma unroll
     for (int c = 0; c < COMBINE_PAIRS; c++) {
         if (first + c >= a.num_chosen) continue;
-        size_t pair = token * a.num_chosen + first + c;
-        weights[c] = a.weights[pair];
-        rows[c] = *(const uint4 *)(a.made + (size_t)a.rows[pair] * a.hidden + column);
+        at[c] = a.rows[pair + c];
+        weights[c] = a.weights[pair + c];
     }
+    __syncwarp();
+#pragma unroll
+    for (int c = 0; c < COMBINE_PAIRS; c++)
+        if (first + c < a.num_chosen) rows[c] = *(const uint4 *)(a.made + (size_t)at[c] * a.hidden + column);
+    __syncwarp();
 #pragma unroll
     for (int c = 0; c < COMBINE_PAIRS; c++)
         if (first + c < a.num_chosen) add(sum, rows[c], weights[c]);
@@ -72,17 +79,19 @@ __global__ void __launch_bounds__(COMBINE_THREADS) combine_kernel(combine_args a
 {
     size_t token = blockIdx.x;
     int32_t column = blockIdx.y * COMBINE_COLUMNS + 8 * threadIdx.x;
+    const bool is_inside = column < a.hidden;
+    if (!is_inside) column = 0; /* a warp's lanes stay together */
     dependents_launch();
     dependency_wait();
-    if (column >= a.hidden) return;
     float sum[8] = {};
     for (int first = 0; first < a.num_chosen; first += COMBINE_PAIRS) add_pairs(sum, a, token, first, column);
     if (a.shared_made)
         add(sum, *(const uint4 *)(a.shared_made + token * a.hidden + column),
             a.shared_weight ? a.shared_weight[token] : 1.0f);
-    *(uint4 *)(a.out + token * a.hidden + column) =
-        make_uint4(pack_bf16(sum[0], sum[1]), pack_bf16(sum[2], sum[3]), pack_bf16(sum[4], sum[5]),
-                   pack_bf16(sum[6], sum[7]));
+    if (is_inside)
+        *(uint4 *)(a.out + token * a.hidden + column) =
+            make_uint4(pack_bf16(sum[0], sum[1]), pack_bf16(sum[2], sum[3]), pack_bf16(sum[4], sum[5]),
+                       pack_bf16(sum[6], sum[7]));
 }
 
 /* ---- host: creation ---- */
@@ -360,6 +369,8 @@ void multiply(struct cuda_device *d, const struct moe *m, const struct plan &pla
     p.num_rows = moe_rows_max(num_pairs, m->num_experts);
     p.num_experts = m->num_experts;
     p.tiles_max = moe_tiles_max(num_pairs, m->num_experts, plan.tile_rows);
+    /* where the second product's weights are no more than what the rings of all SMs hold, as of a token alone */
+    p.is_short = (int64_t)num_pairs * m->hidden * m->inner * 2 <= (int64_t)d->num_sms * MOE_RING_BYTES;
     p.gate = m->gate;
     p.shares_x = plan.method == METHOD_SHARED;
     p.out = s->mid;

@@ -88,6 +88,7 @@ struct moe_product {
     bool shares_x;     /* row i of any tile is row i of x */
     int32_t tiles_max; /* *num_tiles is not more */
     bool knows_tiles;  /* what launched before the kernel before made them */
+    bool is_short;     /* both products' rings share an SM */
     bool is_gated;
     enum gate_function gate;
     const float *bias;           /* [E][N] or NULL; always with GATE_CLAMPED_SWISH */
@@ -136,6 +137,7 @@ enum { MOE_PLAIN_ROWS = 64 };
 void cuda_moe_plain(struct cuda_device *d, const struct moe_product *p);
 
 /* moe_small.cu, sm_90: few rows an expert, tiles of 8, 16, 32 or 64. False where the driver cannot. */
+enum { MOE_RING_BYTES = 225 << 10 }; /* of an SM */
 bool cuda_moe_small(struct cuda_device *d, int32_t tile_rows, const struct moe_product *p);
 
 /* moe_packed.cu, sm_90: the same with weights of four bits, p->packed. */

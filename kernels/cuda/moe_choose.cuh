@@ -41,11 +41,20 @@ __device__ __forceinline__ float sigmoid(float x)
 template <bool SPARSE>
 __device__ void make_scores(float *scores, const float *logits, const choose_args &a, int lane)
 {
+    constexpr int BATCH = 4; /* that are asked for at a time */
     float largest = -INFINITY, sum = 0;
-    for (int e = lane; e < a.num_experts; e += 32) {
-        scores[e] = __ldcg(logits + e);
-        if (a.router_bias) scores[e] += a.router_bias[e];
-        largest = fmaxf(largest, scores[e]);
+    for (int first = lane; first < a.num_experts; first += 32 * BATCH) {
+        float batch[BATCH];
+#pragma unroll
+        for (int i = 0; i < BATCH; i++)
+            batch[i] = first + 32 * i < a.num_experts ? __ldcg(logits + first + 32 * i) : 0.0f;
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            int e = first + 32 * i;
+            if (e >= a.num_experts) continue;
+            scores[e] = a.router_bias ? batch[i] + a.router_bias[e] : batch[i];
+            largest = fmaxf(largest, scores[e]);
+        }
     }
     if (SPARSE) return;
     largest = warp_max(largest);
@@ -57,12 +66,6 @@ __device__ void make_scores(float *scores, const float *logits, const choose_arg
     for (int e = lane; e < a.num_experts && a.scores == ROUTER_SOFTMAX; e += 32) scores[e] /= sum;
 }
 
-/* A lane's best expert of those that nobody has taken, the lowest of equal ones. rank: larger for better ones, 0 for none. */
-struct lane_best {
-    uint32_t rank;
-    int32_t index;
-};
-
 /* A NaN counts as the least, and -0 as 0. */
 __device__ __forceinline__ uint32_t rank_of(float key)
 {
@@ -70,17 +73,44 @@ __device__ __forceinline__ uint32_t rank_of(float key)
     return bits ^ ((int32_t)bits < 0 ? 0xffffffffu : 0x80000000u);
 }
 
-/* taken: of the lane's experts, a bit each. */
-__device__ struct lane_best best_of_lane(const float *scores, uint32_t taken, const choose_args &a, int lane)
-{
-    struct lane_best best = {0, INT32_MAX};
-    for (int e = lane; e < a.num_experts; e += 32) {
-        uint32_t rank = rank_of(scores[e] + (a.choice_bias ? a.choice_bias[e] : 0.0f));
-        if ((taken >> e / 32 & 1) || rank <= best.rank) continue;
-        best = {rank, e};
+/* A lane's experts, lane, lane + 32, ...: how good each is, larger for better ones, 0 for one that may not be chosen. */
+template <int PER_LANE> struct lane_experts {
+    uint32_t rank[PER_LANE];
+
+    /* hidden: a bit each. */
+    __device__ __forceinline__ void rank_all(const float *scores, uint32_t hidden, const choose_args &a)
+    {
+        int lane = threadIdx.x % 32;
+#pragma unroll
+        for (int i = 0; i < PER_LANE; i++) {
+            int e = lane + 32 * i;
+            bool can_be = e < a.num_experts && !(hidden >> i & 1);
+            rank[i] = can_be ? rank_of(scores[e] + (a.choice_bias ? a.choice_bias[e] : 0.0f)) : 0;
+        }
     }
-    return best;
-}
+
+    /* The best of the warp's, the lowest of equal ones. */
+    __device__ __forceinline__ int32_t best(void) const
+    {
+        uint32_t most = rank[0];
+        int32_t at = 0;
+#pragma unroll
+        for (int i = 1; i < PER_LANE; i++) {
+            if (rank[i] > most) at = i;
+            most = max(most, rank[i]);
+        }
+        uint32_t most_of_all = __reduce_max_sync(0xffffffffu, most);
+        int32_t mine = (int32_t)threadIdx.x % 32 + 32 * at;
+        return __reduce_min_sync(0xffffffffu, most == most_of_all ? mine : INT32_MAX);
+    }
+
+    __device__ __forceinline__ void take(int32_t expert)
+    {
+#pragma unroll
+        for (int i = 0; i < PER_LANE; i++)
+            if (expert == (int32_t)threadIdx.x % 32 + 32 * i) rank[i] = 0;
+    }
+};
 
 /* Of ROUTER_SPARSE. The order of logits says who was chosen before this one. */
 __device__ float sparse_weight(const float *scores, const choose_args &a, int32_t chosen)
@@ -95,9 +125,9 @@ __device__ float sparse_weight(const float *scores, const choose_args &a, int32_
     return 1 / sum;
 }
 
-/* By a warp. Returns what lane i, i < num_chosen, has chosen, in no order; choices and weights are stored in the order of experts.
+/* By a warp, of 32 PER_LANE experts at most. Returns what lane i, i < num_chosen, has chosen, in no order; choices and weights are stored in the order of experts.
  * scores: shared, of the warp. hidden(): the lane's experts that may not be chosen, a bit each, once scores are there. */
-template <bool SPARSE, typename HIDDEN>
+template <bool SPARSE, int PER_LANE, typename HIDDEN>
 __device__ __forceinline__ int32_t choose_experts(const choose_args &a, float *scores, int32_t token,
                                                   HIDDEN hidden)
 {
@@ -106,17 +136,14 @@ __device__ __forceinline__ int32_t choose_experts(const choose_args &a, float *s
     const float *logits = a.logits + (size_t)token * a.num_rows;
     make_scores<SPARSE>(scores, logits, a, lane);
     __syncwarp();
-    uint32_t taken = hidden();
-    struct lane_best here = best_of_lane(scores, taken, a, lane);
+    struct lane_experts<PER_LANE> left;
+    left.rank_all(scores, hidden(), a);
     int32_t mine = INT32_MAX; /* lane i has the i-th choice */
     for (int i = 0; i < a.num_chosen; i++) {
-        uint32_t rank = __reduce_max_sync(0xffffffffu, here.rank);
-        int32_t best = __reduce_min_sync(0xffffffffu, here.rank == rank ? here.index : INT32_MAX);
+        int32_t best = left.best();
         if (lane == i) mine = best;
         sum += SPARSE ? sparse_weight(scores, a, best) : scores[best];
-        if (best % 32 != lane) continue;
-        taken |= 1u << best / 32;
-        here = best_of_lane(scores, taken, a, lane);
+        left.take(best);
     }
     int place = 0; /* among the chosen, in the order of experts */
     for (int i = 0; i < a.num_chosen; i++) place += __shfl_sync(0xffffffffu, mine, i) < mine;

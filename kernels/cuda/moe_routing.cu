@@ -10,6 +10,9 @@
  *
  * Where among an expert's rows a pair stands changes nothing of its results, which are sums along K in order. So atomics may
  * place the pairs as they come: a token's bits do not depend on who else chose its experts. */
+#include <type_traits>
+
+#include "kernels/cuda/arrival.cuh"
 #include "kernels/cuda/bf16.cuh"
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -26,7 +29,6 @@ enum {
     FMA_TOKENS = 8, /* that share what is read of the router */
     GATHER_THREADS = 256,
     WIDE_TOKENS = 512, /* from so many on a CTA has more logits */
-    ROUTER_AHEAD = 16, /* blocks of a warp: 2,048 columns of x */
 };
 
 static_assert((int)WARPS == (int)LOGIT_SLICES, "a warp a slice");
@@ -61,27 +63,41 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-template <int ROWS, int COLS> __global__ void __launch_bounds__(THREADS) logits_kernel(logit_args a)
+/* Of a step's tokens, fewer than WIDE_TOKENS. */
+__global__ void __launch_bounds__(THREADS) logits_kernel(logit_args a)
+{
+    const int32_t first_expert = blockIdx.y * LOGIT_EXPERTS;
+    float sums[1][1][4] = {};
+    uint4 w[LOGIT_BATCH];
+    dependents_launch();
+    load_logit_weights(w, a, first_expert, 0);
+    dependency_wait();
+    sum_logit_slice(sums, a, blockIdx.x * LOGIT_ROWS, first_expert, w);
+    store_logits_tile<1, 1>(sums, a);
+}
+
+template <int ROWS, int COLS> __global__ void __launch_bounds__(THREADS) wide_logits_kernel(logit_args a)
 {
     float sums[ROWS][COLS][4] = {};
     dependents_launch();
     dependency_wait();
-    sum_logit_slice<ROWS, COLS>(sums, a, blockIdx.x * LOGIT_ROWS * ROWS, blockIdx.y * LOGIT_EXPERTS * COLS,
-                                0);
+    sum_logit_slice<ROWS, COLS>(sums, a, blockIdx.x * LOGIT_ROWS * ROWS, blockIdx.y * LOGIT_EXPERTS * COLS);
     store_logits_tile<ROWS, COLS>(sums, a);
 }
 
-template <bool SPARSE>
-__global__ void __launch_bounds__(THREADS) choose_kernel(choose_args a, int32_t *counts)
+/* Experts of a lane where a warp chooses: few of them where that will do. */
+enum { PER_LANE_FEW = 8, PER_LANE_MAX = MOE_EXPERTS_MAX / 32 };
+
+/* A warp of its own for each token: CTAs that wait for their dependency are put where there is room, many of them on one SM, whose warps
+ * then have to share its schedulers. Shared memory: the token's scores. */
+template <bool SPARSE, int PER_LANE> __global__ void choose_kernel(choose_args a, int32_t *counts)
 {
-    __shared__ float scores[WARPS][MOE_EXPERTS_MAX];
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int32_t token = blockIdx.x * WARPS + warp;
+    extern __shared__ __align__(8) unsigned char shared[];
     dependents_launch();
-    if (token >= a.num_tokens) return;
     dependency_wait();
-    int32_t mine = choose_experts<SPARSE>(a, scores[warp], token, [] { return 0u; });
-    if (lane < a.num_chosen) atomicAdd(&counts[mine], 1);
+    int32_t mine =
+        choose_experts<SPARSE, PER_LANE>(a, (float *)shared, (int32_t)blockIdx.x, [] { return 0u; });
+    if ((int32_t)threadIdx.x < a.num_chosen) atomicAdd(&counts[mine], 1);
 }
 
 struct choose_groups_args {
@@ -128,18 +144,16 @@ __device__ uint32_t hidden_by_groups(const float *scores, float *groups, const c
     return hidden;
 }
 
-__global__ void __launch_bounds__(THREADS) choose_groups_kernel(choose_groups_args a, int32_t *counts)
+template <int PER_LANE> __global__ void choose_groups_kernel(choose_groups_args a, int32_t *counts)
 {
-    __shared__ float scores[WARPS][MOE_EXPERTS_MAX];
-    __shared__ float of_groups[WARPS][MOE_GROUPS_MAX];
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int32_t token = blockIdx.x * WARPS + warp;
+    extern __shared__ __align__(8) unsigned char shared[];
+    __shared__ float of_groups[MOE_GROUPS_MAX];
+    float *scores = (float *)shared;
     dependents_launch();
-    if (token >= a.choose.num_tokens) return;
     dependency_wait();
-    int32_t mine = choose_experts<false>(a.choose, scores[warp], token,
-                                         [&] { return hidden_by_groups(scores[warp], of_groups[warp], a); });
-    if (lane < a.choose.num_chosen) atomicAdd(&counts[mine], 1);
+    int32_t mine = choose_experts<false, PER_LANE>(a.choose, scores, (int32_t)blockIdx.x,
+                                                   [&] { return hidden_by_groups(scores, of_groups, a); });
+    if ((int32_t)threadIdx.x < a.choose.num_chosen) atomicAdd(&counts[mine], 1);
 }
 
 struct group_args {
@@ -238,38 +252,35 @@ __device__ __forceinline__ void place_experts(int32_t *places, const few_args &a
 __device__ __forceinline__ bool is_last_cta(int32_t *ctas_done)
 {
     __shared__ bool is_last;
-    __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
-        int32_t last = (int32_t)(gridDim.x * gridDim.y) - 1;
-        is_last = queue_draw(ctas_done, last) == last;
-        __threadfence();
+        is_last = add_acquire_release(ctas_done, 1) + 1 == (int32_t)(gridDim.x * gridDim.y);
+        if (is_last) *ctas_done = 0;
     }
     __syncthreads();
     return is_last;
 }
 
-template <bool SPARSE> __global__ void __launch_bounds__(THREADS) route_few_kernel(few_args a)
+/* Shared memory: scores of each warp's token, [E]; places, [E]. */
+template <bool SPARSE, int PER_LANE> __global__ void __launch_bounds__(THREADS) route_few_kernel(few_args a)
 {
-    __shared__ float scores[WARPS][MOE_EXPERTS_MAX];
-    __shared__ int32_t places[MOE_EXPERTS_MAX];
+    extern __shared__ __align__(8) unsigned char shared[];
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int32_t first_expert = blockIdx.y * LOGIT_EXPERTS;
+    float *scores = (float *)shared + warp * a.choose.num_experts;
+    int32_t *places = (int32_t *)shared + WARPS * a.choose.num_experts;
     float sums[1][1][4] = {};
-    router_ahead<ROUTER_AHEAD> router;
+    uint4 w[LOGIT_BATCH];
     dependents_launch();
-    router.load(a.logits, first_expert); /* in no memory of the kernels before */
+    load_logit_weights(w, a.logits, first_expert, 0);
     dependency_wait();
-#pragma unroll
-    for (int i = 0; i < ROUTER_AHEAD; i++)
-        add_logit_block<1, 1>(sums, a.logits, 0, logit_column(i), router.w[i]);
-    sum_logit_slice<1, 1>(sums, a.logits, 0, first_expert, ROUTER_AHEAD);
+    sum_logit_slice(sums, a.logits, 0, first_expert, w);
     store_logits_tile<1, 1>(sums, a.logits);
     if (!is_last_cta(a.ctas_done)) return;
     for (int e = threadIdx.x; e < a.choose.num_experts; e += THREADS) places[e] = 0;
     __syncthreads();
     for (int32_t token = warp; token < a.choose.num_tokens; token += WARPS) {
-        int32_t mine = choose_experts<SPARSE>(a.choose, scores[warp], token, [] { return 0u; });
+        int32_t mine = choose_experts<SPARSE, PER_LANE>(a.choose, scores, token, [] { return 0u; });
         if (lane < a.choose.num_chosen) places[mine] = 1;
     }
     __syncthreads();
@@ -326,15 +337,43 @@ void compute_logits(struct cuda_device *d, const struct moe *m, const __nv_bfloa
     if (m->router_bf16) {
         logit_args a = logit_args_of(d, m, x, num_tokens);
         if (num_tokens < WIDE_TOKENS)
-            launch_dependent(d, logits_kernel<1, 1>, logit_grid<1, 1>(a), dim3(THREADS), 0, a);
+            launch_dependent(d, logits_kernel, logit_grid<1, 1>(a), dim3(THREADS), 0, a);
         else
-            launch_dependent(d, logits_kernel<2, 8>, logit_grid<2, 8>(a), dim3(THREADS), 0, a);
+            launch_dependent(d, wide_logits_kernel<2, 8>, logit_grid<2, 8>(a), dim3(THREADS), 0, a);
         return;
     }
     dim3 grid((unsigned)((num_tokens + FMA_TOKENS - 1) / FMA_TOKENS),
               (unsigned)((num_rows + WARPS - 1) / WARPS));
     launch_dependent(d, fma_logits_kernel, grid, dim3(THREADS), 0, d->moe_scratch->logits, x, m->router,
                      num_rows, m->hidden, num_tokens);
+}
+
+/* call(SPARSE, PER_LANE), both as types whose value is known when it is compiled. */
+template <typename CALL> void with_choosing(const struct moe *m, CALL call)
+{
+    auto with_lanes = [&](auto sparse) {
+        if (m->num_experts <= 32 * PER_LANE_FEW)
+            call(sparse, std::integral_constant<int, PER_LANE_FEW>());
+        else
+            call(sparse, std::integral_constant<int, PER_LANE_MAX>());
+    };
+    m->scores == ROUTER_SPARSE ? with_lanes(std::true_type()) : with_lanes(std::false_type());
+}
+
+void choose(struct cuda_device *d, const struct moe *m, int32_t num_tokens)
+{
+    const choose_groups_args a = {choose_args_of(d, m, num_tokens), m->num_groups, m->num_chosen_groups,
+                                  m->groups_by_two};
+    const dim3 grid((unsigned)num_tokens), block(32);
+    const size_t bytes = sizeof(float) * (size_t)m->num_experts;
+    with_choosing(m, [&](auto sparse, auto per_lane) {
+        if (m->num_groups > 1)
+            launch_dependent(d, choose_groups_kernel<per_lane.value>, grid, block, bytes, a,
+                             d->moe_scratch->counts);
+        else
+            launch_dependent(d, choose_kernel<sparse.value, per_lane.value>, grid, block, bytes, a.choose,
+                             d->moe_scratch->counts);
+    });
 }
 
 void group_rows(struct cuda_device *d, const struct moe *m, int32_t tile_rows)
@@ -357,14 +396,7 @@ void cuda_moe_route(struct cuda_device *d, const struct moe *m, const __nv_bfloa
                     int32_t tile_rows)
 {
     compute_logits(d, m, x, num_tokens);
-    const dim3 grid((unsigned)((num_tokens + WARPS - 1) / WARPS));
-    choose_groups_args groups = {choose_args_of(d, m, num_tokens), m->num_groups, m->num_chosen_groups,
-                                 m->groups_by_two};
-    if (m->num_groups > 1)
-        launch_dependent(d, choose_groups_kernel, grid, dim3(THREADS), 0, groups, d->moe_scratch->counts);
-    else
-        launch_dependent(d, m->scores == ROUTER_SPARSE ? choose_kernel<true> : choose_kernel<false>, grid,
-                         dim3(THREADS), 0, groups.choose, d->moe_scratch->counts);
+    choose(d, m, num_tokens);
     group_rows(d, m, tile_rows);
     gather(d, m, x, num_tokens);
 }
@@ -379,6 +411,9 @@ void cuda_moe_route_few(struct cuda_device *d, const struct moe *m, const __nv_b
                   s->num_tiles,
                   s->tiles,
                   s->ctas_done};
-    auto kernel = m->scores == ROUTER_SPARSE ? route_few_kernel<true> : route_few_kernel<false>;
-    launch_dependent(d, kernel, logit_grid<1, 1>(a.logits), dim3(THREADS), 0, a);
+    const size_t bytes = sizeof(float) * (WARPS + 1) * (size_t)m->num_experts;
+    with_choosing(m, [&](auto sparse, auto per_lane) {
+        launch_dependent(d, route_few_kernel<sparse.value, per_lane.value>, logit_grid<1, 1>(a.logits),
+                         dim3(THREADS), bytes, a);
+    });
 }

@@ -28,7 +28,8 @@ enum {
     THREADS = (WARPS + 1) * 32,
     GROUP_ROWS = 64, /* of wgmma's M side */
     STAGES_MAX = 32,
-    RING_BYTES = 225 << 10
+    SECOND_RING_BYTES = 128 << 10, /* ring_bytes */
+    BESIDE_RING_BYTES = 4 << 10    /* of a CTA, at most */
 };
 
 struct small_args {
@@ -36,6 +37,8 @@ struct small_args {
     const struct moe_tile *tiles;
     const int32_t *num_tiles;
     int32_t n, num_columns, num_k; /* rows of W of an expert, tiles of them, stages of a tile */
+    int32_t num_stages;            /* in the ring */
+    int32_t tiles_max;             /* of W and x, that the list has room for */
     bool shares_x;
     bool knows_tiles;  /* ahead of the dependency */
     const float *bias; /* [E][n] where the epilogue wants it */
@@ -45,15 +48,20 @@ template <int ROWS, int CAP> struct small_traits {
     static constexpr int W_BYTES = ROWS * BOXES * BOX_ROW_BYTES, X_BYTES = CAP * BOXES * BOX_ROW_BYTES;
     static constexpr int BYTES_BEHIND =
         (GROUP_ROWS - ROWS) * BOX_ROW_BYTES; /* of W, read beyond the ring's end */
-    static constexpr int NUM_STAGES =
-        std::min((RING_BYTES - BYTES_BEHIND) / (W_BYTES + X_BYTES), (int)STAGES_MAX);
-    static constexpr int SHARED_BYTES = 1024 + NUM_STAGES * (W_BYTES + X_BYTES) + BYTES_BEHIND;
+    static constexpr int STAGE_BYTES = W_BYTES + X_BYTES;
+};
+
+/* A tile of W by rows of x. */
+struct small_tile {
+    struct moe_tile rows;
+    int32_t first_n; /* of the expert's W */
 };
 
 /* What the roles of a CTA share. Addresses of shared memory. */
 struct ring {
-    uint32_t w, x;        /* [stage][box][ROWS or CAP][64], swizzled */
-    uint32_t full, empty; /* barriers of the stages */
+    uint32_t w, x;            /* [stage][box][ROWS or CAP][64], swizzled */
+    uint32_t full, empty;     /* barriers of the stages */
+    struct small_tile *tiles; /* [stage]: the tile that begins there */
 };
 
 /* Columns that are multiplied for so many rows of x. */
@@ -62,29 +70,29 @@ __device__ __forceinline__ int32_t width_of(int32_t rows)
     return rows <= 8 ? 8 : rows <= 16 ? 16 : rows <= 32 ? 32 : 64;
 }
 
-/* What comes next in a ring: stage k of a tile. */
+/* What comes next in a ring: stage k of a tile. The list is asked one tile ahead, so that its latency is under the stages of the tile
+ * before. */
 template <int ROWS> struct cursor {
     const small_args &a;
     int32_t num_all, index, k;
-    int32_t w_row, x_row, width; /* of the tile */
+    struct small_tile tile, next;
 
     __device__ __forceinline__ bool is_done(void) const { return index >= num_all; }
+    __device__ __forceinline__ bool is_last(void) const { return index + (int32_t)gridDim.x >= num_all; }
 
     /* Past the L1, which may have the list of another layer. */
-    __device__ __forceinline__ void find_tile(void)
+    __device__ __forceinline__ struct small_tile find_tile(int32_t at) const
     {
-        const int32_t *tile = (const int32_t *)(a.tiles + index / a.num_columns);
-        int32_t expert = __ldcg(tile), first = __ldcg(tile + 1), count = __ldcg(tile + 2);
-        w_row = expert * a.n + index % a.num_columns * ROWS;
-        x_row = a.shares_x ? 0 : first;
-        width = width_of(count);
+        const int32_t *rows = (const int32_t *)(a.tiles + min(at, a.tiles_max - 1) / a.num_columns);
+        return {{__ldcg(rows), __ldcg(rows + 1), __ldcg(rows + 2)}, at % a.num_columns * ROWS};
     }
 
     __device__ __forceinline__ void begin(void)
     {
         index = (int32_t)blockIdx.x;
         k = 0;
-        find_tile(); /* at the same time as how many there are: the list has room for all CTAs */
+        tile = find_tile(index);
+        next = find_tile(index + (int32_t)gridDim.x);
         num_all = __ldcg(a.num_tiles) * a.num_columns;
     }
 
@@ -93,13 +101,15 @@ template <int ROWS> struct cursor {
         if (++k < a.num_k) return;
         k = 0;
         index += (int32_t)gridDim.x;
-        if (!is_done()) find_tile();
+        tile = next;
+        next = find_tile(index + (int32_t)gridDim.x);
     }
 };
 
 /* The one thread that fetches. */
 template <int ROWS, int CAP> struct producer {
     using T = small_traits<ROWS, CAP>;
+    const small_args &a;
     const ring &r;
     const CUtensorMap *w_map, *x_map;
 
@@ -107,45 +117,47 @@ template <int ROWS, int CAP> struct producer {
     __device__ __forceinline__ void load_w(int32_t stage, const cursor<ROWS> &c) const
     {
         uint32_t full = r.full + 8 * stage;
-        barrier_arrive_expect(full, T::W_BYTES + c.width * (BOXES * BOX_ROW_BYTES));
+        if (c.k == 0) r.tiles[stage] = c.tile;
+        barrier_arrive_expect(full, T::W_BYTES + width_of(c.tile.rows.count) * (BOXES * BOX_ROW_BYTES));
 #pragma unroll
         for (int i = 0; i < BOXES; i++)
             tensor_stream_2d(r.w + stage * T::W_BYTES + i * ROWS * BOX_ROW_BYTES, w_map, full,
-                             c.k * STAGE_K + i * BOX_K, c.w_row);
+                             c.k * STAGE_K + i * BOX_K, c.tile.rows.expert * a.n + c.tile.first_n);
     }
 
-    __device__ __forceinline__ void load_x(int32_t stage, const cursor<ROWS> &c) const
+    __device__ __forceinline__ void load_x(int32_t stage, const struct moe_tile &rows, int32_t k) const
     {
+        const int32_t first = a.shares_x ? 0 : rows.first, width = width_of(rows.count);
 #pragma unroll 1
-        for (int32_t row = 0; row < c.width; row += X_BOX_ROWS)
+        for (int32_t row = 0; row < width; row += X_BOX_ROWS)
 #pragma unroll
             for (int i = 0; i < BOXES; i++)
                 tensor_load_2d(r.x + stage * T::X_BYTES + (i * CAP + row) * BOX_ROW_BYTES, x_map,
-                               r.full + 8 * stage, c.k * STAGE_K + i * BOX_K, c.x_row + row);
+                               r.full + 8 * stage, k * STAGE_K + i * BOX_K, first + row);
     }
 
     /* The second of a layer's products knows the tiles: the first one began when they were there. So it fetches weights ahead of the
      * dependency. */
-    __device__ __forceinline__ void fill(const small_args &a) const
+    __device__ __forceinline__ void fill(void) const
     {
         cursor<ROWS> c = {a};
         int32_t num_ahead = 0;
-        if (a.knows_tiles)
-            for (c.begin(); num_ahead < T::NUM_STAGES && !c.is_done(); num_ahead++, c.advance())
-                load_w(num_ahead, c);
+        if (!a.knows_tiles) dependency_wait();
+        for (c.begin(); a.knows_tiles && num_ahead < a.num_stages && !c.is_done(); num_ahead++, c.advance())
+            load_w(num_ahead, c);
+        bool launched = c.is_last();
+        if (launched) dependents_launch();
         dependency_wait();
-        c.begin();
-        for (int32_t i = 0; i < num_ahead; i++, c.advance()) load_x(i, c);
-        pipeline_state p = {num_ahead % T::NUM_STAGES, num_ahead < T::NUM_STAGES};
-        bool launched = false;
-        for (; !c.is_done(); c.advance(), p.advance(T::NUM_STAGES)) {
-            if (!launched && c.index + (int32_t)gridDim.x >= c.num_all) {
+        for (int32_t i = 0; i < num_ahead; i++) load_x(i, r.tiles[i - i % a.num_k].rows, i % a.num_k);
+        pipeline_state p = {num_ahead % a.num_stages, num_ahead < a.num_stages};
+        for (; !c.is_done(); c.advance(), p.advance(a.num_stages)) {
+            if (!launched && c.is_last()) {
                 launched = true;
                 dependents_launch();
             }
             barrier_wait(r.empty + 8 * p.stage, p.parity);
             load_w(p.stage, c);
-            load_x(p.stage, c);
+            load_x(p.stage, c.tile.rows, c.k);
         }
     }
 };
@@ -180,7 +192,7 @@ template <int ROWS, int CAP> struct consumer {
             release();
         }
         before = p.stage;
-        p.advance(T::NUM_STAGES);
+        p.advance(a.num_stages);
     }
 
     /* Ahead of the products: those of the last warps may be of no row. */
@@ -212,17 +224,18 @@ template <int ROWS, int CAP> struct consumer {
 
     template <enum moe_epilogue EPILOGUE> __device__ __forceinline__ void run(void)
     {
-        int32_t num_all = *a.num_tiles * a.num_columns;
+        int32_t num_all = __ldcg(a.num_tiles) * a.num_columns;
         for (int32_t index = blockIdx.x; index < num_all; index += gridDim.x) {
-            struct moe_tile tile = a.tiles[index / a.num_columns];
-            int32_t first_n = index % a.num_columns * ROWS, width = warp_uniform(width_of(tile.count));
-            if (width == 8) run_tile<EPILOGUE, 8>(tile, first_n);
+            barrier_wait(r.full + 8 * p.stage, p.parity);
+            const struct small_tile tile = r.tiles[p.stage];
+            const int32_t width = warp_uniform(width_of(tile.rows.count));
+            if (width == 8) run_tile<EPILOGUE, 8>(tile.rows, tile.first_n);
             if constexpr (CAP >= 16)
-                if (width == 16) run_tile<EPILOGUE, 16>(tile, first_n);
+                if (width == 16) run_tile<EPILOGUE, 16>(tile.rows, tile.first_n);
             if constexpr (CAP >= 32)
-                if (width == 32) run_tile<EPILOGUE, 32>(tile, first_n);
+                if (width == 32) run_tile<EPILOGUE, 32>(tile.rows, tile.first_n);
             if constexpr (CAP >= 64)
-                if (width == 64) run_tile<EPILOGUE, 64>(tile, first_n);
+                if (width == 64) run_tile<EPILOGUE, 64>(tile.rows, tile.first_n);
         }
     }
 };
@@ -235,19 +248,21 @@ __global__ void __launch_bounds__(THREADS, 1)
     using T = small_traits<ROWS, CAP>;
     extern __shared__ unsigned char shared[];
     __shared__ uint64_t barriers[2 * STAGES_MAX];
+    __shared__ struct small_tile tiles[STAGES_MAX];
     ring r;
     r.x = (shared_address(shared) + 1023) & ~1023u; /* swizzled boxes want 1024-byte alignment */
-    r.w = r.x + T::NUM_STAGES * T::X_BYTES;
+    r.w = r.x + a.num_stages * T::X_BYTES;
     r.full = shared_address(barriers);
     r.empty = r.full + 8 * STAGES_MAX;
+    r.tiles = tiles;
     if (threadIdx.x == 0) {
         tensor_map_prefetch(&w_map);
         tensor_map_prefetch(&x_map);
-        ring_init(r.full, r.empty, T::NUM_STAGES, WARPS);
+        ring_init(r.full, r.empty, a.num_stages, WARPS);
     }
     __syncthreads();
     if (warp_uniform(threadIdx.x / 32) == WARPS) {
-        if (elect_lane()) producer<ROWS, CAP>{r, &w_map, &x_map}.fill(a);
+        if (elect_lane()) producer<ROWS, CAP>{a, r, &w_map, &x_map}.fill();
         return;
     }
     dependency_wait();
@@ -255,6 +270,13 @@ __global__ void __launch_bounds__(THREADS, 1)
 }
 
 /* ---- host ---- */
+
+/* The first of two short products leaves the second one's CTA room on its SM, which fetches weights beside it then. */
+int32_t ring_bytes(const struct moe_product *p)
+{
+    if (!p->is_short) return MOE_RING_BYTES;
+    return p->knows_tiles ? SECOND_RING_BYTES : MOE_RING_BYTES - SECOND_RING_BYTES - BESIDE_RING_BYTES;
+}
 
 template <int ROWS, int CAP, enum moe_epilogue EPILOGUE>
 bool launch(struct cuda_device *d, const struct moe_product *p)
@@ -274,10 +296,12 @@ bool launch(struct cuda_device *d, const struct moe_product *p)
     a.num_k = (p->k + STAGE_K - 1) / STAGE_K;
     a.shares_x = p->shares_x;
     a.knows_tiles = p->knows_tiles;
-    assert_always((int64_t)p->tiles_max * a.num_columns <= INT32_MAX);
-    return launch_dependent(d, small_kernel<ROWS, CAP, EPILOGUE>,
-                            dim3((unsigned)std::min(d->num_sms, p->tiles_max * a.num_columns)), dim3(THREADS),
-                            T::SHARED_BYTES, a, *w_map, *x_map);
+    assert_always((int64_t)p->tiles_max * a.num_columns + d->num_sms <= INT32_MAX);
+    a.tiles_max = p->tiles_max * a.num_columns;
+    a.num_stages = std::min((ring_bytes(p) - T::BYTES_BEHIND) / T::STAGE_BYTES, (int32_t)STAGES_MAX);
+    return launch_dependent(
+        d, small_kernel<ROWS, CAP, EPILOGUE>, dim3((unsigned)std::min(d->num_sms, a.tiles_max)),
+        dim3(THREADS), 1024 + (size_t)a.num_stages * T::STAGE_BYTES + T::BYTES_BEHIND, a, *w_map, *x_map);
 }
 
 template <int ROWS, int CAP> bool launch_epilogue(struct cuda_device *d, const struct moe_product *p)

@@ -98,6 +98,7 @@ __global__ void __launch_bounds__(NORM_THREADS)
     __shared__ float partial[NORM_THREADS / 32], other_partial[NORM_THREADS / 32];
     const int32_t hidden_size = args.hidden_size;
     float4 w[VECTORS], v[VECTORS], a[VECTORS];
+    uint2 added[VECTORS];
     int num_vectors = hidden_size / 4;
     dependents_launch();
 #pragma unroll
@@ -113,8 +114,11 @@ __global__ void __launch_bounds__(NORM_THREADS)
         int i = threadIdx.x + j * NORM_THREADS;
         if (i >= num_vectors) continue;
         v[j] = row[i];
-        if (ADD) a[j] = load_bf16x4(delta + first + 4 * i);
+        if (ADD) added[j] = *(const uint2 *)(delta + first + 4 * i);
     }
+    __syncwarp(); /* or the compiler keeps a load for later, one latency behind another */
+#pragma unroll
+    for (int j = 0; ADD && j < VECTORS; j++) a[j] = unpack_bf16x4(added[j]);
     if (DELTA_NORM && ADD && args.delta_weight)
         norm_delta(a, args, sum_over_block(sum_of_squares(a, num_vectors), other_partial));
     float sum = 0;

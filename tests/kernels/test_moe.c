@@ -2,7 +2,7 @@
  * and the bits of a token against itself among others that choose otherwise. */
 #include "fixture.h"
 
-enum { TOKENS_MAX = 2100, EXPERTS_MAX = 24, HIDDEN_MAX = 2880, CROWDED_EXPERT = 3 };
+enum { TOKENS_MAX = 2100, EXPERTS_MAX = 268, HIDDEN_MAX = 2880, CROWDED_EXPERT = 3 };
 
 struct shape {
     int32_t num_tokens;                                           /* that are run together */
@@ -56,6 +56,11 @@ static const struct shape shapes[] = {
     {150, 64, 48, 0, 20, 3, ROUTER_SOFTMAX, GATE_SILU, .num_groups = 5, .num_chosen_groups = 2},
     {150, 64, 48, 0, 16, 8, ROUTER_SIGMOID, GATE_SILU, .normalize = true, .num_groups = 8,
      .num_chosen_groups = 4},
+    /* several experts for each lane of a warp that chooses, and more than a kernel for few of them has room for */
+    {150, 64, 16, 0, 72, 9, ROUTER_SOFTMAX, GATE_SILU, .normalize = true},
+    {40, 64, 8, 0, 268, 12, ROUTER_SIGMOID, GATE_SILU, .normalize = true, .choice_bias = true},
+    {40, 64, 8, 0, 264, 8, ROUTER_SIGMOID, GATE_SILU, .normalize = true, .choice_bias = true,
+     .f32_router = true, .num_groups = 8, .num_chosen_groups = 4},
     /* weighed against those that are near */
     {150, 72, 48, 0, 16, 2, ROUTER_SPARSE, GATE_SILU, .normalize = false},
     /* without a gate: all methods of a GPU, and weights of four bits */
