@@ -127,7 +127,9 @@ template <int ROWS, int COLS> struct consumer {
     pipeline_state p;
     int32_t oldest; /* stage whose products have not joined the sums */
     float sums[COLUMNS / 2], parts[T::BUFFERS][T::BOXES][COLUMNS / 2];
-    float2 scales, next_scales; /* of W, for two groups of 8 rows: lane l has those of block l of 32 */
+    float2 scales,
+        next_scales; /* of blocks of W, for two groups of 8 rows: lane l has those of block l of 32 */
+    float of_w[2], of_x[COLUMNS / 4]; /* scales of rows, asked for long before they are wanted */
 
     /* Rows of W of this warp, the first of them. */
     __device__ __forceinline__ int32_t row_of(int32_t tile) const { return tile * ROWS + 16 * warp; }
@@ -144,6 +146,17 @@ template <int ROWS, int COLS> struct consumer {
 #pragma unroll
         for (int i = 0; i < COLUMNS / 2; i++) sums[i] = 0;
         if (a.p.in_blocks) next_scales = scales_from(tile, 0);
+#pragma unroll
+        for (int i = 0; i < 2 && !a.p.in_blocks; i++)
+            of_w[i] = a.p.w_scales[min(row_of(tile) + (int32_t)threadIdx.x % 32 / 4 + 8 * i, a.p.n - 1)];
+    }
+
+    __device__ __forceinline__ void load_x_scales(void)
+    {
+#pragma unroll
+        for (int i = 0; i < COLUMNS / 4; i++)
+            of_x[i] =
+                a.p.x_scales[min(first_m + 8 * (i / 2) + (int32_t)threadIdx.x % 4 * 2 + i % 2, a.p.rows - 1)];
     }
 
     /* What a block of columns adds. */
@@ -243,24 +256,16 @@ template <int ROWS, int COLS> struct consumer {
         }
     }
 
-    /* Scales of rows. */
-    __device__ __forceinline__ void scale(int32_t tile)
+    /* By scales of rows. */
+    __device__ __forceinline__ void scale(void)
     {
         if (a.p.in_blocks) return;
-        int lane = threadIdx.x % 32;
-        float of_w[2];
 #pragma unroll
-        for (int i = 0; i < 2; i++) of_w[i] = a.p.w_scales[min(row_of(tile) + lane / 4 + 8 * i, a.p.n - 1)];
+        for (int i = 0; i < COLUMNS / 4; i++)
 #pragma unroll
-        for (int j = 0; j < COLUMNS / 8; j++)
-#pragma unroll
-            for (int k = 0; k < 2; k++) {
-                float of_x = a.p.x_scales[min(first_m + 8 * j + lane % 4 * 2 + k, a.p.rows - 1)];
-#pragma unroll
-                for (int i = 0; i < 2; i++) {
-                    float *s = sums + 4 * j + 2 * i + k;
-                    *s = *s * of_x * of_w[i];
-                }
+            for (int half = 0; half < 2; half++) {
+                float *s = sums + 4 * (i / 2) + 2 * half + i % 2;
+                *s = *s * of_x[i] * of_w[half];
             }
     }
 
@@ -276,13 +281,14 @@ template <int ROWS, int COLS> struct consumer {
 
     __device__ __forceinline__ void run(void)
     {
+        if (!a.p.in_blocks) load_x_scales();
         for (;;) {
             barrier_wait(r.full + 8 * p.stage, p.parity);
             int32_t tile = warp_uniform(r.tiles[p.stage]);
             if (tile == NO_TILE) return;
             begin(tile);
             multiply_all(tile);
-            scale(tile);
+            scale();
             store(tile);
         }
     }
@@ -320,7 +326,8 @@ __global__ void __launch_bounds__((small_traits<ROWS, COLS>::THREADS), 1)
     }
     dependency_wait_and_tell(&is_over); /* the results overwrite what kernels before may still read */
     constexpr int W_WARPS = T::W_GROUPS * GROUP_WARPS;
-    consumer<ROWS, COLS>{a, r, warp % W_WARPS, warp / W_WARPS * T::COLUMNS, {}, 0, {}, {}, {}, {}}.run();
+    consumer<ROWS, COLS>{a, r, warp % W_WARPS, warp / W_WARPS * T::COLUMNS, {}, 0, {}, {}, {}, {}, {}, {}}
+        .run();
 }
 
 /* ---- host ---- */
