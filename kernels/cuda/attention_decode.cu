@@ -2,8 +2,9 @@
  *
  * One generated token a sequence. The query heads that share a K/V head are computed together, so K and V are read once for
  * all of them, and so are rows that follow each other in one sequence (bundles). The keys of a sequence are cut into splits, and those
- * into kv tiles of 64 tokens, by its own length, never by a neighbour's (attention_decode.cuh). A CTA stays on its SM, two of them on
- * each, and walks ranges of items. Its warps do one thing each:
+ * into kv tiles of 64 tokens, by its own length, never by a neighbour's (attention_decode.cuh). A team of warps stays on its SM, two of
+ * them on each, and walks ranges of items. Teams are CTAs of their own, or, where sequences are few, two of them are one CTA, so that a
+ * range may have the memory of both (attention_decode_resident.cuh). A team's warps do one thing each:
  *
  *   producer: waits for an empty stage, has a tile's K and V copied into it, says what it is (attention_decode_producer.cuh)
  *   consumer: softmax(Q K) V of the whole tile at once; the result goes over the tile's K. Each has a stage of its own
@@ -13,8 +14,8 @@
  *   tile:      0 1 2 3 4 5 ...                   merger 0 has query heads 0, 4, 8 ...
  *
  * So bytes flow whatever the others do, across items and ranges. Tiles are merged in order into a split's result, and
- * those in order into a head's: in registers by the CTA that walks all of a head, else from partial results in memory by
- * whichever CTA finishes last, with the same operations. So the bits are a function of the sequence alone, not of where the
+ * those in order into a head's: in registers by the team that walks all of a head, else from partial results in memory by
+ * whichever team finishes last, with the same operations. So the bits are a function of the sequence alone, not of where the
  * ranges were cut or who walked them.
  *
  * Only the page with the newest token and the queries come from this step's kernels; all other pages are fetched before
@@ -28,6 +29,7 @@
 #include "kernels/cuda/attention_decode_codes.cuh"
 #include "kernels/cuda/attention_decode_producer.cuh"
 #include "kernels/cuda/attention_decode_merge.cuh"
+#include "kernels/cuda/attention_decode_resident.cuh"
 #include "kernels/cuda/kv_pool.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/tensor_map.cuh"
@@ -178,6 +180,16 @@ __device__ __forceinline__ void store_columns(float *to, const float (*o)[TILES]
         }
 }
 
+/* A tile that has come: V's rows beyond the end become zero. */
+template <int D, bool BUNDLES>
+__device__ __forceinline__ void prepare_tile(const struct kv_tile &tile, unsigned char *memory)
+{
+    int32_t num_valid = tile.num_valid; /* of the last row */
+    if (BUNDLES) num_valid = min(num_valid + tile.num_rows - 1, (int32_t)KV_TILE_TOKENS);
+    if (HAS_COPY_ENGINE && num_valid % BLOCK_SIZE != 0)
+        zero_rows<D>(shared_address(memory) + decode_traits<D>::V_OFFSET, num_valid);
+}
+
 /* The tile in a stage: its result, rows of D values, maximum, sum, replaces its K. */
 template <int D, int TILES, bool EXTRA, bool BUNDLES>
 __device__ __forceinline__ void consume_tile(const decode_args &a, const struct kv_tile &tile,
@@ -187,12 +199,9 @@ __device__ __forceinline__ void consume_tile(const decode_args &a, const struct 
     using T = decode_traits<D>;
     uint32_t stage = shared_address(memory);
     int g = threadIdx.x % 32 / 4, rows = num_tile_rows<BUNDLES>(a, tile);
-    int32_t num_valid = tile.num_valid; /* of the last row */
-    if (BUNDLES) num_valid = min(num_valid + tile.num_rows - 1, (int32_t)KV_TILE_TOKENS);
     float s[KV_TILE_TOKENS / 8][4] = {};
     struct softmax_state softmax[TILES];
     multiply_keys<D>(s, q, stage, places);
-    if (HAS_COPY_ENGINE && num_valid % BLOCK_SIZE != 0) zero_rows<D>(stage + T::V_OFFSET, num_valid);
     if (EXTRA && a.softcap > 0) cap_scores(s, a.softcap);
     mask_scores<BUNDLES>(a, s, tile);
     softmax[0] = weigh<0>(s, a.scale_log2);
@@ -215,29 +224,6 @@ __device__ __forceinline__ void consume_tile(const decode_args &a, const struct 
         float o[T::CHUNK][TILES][4] = {};
         multiply_values<D, TILES>(o, w, stage + T::V_OFFSET, first, places);
         store_columns<D, TILES>(result, o, rows, first);
-    }
-}
-
-template <int D, int TILES, bool EXTRA, bool BUNDLES>
-__device__ void consume(const decode_args &a, const view &v, int stage)
-{
-    tile_places<D> places;
-    uint32_t q[D / 16][4], parity = 0;
-    int32_t seq = -1, head = -1;
-    dependency_wait();
-    for (;; parity ^= 1) {
-        barrier_wait(v.full(stage), parity);
-        struct kv_tile tile = v.tiles[stage];
-        if (tile.seq >= 0) {
-            if (tile.seq != seq || tile.head != head) load_queries<D, TILES, BUNDLES>(a, tile, q);
-            seq = tile.seq;
-            head = tile.head;
-            consume_tile<D, TILES, EXTRA, BUNDLES>(a, tile, q,
-                                                   v.stages + stage * decode_traits<D>::STAGE_BYTES, places);
-            shared_writes_fence();
-        }
-        release(v.done(stage));
-        if (tile.seq < 0) return;
     }
 }
 
@@ -275,11 +261,47 @@ __device__ __forceinline__ void consume_code_tile(const decode_args &a, const st
     }
 }
 
-template <int D, int TILES, bool EXTRA>
-__device__ void consume_codes(const decode_args &a, const view &v, int stage)
-{
+/* What a consumer keeps from tile to tile: the queries of a head of a sequence. */
+template <int D, int TILES, bool EXTRA, int CODE_ROWS, bool BUNDLES> struct consumer {
     code_places<D> places;
     code_queries<D> q;
+
+    __device__ __forceinline__ void load(const decode_args &a, const struct kv_tile &tile)
+    {
+        q.template load<TILES>(a, tile);
+    }
+    __device__ __forceinline__ void prepare(const struct kv_tile &, unsigned char *) const {}
+    __device__ __forceinline__ void compute(const decode_args &a, const struct kv_tile &tile,
+                                            unsigned char *stage) const
+    {
+        consume_code_tile<D, TILES, EXTRA>(a, tile, q, stage, places);
+    }
+};
+
+template <int D, int TILES, bool EXTRA, bool BUNDLES> struct consumer<D, TILES, EXTRA, 0, BUNDLES> {
+    tile_places<D> places;
+    uint32_t q[D / 16][4];
+
+    __device__ __forceinline__ void load(const decode_args &a, const struct kv_tile &tile)
+    {
+        load_queries<D, TILES, BUNDLES>(a, tile, q);
+    }
+    __device__ __forceinline__ void prepare(const struct kv_tile &tile, unsigned char *stage) const
+    {
+        prepare_tile<D, BUNDLES>(tile, stage);
+    }
+    __device__ __forceinline__ void compute(const decode_args &a, const struct kv_tile &tile,
+                                            unsigned char *stage) const
+    {
+        consume_tile<D, TILES, EXTRA, BUNDLES>(a, tile, q, stage, places);
+        shared_writes_fence();
+    }
+};
+
+template <int D, int TILES, bool EXTRA, int CODE_ROWS, bool BUNDLES>
+__device__ void consume(const decode_args &a, const view &v, int stage)
+{
+    struct consumer<D, TILES, EXTRA, CODE_ROWS, BUNDLES> c;
     uint32_t parity = 0;
     int32_t seq = -1, head = -1;
     dependency_wait();
@@ -287,11 +309,12 @@ __device__ void consume_codes(const decode_args &a, const view &v, int stage)
         barrier_wait(v.full(stage), parity);
         struct kv_tile tile = v.tiles[stage];
         if (tile.seq >= 0) {
-            if (tile.seq != seq || tile.head != head) q.template load<TILES>(a, tile);
+            if (tile.seq != seq || tile.head != head) c.load(a, tile);
             seq = tile.seq;
             head = tile.head;
-            consume_code_tile<D, TILES, EXTRA>(a, tile, q,
-                                               v.stages + stage * stage_traits<D, 8 * TILES>::BYTES, places);
+            unsigned char *memory = v.stages + stage * stage_traits<D, CODE_ROWS>::BYTES;
+            c.prepare(tile, memory);
+            c.compute(a, tile, memory);
         }
         release(v.done(stage));
         if (tile.seq < 0) return;
@@ -300,13 +323,71 @@ __device__ void consume_codes(const decode_args &a, const view &v, int stage)
 
 /* ---- mergers ---- */
 
+/* Rows of one merger. */
+template <int TILES> static constexpr int MERGER_ROWS = (8 * TILES + MERGE_WARPS - 1) / MERGE_WARPS;
+
+/* Where the results of a head of a sequence go. */
+struct destination {
+    float *partial;    /* of its first row */
+    size_t row_floats; /* from a row of a bundle to the next one */
+    int32_t *counters;
+    __nv_bfloat16 *out;
+    int32_t first_head;
+};
+
+template <int D>
+__device__ __forceinline__ struct destination destination_of(const decode_args &a, int32_t seq, int32_t head,
+                                                             int32_t token)
+{
+    int32_t seq_heads = a.num_kv_heads * a.head_tiles, first_head = first_query_head(a, head);
+    size_t at = (size_t)seq * seq_heads + head, floats = (size_t)SPLITS_MAX * a.partial_floats;
+    return {a.partial + at * floats, seq_heads * floats, a.counters + at * MERGE_WARPS,
+            a.out + ((size_t)token * a.num_heads + first_head) * D, first_head};
+}
+
+/* tile: the last one of a split, whose rows' results these are. head: of the splits before, where this range has all of them; else
+ * results go to memory, and whoever is the last to come merges them. */
+template <int D, int TILES, bool EXTRA, bool BUNDLES>
+__device__ __forceinline__ void close_split(const decode_args &a, const struct kv_tile &tile,
+                                            const struct destination &to, int32_t rows, int merger,
+                                            struct row_result<decode_traits<D>::VECTORS> *split,
+                                            struct row_result<decode_traits<D>::VECTORS> *head)
+{
+    bool whole = tile.num_mine == tile.num_splits;
+#pragma unroll
+    for (int i = 0; i < MERGER_ROWS<TILES>; i++) {
+        int row = merger + i * MERGE_WARPS;
+        if (row >= rows) break;
+        struct tile_row r = tile_row_of<BUNDLES>(a.group, row);
+        if (!whole) {
+            float *partial = to.partial + r.row * to.row_floats + (size_t)tile.split * a.partial_floats;
+            row_write<D>(partial + r.head * decode_traits<D>::ROW_FLOATS, split[i]);
+            continue;
+        }
+        if (tile.split == 0)
+            head[i] = split[i];
+        else
+            row_merge(&head[i], split[i]);
+        __nv_bfloat16 *out = to.out + (r.row * a.num_heads + r.head) * D;
+        if (tile.ends_mine) row_write_out<D, EXTRA>(out, head[i], a.sinks, to.first_head + r.head);
+    }
+    if (tile.ends_mine && !whole && merger < rows) {
+        struct partials p = {to.partial, a.partial_floats, tile.num_splits, rows,
+                             a.group,    a.num_heads,      to.row_floats};
+        merge_partials<D, TILES, EXTRA, BUNDLES>(p, to.counters + merger, tile.num_mine, merger, to.out,
+                                                 a.sinks, to.first_head);
+#pragma unroll
+        for (int i = 0; i < MERGER_ROWS<TILES>; i++)
+            split[i] = head[i] = {}; /* not kept across the merge, which needs the registers */
+    }
+}
+
 template <int D, int TILES, bool EXTRA, int CODE_ROWS, bool BUNDLES>
 __device__ void merge_results(const decode_args &a, const view &v, int merger)
 {
     using T = decode_traits<D>;
     using stage = stage_traits<D, CODE_ROWS>;
-    constexpr int ROWS = (8 * TILES + MERGE_WARPS - 1) / MERGE_WARPS; /* of one merger */
-    struct row_result<T::VECTORS> split[ROWS], head[ROWS];
+    struct row_result<T::VECTORS> split[MERGER_ROWS<TILES>], head[MERGER_ROWS<TILES>];
     struct pipeline_state c = {0, 0};
     dependency_wait();
     for (int num_ends = 0; num_ends < a.num_stages; c.advance(a.num_stages)) {
@@ -320,7 +401,7 @@ __device__ void merge_results(const decode_args &a, const view &v, int merger)
         int32_t rows = num_tile_rows<BUNDLES>(a, tile);
         const float *result = (const float *)(v.stages + c.stage * stage::BYTES + stage::RESULT_OFFSET);
 #pragma unroll
-        for (int i = 0; i < ROWS; i++) {
+        for (int i = 0; i < MERGER_ROWS<TILES>; i++) {
             int row = merger + i * MERGE_WARPS;
             if (row >= rows) break;
             struct row_result<T::VECTORS> x;
@@ -332,65 +413,127 @@ __device__ void merge_results(const decode_args &a, const view &v, int merger)
         }
         release(v.empty(c.stage));
         if (!tile.ends_split) continue;
-        bool whole = tile.num_mine == tile.num_splits;
-        int32_t seq_heads = a.num_kv_heads * a.head_tiles;
-        size_t at = (size_t)tile.seq * seq_heads + tile.head,
-               row_floats = (size_t)seq_heads * SPLITS_MAX * a.partial_floats;
-        float *partial = a.partial + at * SPLITS_MAX * a.partial_floats;
-        int32_t first_head = first_query_head(a, tile.head);
-        __nv_bfloat16 *out = a.out + ((size_t)tile.token * a.num_heads + first_head) * D;
+        close_split<D, TILES, EXTRA, BUNDLES>(a, tile, destination_of<D>(a, tile.seq, tile.head, tile.token),
+                                              rows, merger, split, head);
+    }
+}
+
+/* ---- ranges without a ring: attention_decode_resident.cuh ---- */
+
+/* The warp of a kv tile, that from w's page on, and of a stage: leaves the result there. */
+template <int D, int TILES, bool EXTRA, int CODE_ROWS>
+__device__ __forceinline__ void attend_tile(const decode_args &a, const CUtensorMap *map, const view &v,
+                                            const struct walk &w, int stage)
+{
+    using S = stage_traits<D, CODE_ROWS>;
+    int32_t page = w.page + (int32_t)threadIdx.x % KV_TILE_PAGES, last = w.cut.num_pages - 1 - w.page,
+            block = page < w.cut.num_pages ? w.table[page] : -1;
+    unsigned char *memory = v.stages + stage * S::BYTES;
+    if (threadIdx.x % 32 == 0) {
+        barrier_init(v.full(stage), 1);
+        barrier_init_fence();
+    }
+    __syncwarp();
+    if (w.goes_on) dependency_wait(); /* as the producer does */
+    if constexpr (CODE_ROWS > 0)
+        copy_codes_by_engine<D>(code_page<D>(a, w, block), shared_address(memory), v.full(stage));
+    else
+        copy_tile_by_engine<D>(a, map, w, block, shared_address(memory), v.full(stage));
+    struct consumer<D, TILES, EXTRA, CODE_ROWS, false> c;
+    struct newest_row<D, CODE_ROWS> newest;
+    struct kv_tile tile = kv_tile_of(a, w);
+    barrier_wait(v.full(stage), 0);
+    c.prepare(tile, memory);
+    dependency_wait();
+    c.load(a, tile);
+    if (last < KV_TILE_PAGES) {
+        newest.read(a, w, __shfl_sync(0xffffffffu, block, last));
+        newest.write(memory, last);
+    }
+    c.compute(a, tile, memory);
+}
+
+/* What a merger does. Where results go it reckons before they are there. */
+template <int D, int TILES, bool EXTRA, int CODE_ROWS>
+__device__ __forceinline__ void merge_resident(const decode_args &a, const view &v, struct walk w, int merger)
+{
+    using T = decode_traits<D>;
+    using S = stage_traits<D, CODE_ROWS>;
+    struct row_result<T::VECTORS> split[MERGER_ROWS<TILES>], head[MERGER_ROWS<TILES>];
+    struct destination to = destination_of<D>(a, w.seq, w.head, w.token);
+    int32_t rows = rows_of(a, w.head), num_tiles = num_tiles_of(w);
+    w.page += (num_tiles - 1) * KV_TILE_PAGES;
+    struct kv_tile last = kv_tile_of(a, w);
+    dependency_wait();
+    __syncthreads();
 #pragma unroll
-        for (int i = 0; i < ROWS; i++) {
-            int row = merger + i * MERGE_WARPS;
-            if (row >= rows) break;
-            struct tile_row r = tile_row_of<BUNDLES>(a.group, row);
-            if (!whole) {
-                float *to = partial + r.row * row_floats + (size_t)tile.split * a.partial_floats;
-                row_write<D>(to + r.head * T::ROW_FLOATS, split[i]);
-                continue;
-            }
-            if (tile.split == 0)
-                head[i] = split[i];
-            else
-                row_merge(&head[i], split[i]);
-            __nv_bfloat16 *row_out = out + (r.row * a.num_heads + r.head) * D;
-            if (tile.ends_mine) row_write_out<D, EXTRA>(row_out, head[i], a.sinks, first_head + r.head);
-        }
-        if (tile.ends_mine && !whole && merger < rows) {
-            struct partials p = {partial, a.partial_floats, tile.num_splits, rows,
-                                 a.group, a.num_heads,      row_floats};
-            merge_partials<D, TILES, EXTRA, BUNDLES>(p, a.counters + at * MERGE_WARPS + merger, tile.num_mine,
-                                                     merger, out, a.sinks, first_head);
-#pragma unroll
-            for (int i = 0; i < ROWS; i++)
-                split[i] = head[i] = {}; /* not kept across the merge, which needs the registers */
+    for (int i = 0; i < MERGER_ROWS<TILES>; i++) {
+        int row = merger + i * MERGE_WARPS;
+        if (row >= rows) break;
+        const unsigned char *result =
+            v.stages + S::RESULT_OFFSET + row * T::ROW_FLOATS * (int32_t)sizeof(float);
+        row_read<D>(&split[i], (const float *)result);
+#pragma unroll 1
+        for (int32_t tile = 1; tile < num_tiles; tile++) {
+            struct row_result<T::VECTORS> x;
+            row_read<D>(&x, (const float *)(result += S::BYTES));
+            row_merge(&split[i], x);
         }
     }
+    close_split<D, TILES, EXTRA, false>(a, last, to, rows, merger, split, head);
+}
+
+/* The first warps of the CTA have tiles, the last ones merge. */
+template <int D, int TILES, bool EXTRA, int CODE_ROWS>
+__device__ void attend_resident(const decode_args &a, const CUtensorMap *map, const view &v, struct walk w,
+                                int warp, int num_warps)
+{
+    if (warp >= num_warps - MERGE_WARPS) {
+        merge_resident<D, TILES, EXTRA, CODE_ROWS>(a, v, w, warp - (num_warps - MERGE_WARPS));
+        return;
+    }
+    w.page += warp * KV_TILE_PAGES;
+    if (w.page < w.end_page) attend_tile<D, TILES, EXTRA, CODE_ROWS>(a, map, v, w, warp);
+    __syncthreads();
 }
 
 /* ---- launch ---- */
 
-template <int D, int CODE_ROWS> int32_t shared_bytes(int32_t num_stages)
+/* Of a CTA. */
+template <int D, int CODE_ROWS> int32_t shared_bytes(int32_t num_stages, int32_t num_teams)
 {
-    return ATOM_BYTES + num_stages * (stage_traits<D, CODE_ROWS>::BYTES + (int32_t)sizeof(struct kv_tile)) +
-           3 * STAGES_MAX * 8;
+    int32_t stage_bytes = stage_traits<D, CODE_ROWS>::BYTES + (int32_t)sizeof(struct kv_tile);
+    return ATOM_BYTES + num_teams * (num_stages * stage_bytes + TEAM_BARRIERS * 8);
 }
 
-/* BY_ENGINE: copies are the copy engine's, else those of lanes; of codes they always are. BUNDLES: there may be some. */
+/* BY_ENGINE: copies are the copy engine's, else those of lanes; of codes they always are. BUNDLES: there may be some. Range i is that
+ * of CTA i's first team, then those of second teams follow. Where these have none, all warps of the CTA look at its only one. */
 template <int D, int TILES, bool EXTRA, int CODE_ROWS, bool BY_ENGINE, bool BUNDLES>
-__global__ void __launch_bounds__(decode_threads<D, CODE_ROWS>(), decode_ctas_per_sm(D))
+__global__ void __launch_bounds__(decode_teams_per_sm(D) * team_warps<D, CODE_ROWS>() * 32)
     decode_kernel(const __grid_constant__ decode_args a, const __grid_constant__ CUtensorMap map)
 {
+    constexpr int WARPS = team_warps<D, CODE_ROWS>();
     extern __shared__ __align__(128) unsigned char shared[];
     if (BY_ENGINE && !HAS_COPY_ENGINE) return; /* not launched there */
-    int warp = warp_uniform(threadIdx.x / 32);
+    int warp = warp_uniform(threadIdx.x / 32), team = warp / WARPS;
+    warp -= team * WARPS;
 
     /* the step's arrays, and pages of earlier steps, were there before the first kernel of this step began */
     dependents_launch();
-    int32_t num_ranges = a.plan[0];
+    int32_t num_ranges = a.plan[0], range = (int32_t)(blockIdx.x + team * gridDim.x);
     if ((int32_t)blockIdx.x >= num_ranges) return;
-    view v = view::of<D, CODE_ROWS>(shared, a.num_stages);
-    if (threadIdx.x == 0) {
+    struct walk w;
+    bool is_only = BY_ENGINE && !BUNDLES && a.num_teams > 1 && num_ranges <= (int32_t)gridDim.x;
+    if (is_only || (warp == 0 && range < num_ranges))
+        walk_open<BUNDLES>(a, &w, is_only ? (int32_t)blockIdx.x : range);
+    if constexpr (BY_ENGINE && !BUNDLES)
+        if (is_only && is_resident(a, w)) {
+            attend_resident<D, TILES, EXTRA, CODE_ROWS>(a, &map, view::of<D, CODE_ROWS>(shared, a, 0), w,
+                                                        team * WARPS + warp, a.num_teams * WARPS);
+            return;
+        }
+    view v = view::of<D, CODE_ROWS>(shared, a, team);
+    if (warp == 0 && threadIdx.x % 32 == 0) {
         if (BY_ENGINE && CODE_ROWS == 0) tensor_map_prefetch(&map);
         for (int i = 0; i < a.num_stages; i++) {
             barrier_init(v.full(i), BY_ENGINE ? 1 : 33);
@@ -400,14 +543,13 @@ __global__ void __launch_bounds__(decode_threads<D, CODE_ROWS>(), decode_ctas_pe
         barrier_init_fence();
     }
     __syncthreads();
+    if (range >= num_ranges) return;
     if (warp == 0)
-        produce<D, CODE_ROWS, BY_ENGINE, BUNDLES>(a, &map, v, num_ranges);
+        produce<D, CODE_ROWS, BY_ENGINE, BUNDLES>(a, &map, v, w, num_ranges);
     else if (warp <= MERGE_WARPS)
         merge_results<D, TILES, EXTRA, CODE_ROWS, BUNDLES>(a, v, warp - 1);
-    else if (warp <= MERGE_WARPS + a.num_stages && CODE_ROWS > 0)
-        consume_codes<D, TILES, EXTRA>(a, v, warp - 1 - MERGE_WARPS);
     else if (warp <= MERGE_WARPS + a.num_stages)
-        consume<D, TILES, EXTRA, BUNDLES>(a, v, warp - 1 - MERGE_WARPS);
+        consume<D, TILES, EXTRA, CODE_ROWS, BUNDLES>(a, v, warp - 1 - MERGE_WARPS);
 }
 
 /* The pool as boxes: index of block, K or V, and head; parts of a row; rows; columns. */
@@ -421,11 +563,12 @@ bool encode_pool(const struct cuda_device *d, CUtensorMap *map, const struct kv_
     return tensor_map_encode(d, map, pool->data, 4, sizes, strides, box, CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
 }
 
-/* As many stages as a CTA has room for. */
-template <int D, int CODE_ROWS> int32_t stages_of(const struct cuda_device *d)
+/* As many stages as a team has room for. */
+template <int D, int CODE_ROWS> int32_t stages_of(const struct cuda_device *d, int32_t num_teams)
 {
     int32_t n = 1;
-    while (n < stage_traits<D, CODE_ROWS>::NUM && shared_bytes<D, CODE_ROWS>(n + 1) <= d->cta_shared_bytes)
+    while (n < stage_traits<D, CODE_ROWS>::NUM &&
+           shared_bytes<D, CODE_ROWS>(n + 1, num_teams) <= d->cta_shared_bytes)
         n++;
     return n;
 }
@@ -434,8 +577,8 @@ template <int D, int TILES, bool EXTRA, int CODE_ROWS, bool BUNDLES>
 void launch(struct cuda_device *d, decode_args *a, const struct kv_pool *pool,
             const struct attention_args *args)
 {
-    a->num_stages = stages_of<D, CODE_ROWS>(d);
-    int32_t bytes = shared_bytes<D, CODE_ROWS>(a->num_stages);
+    a->num_stages = stages_of<D, CODE_ROWS>(d, a->num_teams);
+    int32_t bytes = shared_bytes<D, CODE_ROWS>(a->num_stages, a->num_teams);
     assert_always(bytes <= d->cta_shared_bytes);
     CUtensorMap map = {};
     if (d->is_hopper && CODE_ROWS == 0 && !encode_pool<D>(d, &map, pool, a->num_boxes))
@@ -443,8 +586,9 @@ void launch(struct cuda_device *d, decode_args *a, const struct kv_pool *pool,
     auto kernel = decode_kernel<D, TILES, EXTRA, CODE_ROWS, true, BUNDLES>;
     if constexpr (CODE_ROWS == 0)
         if (!d->is_hopper) kernel = decode_kernel<D, TILES, EXTRA, CODE_ROWS, false, BUNDLES>;
-    launch_dependent(d, kernel, dim3((unsigned)cuda_decode_ctas(d, args)),
-                     dim3(decode_threads<D, CODE_ROWS>()), (size_t)bytes, *a, map);
+    launch_dependent(d, kernel, dim3((unsigned)(cuda_decode_teams(d, args) / a->num_teams)),
+                     dim3((unsigned)(a->num_teams * team_warps<D, CODE_ROWS>() * 32)), (size_t)bytes, *a,
+                     map);
 }
 
 template <int D, bool CODES>
@@ -471,6 +615,14 @@ void launch(struct cuda_device *d, decode_args *a, const struct kv_pool *pool,
             const struct attention_args *args)
 {
     kv_pool_has_codes(pool) ? launch<D, true>(d, a, pool, args) : launch<D, false>(d, a, pool, args);
+}
+
+/* Teams of a CTA: all that an SM has where heads are so few that a split of each may have an SM for itself. A step that is recorded has
+ * many lengths after that, so these are not asked. */
+int32_t num_teams_of(const struct cuda_device *d, const struct batch *b, const struct attention_args *args)
+{
+    int32_t num_heads = (b->num_seqs - b->num_prefill_seqs) * cuda_decode_heads(args);
+    return d->is_hopper && num_heads * 4 <= d->num_sms ? decode_teams_per_sm(args->head_dim) : 1;
 }
 
 /* Of the plans. */
@@ -514,6 +666,7 @@ void cuda_attention_decode(struct cuda_device *d, const struct batch *b, __nv_bf
     a.partial_floats = decode_partial_floats(args);
     a.bundle = b->decode_bundle;
     a.num_seqs = b->step->num_seqs;
+    a.num_teams = num_teams_of(d, b, args);
     a.scale_log2 = (args->softcap > 0 ? args->softcap : args->scale) * 1.4426950408889634f;
     a.softcap = args->softcap > 0 ? args->scale / args->softcap : 0;
     a.sinks = args->sinks;

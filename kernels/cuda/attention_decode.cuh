@@ -1,5 +1,5 @@
 /* attention_decode.cuh - how decode attention cuts its work, which the plan (host) and the kernel agree on, and what the warps
- * of a CTA share: stages of a ring, and what each has in it.
+ * of a team share: stages of a ring, and what each has in it.
  *
  *   sequence of one K/V head: | split 0             | split 1             | split 2  |   of its length, see cut_of
  *   split:                    | kv tile | kv tile | ... |                                64 tokens, 4 pages
@@ -27,6 +27,7 @@ enum {
     ATOM_BYTES = 1024,     /* what a swizzle repeats after */
     KV_TILE_PAGES = 4,
     KV_TILE_TOKENS = KV_TILE_PAGES * BLOCK_SIZE,
+    TEAM_BARRIERS = 3 * STAGES_MAX,
     SPLITS_MAX = 32, /* lanes of a warp */
     SPLITS_FEW = 8,
     SPLITS_ALL_HEADS = 256, /* about the CTAs of an H200 */
@@ -78,8 +79,9 @@ static inline int32_t decode_group(const struct attention_args *a)
     return a->num_heads / a->num_kv_heads;
 }
 
-/* CTAs of one SM: while one of them merges or begins, the other's bytes flow. */
-static constexpr __host__ __device__ int32_t decode_ctas_per_sm(int32_t head_dim)
+/* A team is the warps that fetch, merge and compute, with a ring of their own. An SM has so many: while one of them merges or begins,
+ * the other's bytes flow. */
+static constexpr __host__ __device__ int32_t decode_teams_per_sm(int32_t head_dim)
 {
     return head_dim >= 256 ? 1 : 2;
 }
@@ -119,10 +121,9 @@ template <int D> struct stage_traits<D, 0> {
     static constexpr int BYTES = decode_traits<D>::STAGE_BYTES;
 };
 
-/* The warps that fetch, merge and compute. */
-template <int D, int CODE_ROWS> static constexpr __host__ __device__ int decode_threads(void)
+template <int D, int CODE_ROWS> static constexpr __host__ __device__ int team_warps(void)
 {
-    return (1 + MERGE_WARPS + stage_traits<D, CODE_ROWS>::NUM) * 32;
+    return 1 + MERGE_WARPS + stage_traits<D, CODE_ROWS>::NUM;
 }
 
 /* Where tensor maps are made for it: struct cuda_device, is_hopper. Newer machines have one, too, but nothing here knows them. */
@@ -145,6 +146,7 @@ struct decode_args {
     int32_t num_heads, num_kv_heads, group, head_tiles; /* head_tiles: tiles of query heads a K/V head */
     int32_t sliding_window, num_stages, partial_floats;
     int32_t bundle, num_seqs; /* rows of a bundle at most */
+    int32_t num_teams;        /* of a CTA */
     float scale_log2;         /* as in prefill_args, these three */
     float softcap;
     const float *sinks;
@@ -172,20 +174,26 @@ struct alignas(16) kv_tile {
     bool begins_split, ends_split, ends_mine;
 };
 
-/* Shared memory: stages, barriers, what the stages have in them. */
+/* A team's shared memory: stages, barriers, what the stages have in them. Stages of a CTA's teams lie one after another. */
 struct view {
     uint32_t ring, barriers;
     unsigned char *stages;
     struct kv_tile *tiles;
 
-    template <int D, int CODE_ROWS> static __device__ view of(unsigned char *shared, int32_t num_stages)
+    template <int D, int CODE_ROWS>
+    static __device__ view of(unsigned char *shared, const decode_args &a, int32_t team)
     {
+        constexpr int BYTES = stage_traits<D, CODE_ROWS>::BYTES;
+        int32_t first = team * a.num_stages, num = a.num_teams * a.num_stages; /* stages */
         view v;
-        uint32_t begin = shared_address(shared);
-        v.ring = (begin + ATOM_BYTES - 1) & ~(uint32_t)(ATOM_BYTES - 1);
-        v.stages = shared + (v.ring - begin);
-        v.tiles = (struct kv_tile *)(v.stages + num_stages * stage_traits<D, CODE_ROWS>::BYTES);
-        v.barriers = shared_address(v.tiles + num_stages);
+        uint32_t begin = shared_address(shared),
+                 ring = (begin + ATOM_BYTES - 1) & ~(uint32_t)(ATOM_BYTES - 1);
+        unsigned char *stages = shared + (ring - begin);
+        struct kv_tile *tiles = (struct kv_tile *)(stages + num * BYTES);
+        v.ring = ring + first * BYTES;
+        v.stages = stages + first * BYTES;
+        v.tiles = tiles + first;
+        v.barriers = shared_address(tiles + num) + team * TEAM_BARRIERS * 8;
         return v;
     }
     __device__ uint32_t full(int stage) const { return barriers + 8 * stage; }

@@ -1,17 +1,17 @@
 /* attention_decode_plan.cu - host side of decode attention: how much memory it takes, and who walks what.
  *
- * Every CTA begins with one range and takes further ones from a queue as it comes to the end of its own: SMs do not get
+ * Every team begins with one range and takes further ones from a queue as it comes to the end of its own: SMs do not get
  * equal shares of the memory.
  *
  * An example: 2 K/V heads, sequences a, b, c of 600, 2,000 and 100 tokens, which are 38, 125 and 7 pages. A split has 16 pages
  * here, so a head of a has 3 items, one of b 8, one of c 1, and the step 24 items of 340 pages.
  *
- *   8 CTAs, 2 on each of 4 SMs, get 24 / 8 = 3 items each: 3 * 16 pages are no more than 5/4 of a CTA's share, 42.5. There is
+ *   8 teams, 2 on each of 4 SMs, get 24 / 8 = 3 items each: 3 * 16 pages are no more than 5/4 of a team's share, 42.5. There is
  *   no queue (a0 is head 0 of a, and behind it are the splits):
  *
  *     a0 0-2 | a1 0-2 | b0 0-2 | b0 3-5 | b0 6-7, b1 0 | b1 1-3 | b1 4-6 | b1 7, c0 0, c1 0
  *
- *   4 CTAs, 2 on each of 2 SMs: there is enough to do to leave heads whole, since two of the longest have 250 of the 340 pages.
+ *   4 teams, 2 on each of 2 SMs: there is enough to do to leave heads whole, since two of the longest have 250 of the 340 pages.
  *   So positions are pages, a0 from 0, a1 38, b0 76, b1 201, c0 326, c1 333 to 340, and a range has 2 / (3 * 4) of what is left
  *   at its beginning, but at least 16:
  *
@@ -22,7 +22,7 @@
  *     so it takes splits from  a1 0   b0 1   b0 4     6  b1 0       1     2     3     4     5     6     7
  *
  *   Page 18 of a1 would be in its split 1; but a range that has as much as a whole head of its sequence begins where one does.
- *   b0 is not left whole: at 103 two heads like it would be more than the 237 that are left. The first 4 ranges are the CTAs'
+ *   b0 is not left whole: at 103 two heads like it would be more than the 237 that are left. The first 4 ranges are the teams'
  *   own, the other 9 are queued, smaller and smaller; c comes with the last one. */
 #include <algorithm>
 
@@ -31,7 +31,7 @@
 namespace
 {
 
-enum { RANGES_PER_CTA = 8, RANGE_PAGES_MIN = 16 };
+enum { RANGES_PER_TEAM = 8, RANGE_PAGES_MIN = 16 };
 
 } // namespace
 
@@ -51,14 +51,14 @@ size_t cuda_decode_counters(const struct step_limits *limits, const struct atten
     return (size_t)limits->num_seqs * cuda_decode_heads(args) * MERGE_WARPS;
 }
 
-int32_t cuda_decode_ctas(const struct cuda_device *d, const struct attention_args *a)
+int32_t cuda_decode_teams(const struct cuda_device *d, const struct attention_args *a)
 {
-    return d->num_sms * decode_ctas_per_sm(a->head_dim);
+    return d->num_sms * decode_teams_per_sm(a->head_dim);
 }
 
 int32_t cuda_decode_ranges_max(const struct cuda_device *d, const struct attention_args *a)
 {
-    return cuda_decode_ctas(d, a) * RANGES_PER_CTA;
+    return cuda_decode_teams(d, a) * RANGES_PER_TEAM;
 }
 
 /* Kernels of e4m3 have none, nor do more query heads than fit into a tile. */
@@ -126,13 +126,13 @@ struct work {
     }
 };
 
-/* Positions at which ranges begin. Where that keeps all CTAs busy until the end, each has one range, of so many items; else
- * positions are pages, and ranges go from large to small: each takes its CTA's share of two thirds of what is left.
+/* Positions at which ranges begin. Where that keeps all teams busy until the end, each has one range, of so many items; else
+ * positions are pages, and ranges go from large to small: each takes its team's share of two thirds of what is left.
  *
- * A head that more than one CTA walks costs partial results, and each of them a start of its own. So heads stay whole as long
- * as what is left, or the round of heads that all CTAs will begin last, keeps the SMs busy. */
+ * A head that more than one team walks costs partial results, and each of them a start of its own. So heads stay whole as long
+ * as what is left, or the round of heads that all teams will begin last, keeps the SMs busy. */
 struct cutter {
-    int64_t num_ctas, busy_ctas;
+    int64_t num_teams, busy_teams;
     int64_t items_per_range; /* 0: in pages */
     int64_t total, next;     /* items or pages */
     int64_t size;            /* of the range that ends at next */
@@ -141,22 +141,22 @@ struct cutter {
 
     cutter(const struct cuda_device *d, const struct work &w) : next(0), size(0)
     {
-        num_ctas = cuda_decode_ctas(d, &d->attention);
-        busy_ctas = d->num_sms - d->num_sms / 8; /* one an SM is enough */
-        items_per_range = items_per_cta(w);
+        num_teams = cuda_decode_teams(d, &d->attention);
+        busy_teams = d->num_sms - d->num_sms / 8; /* one an SM is enough */
+        items_per_range = items_per_team(w);
         total = items_per_range > 0 ? w.num_items : w.num_pages;
         num_left = cuda_decode_ranges_max(d, &d->attention);
-        int64_t num_last = w.num_heads % num_ctas;
-        last_round = num_last >= busy_ctas ? w.pages_of_last(num_last) : 0;
+        int64_t num_last = w.num_heads % num_teams;
+        last_round = num_last >= busy_teams ? w.pages_of_last(num_last) : 0;
     }
 
     /* 0 where that would keep some busy for much longer than the others. */
-    int64_t items_per_cta(const struct work &w) const
+    int64_t items_per_team(const struct work &w) const
     {
-        int64_t items = (w.num_items + num_ctas - 1) / num_ctas;
+        int64_t items = (w.num_items + num_teams - 1) / num_teams;
         if (items <= 1) return items;
-        bool all_whole = w.head_pages_max * busy_ctas <= w.num_pages;
-        return !all_whole && items * w.item_pages_max * num_ctas * 4 <= w.num_pages * 5 ? items : 0;
+        bool all_whole = w.head_pages_max * busy_teams <= w.num_pages;
+        return !all_whole && items * w.item_pages_max * num_teams * 4 <= w.num_pages * 5 ? items : 0;
     }
 
     /* head_pages: of the head that next is in. */
@@ -167,10 +167,10 @@ struct cutter {
             next += items_per_range;
             return;
         }
-        size = left * 2 / (3 * num_ctas);
+        size = left * 2 / (3 * num_teams);
         num_left--;
         if (size < RANGE_PAGES_MIN) size = RANGE_PAGES_MIN;
-        if (size < head_pages && head_pages * busy_ctas <= std::max(left, last_round)) size = head_pages;
+        if (size < head_pages && head_pages * busy_teams <= std::max(left, last_round)) size = head_pages;
         if (num_left > 0 && size * num_left < left) size = (left + num_left - 1) / num_left;
         next += num_left > 0 ? size : left;
     }

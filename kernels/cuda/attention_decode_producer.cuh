@@ -1,4 +1,4 @@
-/* attention_decode_producer.cuh - the warp of decode attention that fetches: it walks its CTA's ranges of items, kv tile by kv tile,
+/* attention_decode_producer.cuh - the warp of decode attention that fetches: it walks its team's ranges of items, kv tile by kv tile,
  * and says what it has put into a stage.
  *
  * Pages that hold tokens of earlier steps alone are fetched ahead of the dependency on the kernel before. They are there because
@@ -64,9 +64,9 @@ static __device__ __forceinline__ void walk_open_split(struct walk *w)
 }
 
 template <bool BUNDLES>
-static __device__ __forceinline__ void walk_open(const decode_args &a, struct walk *w,
-                                                 const struct decode_range &range)
+static __device__ __forceinline__ void walk_open(const decode_args &a, struct walk *w, int32_t range_idx)
 {
+    struct decode_range range = ((const struct decode_range *)(a.base + a.plan[1]))[range_idx];
     w->num_left = range.num_items;
     w->seq = range.seq;
     w->head = range.head;
@@ -111,15 +111,19 @@ static __device__ __forceinline__ struct kv_tile kv_tile_of(const decode_args &a
     return tile;
 }
 
-/* The range after a CTA's first one, and after that one. There is none from num_ranges on. */
-static __device__ __forceinline__ int32_t take_range(const decode_args &a, int32_t num_ranges)
+/* Opens the range after a team's first one, and after that one. False: there is none. */
+template <bool BUNDLES>
+static __device__ __forceinline__ bool take_range(const decode_args &a, int32_t num_ranges, struct walk *w)
 {
-    int32_t taken = 0;
-    if (num_ranges <= (int32_t)gridDim.x) return num_ranges;
+    int32_t num_teams = (int32_t)gridDim.x * a.num_teams, taken = 0;
+    if (num_ranges <= num_teams) return false;
     dependency_wait();
     if (threadIdx.x % 32 == 0)
-        taken = queue_draw(a.ranges_taken, num_ranges - 1); /* each CTA's last finds none */
-    return (int32_t)gridDim.x + __shfl_sync(0xffffffffu, taken, 0);
+        taken = queue_draw(a.ranges_taken, num_ranges - 1); /* each team's last finds none */
+    int32_t range = num_teams + __shfl_sync(0xffffffffu, taken, 0);
+    if (range >= num_ranges) return false;
+    walk_open<BUNDLES>(a, w, range);
+    return true;
 }
 
 /* block: that of page lane % 4, -1 beyond the end. */
@@ -183,17 +187,16 @@ static __device__ __forceinline__ void copy_codes_by_engine(const uint8_t *page,
     if (lane < KV_TILE_PAGES) bulk_stream(stage + lane * BYTES, page, full, BYTES);
 }
 
+/* w: open at the team's first range. */
 template <int D, int CODE_ROWS, bool BY_ENGINE, bool BUNDLES>
-static __device__ void produce(const decode_args &a, const CUtensorMap *map, const view &v,
+static __device__ void produce(const decode_args &a, const CUtensorMap *map, const view &v, struct walk w,
                                int32_t num_ranges)
 {
     int lane = threadIdx.x % 32;
     struct pipeline_state c = {0, 1};
-    const struct decode_range *ranges = (const struct decode_range *)(a.base + a.plan[1]);
     int32_t blocks = 0;
-    for (int32_t range = blockIdx.x; range < num_ranges; range = take_range(a, num_ranges)) {
-        struct walk w;
-        for (walk_open<BUNDLES>(a, &w, ranges[range]); w.num_left > 0; walk_next<BUNDLES>(a, &w)) {
+    do {
+        for (; w.num_left > 0; walk_next<BUNDLES>(a, &w)) {
 #pragma unroll 1
             for (int32_t i = 0; w.page < w.end_page; i += KV_TILE_PAGES, w.page += KV_TILE_PAGES) {
                 if (i % 32 == 0) blocks = w.page + lane < w.cut.num_pages ? w.table[w.page + lane] : -1;
@@ -212,7 +215,7 @@ static __device__ void produce(const decode_args &a, const CUtensorMap *map, con
                 c.advance(a.num_stages);
             }
         }
-    }
+    } while (take_range<BUNDLES>(a, num_ranges, &w));
     for (int i = 0; i < a.num_stages; i++) { /* one end for each consumer */
         barrier_wait(v.empty(c.stage), c.parity);
         if (lane == 0) v.tiles[c.stage].seq = -1;

@@ -249,7 +249,7 @@ int32_t cuda_decode_plan(const struct cuda_device *d, const struct step *step, i
                          struct decode_range *ranges);
 /* Plans are made for each window that layers have: false where there are too many. */
 bool cuda_window_add(struct cuda_device *d, int32_t window);
-int32_t cuda_decode_ctas(const struct cuda_device *d, const struct attention_args *args);
+int32_t cuda_decode_teams(const struct cuda_device *d, const struct attention_args *args);
 int32_t cuda_decode_ranges_max(const struct cuda_device *d, const struct attention_args *args);
 int32_t cuda_decode_heads(const struct attention_args *args);
 size_t cuda_decode_partial_floats(const struct step_limits *limits, const struct attention_args *args);

@@ -254,8 +254,9 @@ static void bench_decode(void)
     static const struct {
         int32_t num_seqs, length;
         const char *name;
-    } batches[] = {{1, 1024, "B1 1k"},   {1, 8192, "B1 8k"},   {1, 65536, "B1 64k"}, {8, 8192, "B8 8k"},
-                   {64, 576, "B64 576"}, {64, 1024, "B64 1k"}, {64, 4096, "B64 4k"}, {256, 1024, "B256 1k"}};
+    } batches[] = {{1, 1024, "B1 1k"},   {1, 2048, "B1 2k"},   {1, 8192, "B1 8k"},    {1, 65536, "B1 64k"},
+                   {2, 1024, "B2 1k"},   {4, 1024, "B4 1k"},   {8, 8192, "B8 8k"},    {64, 576, "B64 576"},
+                   {64, 1024, "B64 1k"}, {64, 4096, "B64 4k"}, {256, 1024, "B256 1k"}};
     static const struct heads shapes[] = {{32, 32, 128}, {32, 8, 128}};
     printf("Decode attention, paged\n");
     for (const struct heads &h : shapes)

@@ -455,9 +455,10 @@ static void mixed_runs_of(const char *isa, const struct rig_shape *shape)
 /* Rows of one sequence decode in one step as they do one step after the other: an answer is computed again so. */
 static void decode_runs(const char *isa)
 {
-    static const int32_t windows[] = {0, 40, 0, 300}, head_dims[] = {128, 64, 256, 128};
-    for (int i = 0; i < 4; i++) {
-        struct rig_shape shape = rig_shape_of(i == 1 ? 3 : 4, 2, head_dims[i], DTYPE_BF16);
+    static const int32_t windows[] = {0, 40, 0, 300, 0}, head_dims[] = {128, 64, 256, 128, 64};
+    for (int i = 0; i < 5; i++) {
+        struct rig_shape shape =
+            rig_shape_of(i == 1 ? 3 : 4, 2, head_dims[i], i == 4 ? DTYPE_F8_E4M3 : DTYPE_BF16);
         shape.sliding_window = windows[i];
         shape.has_groups = i % 2;
         shape.has_sinks = i == 1;
@@ -567,6 +568,16 @@ static void test_decodes_among_others(void **state)
     for_each_isa(decodes_among_others);
 }
 
+/* The first tokens of the first sequence, so many as a prompt, and the next one by decoding. */
+static void run_and_decode(struct rig *r, int32_t length, float *out)
+{
+    size_t out_row = (size_t)(r->shape.num_heads * r->shape.head_dim);
+    struct rig_part prompt = {.count = length, .out = out},
+                    next = {0, length, 1, true, out + (size_t)length * out_row};
+    rig_run(r, &prompt, 1);
+    rig_run(r, &next, 1);
+}
+
 /* What another request left in a block's unused slots, a NaN even, must not reach this one. */
 static void stale_blocks_of(const char *isa, int32_t head_dim, enum dtype kv_dtype)
 {
@@ -580,17 +591,17 @@ static void stale_blocks_of(const char *isa, int32_t head_dim, enum dtype kv_dty
     size_t out_row = (size_t)(shape.num_heads * shape.head_dim);
     float *clean = malloc(70 * out_row * sizeof *clean), *dirty = malloc(70 * out_row * sizeof *dirty);
     for (size_t i = 0; i < 70 * r->row; i++) r->data[1][i] = NAN;
-    for (int32_t length = 1; length <= 70; length += 13) {
-        struct rig_part part = {.count = length, .out = clean}, poison = {.seq = 1, .count = 70};
-        rig_run(r, &part, 1);
+    for (int32_t length = 1; length < 70; length += 13) {
+        struct rig_part poison = {.seq = 1, .count = 70};
+        run_and_decode(r, length, clean);
         int32_t *blocks = r->blocks[1];
         r->blocks[1] = r->blocks[0];
         rig_run(r, &poison, 1);
         r->blocks[1] = blocks;
-        part.out = dirty;
-        rig_run(r, &part, 1);
-        assert_int_equal(num_bits_different(clean, dirty, (size_t)length * out_row), 0);
-        assert_false(isnan(dirty[0]));
+        run_and_decode(r, length, dirty);
+        size_t count = (size_t)(length + 1) * out_row;
+        assert_int_equal(num_bits_different(clean, dirty, count), 0);
+        for (size_t i = 0; i < count; i++) assert_false(isnan(dirty[i]));
     }
     free(clean);
     free(dirty);

@@ -1,0 +1,72 @@
+/* attention_decode_resident.cuh - decode attention of a range that is one split with no more kv tiles than its CTA has stages, in steps of
+ * few sequences. What counts there is not bytes but the way of one tile, so there is no ring: each tile has a stage and a warp from
+ * the beginning, and has come before the kernel ahead has ended.
+ *
+ *   first warps, a tile each:  copy it | zero V's rows beyond the end | wait for the kernel ahead | queries, newest row | softmax(Q K) V
+ *   last ones, the mergers:    wait for all of these | merge the tiles, each its own query heads | close the split
+ *
+ * Of the page with the newest token, too, all rows but that one are fetched ahead. Its own is read with the queries, from the pool,
+ * and written over what the copy engine has found there. */
+#ifndef KERNELS_CUDA_ATTENTION_DECODE_RESIDENT_CUH
+#define KERNELS_CUDA_ATTENTION_DECODE_RESIDENT_CUH
+
+#include "kernels/cuda/attention_decode_producer.cuh"
+
+/* Of the split. */
+static __device__ __forceinline__ int32_t num_tiles_of(const struct walk &w)
+{
+    return (w.end_page - w.page + KV_TILE_PAGES - 1) / KV_TILE_PAGES;
+}
+
+static __device__ __forceinline__ bool is_resident(const decode_args &a, const struct walk &w)
+{
+    return w.num_left == 1 && num_tiles_of(w) <= a.num_teams * a.num_stages;
+}
+
+/* K and V of a sequence's newest token, as they lie in the pool and in a stage: 16 bytes a lane at a time, and of e4m3 the scales. */
+template <int D, int CODE_ROWS> struct newest_row {
+    static constexpr int CHUNKS = CODE_ROWS > 0 ? D / 16 : D / 8; /* of K, and of V */
+    static constexpr int VECTORS = (2 * CHUNKS + 31) / 32;
+    int32_t row; /* of its page */
+    uint4 chunk[VECTORS];
+    float scale;
+
+    __device__ __forceinline__ void read(const decode_args &a, const struct walk &w, int32_t block)
+    {
+        constexpr int HEAD_BYTES = CODE_ROWS > 0 ? kv_chunk<D>::BYTES : BLOCK_SIZE * D * 2;
+        int lane = threadIdx.x % 32;
+        size_t v_offset = CODE_ROWS > 0 ? kv_chunk<D>::V_OFFSET : (size_t)a.num_kv_heads * HEAD_BYTES;
+        const unsigned char *page =
+            (const unsigned char *)(a.pool + block * a.block_elements) + (size_t)w.kv_head * HEAD_BYTES;
+        row = (w.seqlen - 1) % BLOCK_SIZE;
+#pragma unroll
+        for (int i = 0; i < VECTORS; i++) {
+            int at = lane + 32 * i;
+            if (at < 2 * CHUNKS)
+                chunk[i] =
+                    *(const uint4 *)(page + at / CHUNKS * v_offset + (row * CHUNKS + at % CHUNKS) * 16);
+        }
+        if (CODE_ROWS > 0 && lane < 2)
+            scale = ((const float *)(page + kv_chunk<D>::SCALES_OFFSET))[lane * BLOCK_SIZE + row];
+    }
+
+    /* page: of the stage. */
+    __device__ __forceinline__ void write(unsigned char *stage, int32_t page) const
+    {
+        using T = decode_traits<D>;
+        int lane = threadIdx.x % 32;
+        stage += page * (CODE_ROWS > 0 ? kv_chunk<D>::BYTES : T::PAGE_BYTES);
+#pragma unroll
+        for (int i = 0; i < VECTORS; i++) {
+            int at = lane + 32 * i, is_v = at / CHUNKS, place = at % CHUNKS;
+            uint32_t to = CODE_ROWS > 0 ? is_v * kv_chunk<D>::V_OFFSET + (row * CHUNKS + place) * 16
+                                        : is_v * T::V_OFFSET + chunk_offset<D>(row, place);
+            if (at < 2 * CHUNKS) *(uint4 *)(stage + to) = chunk[i];
+        }
+        if (CODE_ROWS > 0 && lane < 2)
+            ((float *)(stage + kv_chunk<D>::SCALES_OFFSET))[lane * BLOCK_SIZE + row] = scale;
+        __syncwarp();
+    }
+};
+
+#endif
