@@ -157,10 +157,16 @@ build/emulator/test_emulator: build/emulator/tests/emulator/test_emulator.o $(EM
 EMULATED_FAMILIES := qwen3.5|apertus
 EMULATED_TESTS := kernels/test_delta_net kernels/test_kv_groups kernels/test_masks kernels/test_latent kernels/test_norm_rope kernels/test_pool unit/model/test_families
 EMULATED_HOPPER_TESTS := kernels/test_moe
-emulated: emulator build/emulator/test_emulator $(EMULATED_TESTS:%=build/tests/%) $(EMULATED_HOPPER_TESTS:%=build/tests/%) ## the CUDA kernels' tests on a GPU that is emulated
+# Decoding, on a Hopper with as many SMs as it has, where a step of few sequences is one
+EMULATED_DECODES := stale_blocks sinks decodes_among_others mixed_lengths saved_blocks soft_caps
+emulated: emulator build/emulator/test_emulator $(EMULATED_TESTS:%=build/tests/%) $(EMULATED_HOPPER_TESTS:%=build/tests/%) build/tests/kernels/test_attention ## the CUDA kernels' tests on a GPU that is emulated
 	@LD_LIBRARY_PATH=build/emulator FLASHD_TEST_DEVICE=cuda FLASHD_TEST_FAMILIES='$(EMULATED_FAMILIES)' \
 		tests/run-unit build/emulator/test_emulator $(EMULATED_TESTS:%=build/tests/%)
 	@LD_LIBRARY_PATH=build/emulator FLASHD_TEST_DEVICE=cuda EMULATED_GPU=90 tests/run-unit $(EMULATED_HOPPER_TESTS:%=build/tests/%)
+	@for name in $(EMULATED_DECODES); do \
+		LD_LIBRARY_PATH=build/emulator FLASHD_TEST_DEVICE=cuda EMULATED_GPU=90 EMULATED_SMS=132 \
+			build/tests/kernels/test_attention test_$$name || exit 1; \
+	done
 else
 emulator emulated:
 	@echo "no CUDA headers: the CUDA kernels are not emulated"

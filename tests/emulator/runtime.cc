@@ -1,5 +1,6 @@
 /* runtime.cc - of CUDA's runtime and cuBLASLt what the CUDA device calls. Work is done when it is queued; what is queued while a
- * stream is captured is the graph's. EMULATED_GPU in the environment: 80 (the default), a GPU of compute capability 8.0, or 90. */
+ * stream is captured is the graph's. In the environment EMULATED_GPU: 80 (the default), a GPU of compute capability 8.0, or 90; EMULATED_SMS:
+ * how many SMs it has. */
 #include "tests/emulator/machine.h"
 
 #include <cstdlib>
@@ -13,12 +14,18 @@ namespace
 {
 
 thread_local CUgraph_st *captured;
-enum { NUM_SMS = 6 };
+enum { NUM_SMS = 6 }; /* unless it is said */
 
 int capability(void)
 {
     const char *text = getenv("EMULATED_GPU");
     return text ? atoi(text) : 80;
+}
+
+int num_sms(void)
+{
+    const char *text = getenv("EMULATED_SMS");
+    return text ? atoi(text) : NUM_SMS;
 }
 
 cudaError_t copy(void *to, const void *from, size_t bytes)
@@ -80,7 +87,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int)
     strcpy(p->name, "an emulated GPU");
     p->major = capability() / 10;
     p->minor = capability() % 10;
-    p->multiProcessorCount = NUM_SMS;
+    p->multiProcessorCount = num_sms();
     p->sharedMemPerBlockOptin = emulated::SHARED_BYTES;
     p->totalGlobalMem = (size_t)4 << 30;
     return cudaSuccess;
