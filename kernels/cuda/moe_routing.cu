@@ -253,9 +253,9 @@ __device__ __forceinline__ bool is_last_cta(int32_t *ctas_done)
 {
     __shared__ bool is_last;
     __syncthreads();
-    if (threadIdx.x == 0) {
-        is_last = add_acquire_release(ctas_done, 1) + 1 == (int32_t)(gridDim.x * gridDim.y);
-        if (is_last) *ctas_done = 0;
+    if (threadIdx.x < 32) {
+        bool last = arrives_last(ctas_done, 1, (int32_t)(gridDim.x * gridDim.y));
+        if (threadIdx.x == 0) is_last = last;
     }
     __syncthreads();
     return is_last;
