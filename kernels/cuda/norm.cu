@@ -1,25 +1,22 @@
 /* norm.cu - RMSNorm and LayerNorm: one CTA a row, sums in an order that is a function of H alone. */
-#include "kernels/cuda/bf16.cuh"
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear_fp8.cuh"
+#include "kernels/cuda/norm_row.cuh"
 #include "kernels/cuda/quantise.cuh"
 
 namespace
 {
 
-enum { NORM_THREADS = 256, NORM_VECTORS_MAX = HIDDEN_MAX / 4 / NORM_THREADS };
+enum { NORM_VECTORS_MAX = HIDDEN_MAX / 4 / NORM_THREADS };
 
-/* Sum over the CTA, the same bits in every thread: lanes by xor-shuffle, then warps in order. partial: of the CTA, and of
- * this sum alone. */
-__device__ float sum_over_block(float x, float (&partial)[NORM_THREADS / 32])
+/* Sum over the CTA, the same bits in every thread. partial: of the CTA, and of this sum alone. */
+__device__ float sum_over_block(float x, float (&partial)[NORM_WARPS])
 {
-    for (int mask = 16; mask > 0; mask /= 2) x += __shfl_xor_sync(0xffffffffu, x, mask);
+    x = sum_of_warp(x);
     if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = x;
     __syncthreads();
-    float sum = 0;
-    for (int w = 0; w < NORM_THREADS / 32; w++) sum += partial[w];
-    return sum;
+    return sum_of_warps(partial);
 }
 
 /* Of this thread's values. */
@@ -28,8 +25,7 @@ template <int VECTORS> __device__ float sum_of_squares(const float4 (&a)[VECTORS
     float sum = 0;
 #pragma unroll
     for (int j = 0; j < VECTORS; j++)
-        if (threadIdx.x + j * NORM_THREADS < num_vectors)
-            sum += a[j].x * a[j].x + a[j].y * a[j].y + a[j].z * a[j].z + a[j].w * a[j].w;
+        if (threadIdx.x + j * NORM_THREADS < num_vectors) sum = add_squares(sum, a[j]);
     return sum;
 }
 
@@ -37,21 +33,19 @@ template <int VECTORS> __device__ float sum_of_squares(const float4 (&a)[VECTORS
 template <int VECTORS>
 __device__ void norm_delta(float4 (&a)[VECTORS], const struct norm_args &args, float sum)
 {
-    float scale = rsqrtf(sum / args.hidden_size + args.eps);
+    float scale = norm_scale(sum, 1.0f / args.hidden_size, args.eps);
 #pragma unroll
     for (int j = 0; j < VECTORS; j++) {
         int i = threadIdx.x + j * NORM_THREADS;
         if (i >= args.hidden_size / 4) continue;
-        float4 w = ((const float4 *)args.delta_weight)[i];
-        a[j] = make_float4(a[j].x * scale * w.x, a[j].y * scale * w.y, a[j].z * scale * w.z,
-                           a[j].w * scale * w.w);
+        a[j] = scale_by(a[j], scale, ((const float4 *)args.delta_weight)[i]);
     }
 }
 
 enum quantise { QUANTISE_NOT, QUANTISE_ROWS, QUANTISE_BLOCKS };
 
 /* Largest of the CTA. */
-__device__ float largest_of_block(float most, float (&partial)[NORM_THREADS / 32])
+__device__ float largest_of_block(float most, float (&partial)[NORM_WARPS])
 {
     most = largest_of_warp(most, 32);
     if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = most;
@@ -63,7 +57,7 @@ __device__ float largest_of_block(float most, float (&partial)[NORM_THREADS / 32
 /* This thread's normed values to e4m3. Its warp has 128 columns in each vector. */
 template <int VECTORS, int QUANTISE>
 __device__ void store_quantised(const struct fp8_target &to, size_t row, const uint2 (&words)[VECTORS],
-                                int32_t num_vectors, float (&partial)[NORM_THREADS / 32])
+                                int32_t num_vectors, float (&partial)[NORM_WARPS])
 {
     float most[VECTORS], all = 0;
 #pragma unroll
@@ -81,9 +75,9 @@ __device__ void store_quantised(const struct fp8_target &to, size_t row, const u
         ((uint32_t *)to.codes)[row * num_vectors + i] =
             quantise_pairs(words[j].x, words[j].y, inverse_of(largest));
         if (QUANTISE == QUANTISE_BLOCKS && threadIdx.x % 32 == 0)
-            to.scales[(size_t)(i / 32) * to.pitch + row] = largest / FP8_MAX;
+            to.scales[(size_t)(i / 32) * to.pitch + row] = fp8_scale_of(largest);
     }
-    if (QUANTISE == QUANTISE_ROWS && threadIdx.x == 0) to.scales[row] = all / FP8_MAX;
+    if (QUANTISE == QUANTISE_ROWS && threadIdx.x == 0) to.scales[row] = fp8_scale_of(all);
 }
 
 /* out = norm(x) * weight. ADD: delta is added to x first. H is a multiple of 4; a thread keeps its VECTORS values of 4 in
@@ -95,8 +89,9 @@ __global__ void __launch_bounds__(NORM_THREADS)
     rms_norm_kernel(__nv_bfloat16 *out, float *x, const __nv_bfloat16 *delta, struct norm_args args,
                     struct fp8_target quantised)
 {
-    __shared__ float partial[NORM_THREADS / 32], other_partial[NORM_THREADS / 32];
+    __shared__ float partial[NORM_WARPS], other_partial[NORM_WARPS];
     const int32_t hidden_size = args.hidden_size;
+    const float inverse_size = 1.0f / hidden_size;
     float4 w[VECTORS], v[VECTORS], a[VECTORS];
     uint2 added[VECTORS];
     int num_vectors = hidden_size / 4;
@@ -104,7 +99,8 @@ __global__ void __launch_bounds__(NORM_THREADS)
 #pragma unroll
     for (int j = 0; j < VECTORS; j++) {
         int i = threadIdx.x + j * NORM_THREADS;
-        if (i < num_vectors && (!DELTA_NORM || args.weight)) w[j] = ((const float4 *)args.weight)[i];
+        if (i < num_vectors && (!DELTA_NORM || args.weight))
+            w[j] = load_kept((const float4 *)args.weight + i);
     }
     const size_t first = (size_t)(gridDim.x - 1 - blockIdx.x) * hidden_size;
     float4 *row = (float4 *)(x + first);
@@ -126,24 +122,16 @@ __global__ void __launch_bounds__(NORM_THREADS)
     for (int j = 0; j < VECTORS; j++) {
         int i = threadIdx.x + j * NORM_THREADS;
         if (i >= num_vectors) continue;
-        if (ADD)
-            v[j] = make_float4(
-                __fmaf_rn(a[j].x, args.delta_scale, v[j].x), __fmaf_rn(a[j].y, args.delta_scale, v[j].y),
-                __fmaf_rn(a[j].z, args.delta_scale, v[j].z), __fmaf_rn(a[j].w, args.delta_scale, v[j].w));
-        if (ADD) row[i] = v[j];
-        sum += v[j].x * v[j].x + v[j].y * v[j].y + v[j].z * v[j].z + v[j].w * v[j].w;
+        if (ADD) row[i] = v[j] = add_delta(v[j], a[j], args.delta_scale);
+        sum = add_squares(sum, v[j]);
     }
-    float scale = rsqrtf(sum_over_block(sum, partial) / hidden_size + args.eps);
+    float scale = norm_scale(sum_over_block(sum, partial), inverse_size, args.eps);
     uint2 words[VECTORS] = {};
 #pragma unroll
     for (int j = 0; j < VECTORS; j++) {
         int i = threadIdx.x + j * NORM_THREADS;
         if (i >= num_vectors) continue;
-        float4 o = v[j];
-        if (!DELTA_NORM || args.weight)
-            o = make_float4(o.x * scale * w[j].x, o.y * scale * w[j].y, o.z * scale * w[j].z,
-                            o.w * scale * w[j].w);
-        words[j] = make_uint2(pack_bf16(o.x, o.y), pack_bf16(o.z, o.w));
+        words[j] = pack_bf16x4(!DELTA_NORM || args.weight ? scale_by(v[j], scale, w[j]) : v[j]);
         *(uint2 *)(out + first + 4 * i) = words[j];
     }
     if (QUANTISE != QUANTISE_NOT)
@@ -191,7 +179,7 @@ void launch_plain(struct cuda_device *d, int32_t num_rows, void *out, void *x, c
 __global__ void __launch_bounds__(NORM_THREADS)
     layer_norm_kernel(__nv_bfloat16 *out, float *x, const __nv_bfloat16 *delta, struct norm_args args)
 {
-    __shared__ float partial[NORM_THREADS / 32], other_partial[NORM_THREADS / 32];
+    __shared__ float partial[NORM_WARPS], other_partial[NORM_WARPS];
     const int32_t n = args.hidden_size;
     const size_t first = (size_t)blockIdx.x * n;
     float sum = 0, squares = 0;

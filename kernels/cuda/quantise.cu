@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(THREADS_MAX)
     float most = largest_of_warp(largest_of(v), BLOCK_LANES);
     if (!inside) return;
     ((uint2 *)out)[row * num_vectors + i] = quantise_vector(v, inverse_of(most));
-    if (i % BLOCK_LANES == 0) scales[(size_t)(i / BLOCK_LANES) * pitch + row] = most / FP8_MAX;
+    if (i % BLOCK_LANES == 0) scales[(size_t)(i / BLOCK_LANES) * pitch + row] = fp8_scale_of(most);
 }
 
 __global__ void __launch_bounds__(THREADS_MAX)
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(THREADS_MAX)
     }
     for (int32_t i = VECTORS_MAX * num_threads + (int32_t)threadIdx.x; i < num_vectors; i += num_threads)
         to[i] = quantise_vector(from[i], inverse);
-    if (threadIdx.x == 0) scales[blockIdx.x] = most / FP8_MAX;
+    if (threadIdx.x == 0) scales[blockIdx.x] = fp8_scale_of(most);
 }
 
 } // namespace

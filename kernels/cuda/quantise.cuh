@@ -12,12 +12,27 @@ static __device__ __forceinline__ float largest_of_pair(uint32_t word, float mos
     return fmaxf(most, fmaxf(fabsf(pair.x), fabsf(pair.y)));
 }
 
+/* The larger magnitudes of two pairs. */
+static __device__ __forceinline__ uint32_t larger_pair(uint32_t a, uint32_t b)
+{
+    a &= 0x7fff7fffu;
+    b &= 0x7fff7fffu;
+    __nv_bfloat162 larger = __hmax2(*(__nv_bfloat162 *)&a, *(__nv_bfloat162 *)&b);
+    return *(uint32_t *)&larger;
+}
+
 /* Of as many lanes, a power of two, as lie together. */
 static __device__ __forceinline__ float largest_of_warp(float most, int lanes)
 {
     for (int mask = lanes / 2; mask > 0; mask /= 2)
         most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, mask));
     return most;
+}
+
+/* What the codes of values, of which most is the largest magnitude, stand for times. */
+static __device__ __forceinline__ float fp8_scale_of(float most)
+{
+    return most * (1.0f / FP8_MAX);
 }
 
 static __device__ __forceinline__ float inverse_of(float most)

@@ -313,6 +313,13 @@ static inline void tensor_multicast_2d(uint32_t, const CUtensorMap *, uint32_t, 
     no_clusters();
 }
 
+/* ---- norm_row.cuh ---- */
+
+static inline float4 load_kept(const float4 *from)
+{
+    return *from;
+}
+
 /* ---- wgmma.cuh, fp8.cuh ---- */
 
 static inline void wgmma_fence(void) {}
@@ -330,10 +337,14 @@ static inline void named_barrier_arrive(int id, int threads)
     meet_some(id, threads, false);
 }
 
-/* Of a descriptor: K major (row, and byte of 32 of the row's), or transposed (row of K, column). */
+/* Of a descriptor: K major (row, and byte of 32 of the row's), with a swizzle or without, or transposed (row of K, column). */
 static inline const unsigned char *operand_at(uint64_t descriptor, uint32_t row, uint32_t byte)
 {
-    uint32_t first = (uint32_t)(descriptor & 0x3fff) << 4, rows = (uint32_t)(descriptor >> 32 & 0x3fff) << 4;
+    uint32_t first = (uint32_t)(descriptor & 0x3fff) << 4, rows = (uint32_t)(descriptor >> 32 & 0x3fff) << 4,
+             columns = (uint32_t)(descriptor >> 16 & 0x3fff) << 4;
+    if (descriptor >> 62 == 0)
+        return (const unsigned char *)pointer_of(first + row / 8 * rows + row % 8 * 16 + byte / 16 * columns +
+                                                 byte % 16);
     return swizzled(first + row / 8 * rows + row % 8 * 128 + byte, 3);
 }
 
