@@ -196,10 +196,11 @@ static __device__ __forceinline__ void tensor_map_prefetch(const CUtensorMap *ma
 }
 
 /* A value that all lanes of the warp have, in a way that the compiler sees it: only then do it and what is computed from it
- * (roles, stages, descriptors of products) live in registers of the warp, and products need not wait for them. */
+ * (roles, stages, descriptors of products) live in registers of the warp, and products need not wait for them. A reduction
+ * is what has its result there; of a shuffle's the compiler knows nothing. */
 static __device__ __forceinline__ int32_t warp_uniform(int32_t value)
 {
-    return __shfl_sync(0xffffffff, value, 0);
+    return __reduce_max_sync(0xffffffff, value);
 }
 
 /* One lane of a warp whose lanes are all here. Unlike a comparison of lane numbers it tells the compiler that there is one:

@@ -229,13 +229,14 @@ template <int ROWS, int CAP> struct consumer {
             barrier_wait(r.full + 8 * p.stage, p.parity);
             const struct small_tile tile = r.tiles[p.stage];
             const int32_t width = warp_uniform(width_of(tile.rows.count));
-            if (width == 8) run_tile<EPILOGUE, 8>(tile.rows, tile.first_n);
-            if constexpr (CAP >= 16)
-                if (width == 16) run_tile<EPILOGUE, 16>(tile.rows, tile.first_n);
-            if constexpr (CAP >= 32)
-                if (width == 32) run_tile<EPILOGUE, 32>(tile.rows, tile.first_n);
-            if constexpr (CAP >= 64)
-                if (width == 64) run_tile<EPILOGUE, 64>(tile.rows, tile.first_n);
+            if (CAP == 8 || width == 8)
+                run_tile<EPILOGUE, 8>(tile.rows, tile.first_n);
+            else if (CAP == 16 || width == 16)
+                run_tile<EPILOGUE, CAP >= 16 ? 16 : 8>(tile.rows, tile.first_n);
+            else if (CAP == 32 || width == 32)
+                run_tile<EPILOGUE, CAP >= 32 ? 32 : 8>(tile.rows, tile.first_n);
+            else
+                run_tile<EPILOGUE, CAP >= 64 ? 64 : 8>(tile.rows, tile.first_n);
         }
     }
 };
