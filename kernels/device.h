@@ -396,6 +396,13 @@ struct kernel_table {
     void (*linear_gated)(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
                          const struct linear *w);
 
+    /* rms_norm of x and delta, and the product of what that gives, linear or linear_gated, in one, with the same bits. Unless
+     * delta is NULL their sum goes to sum, which is not x. False, and nothing is done: the device would not be faster so. NULL: it
+     * never is. */
+    bool (*norm_linear)(struct device *d, const struct batch *b, enum row_set rows, void *out, void *sum,
+                        const void *x, const void *delta, const struct norm_args *norm,
+                        const struct linear *w);
+
     /* out[T][H] (act) = what the chosen experts make of x[T][H] (act). */
     void (*moe)(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
                 const struct moe *moe);

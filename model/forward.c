@@ -2,30 +2,91 @@
 
 #include "base/check.h"
 
-/* What follows attention in a layer, and the norm before the logits, for some rows of the step. */
-struct tail {
+/* The residual stream of some rows of the step. A device that makes a norm in the product behind it (norm_linear) leaves the
+ * sum of one row in the other one, and they change places. */
+struct stream {
     enum row_set rows;
-    void *residual, *attended;
+    void *x, *other;
+};
+
+/* What follows attention in a layer, and the norm before the logits. */
+struct tail {
+    struct stream residual;
+    void *attended;
     void *normed; /* what attention has got, where the MLP gets it, too; else room */
 };
 
+/* The MLP's output of the layer before, or attention's, is added where the sum is needed next: in the norm. */
+struct next_norm {
+    const struct norm_args *args;
+    const void *delta; /* NULL: nothing is added */
+    void *normed;      /* where it goes, if anywhere */
+};
+
+static struct stream stream_of(const struct model *m, enum row_set rows, void *x)
+{
+    const size_t row_bytes = (size_t)m->config.hidden_size * (size_t)m->device->res_bytes;
+    return (struct stream){rows, x, (char *)x + row_bytes};
+}
+
+static void norm_rows(const struct model *m, const struct batch *b, const struct stream *s,
+                      const struct next_norm *n)
+{
+    m->device->ops->rms_norm(m->device, b, s->rows, n->normed, s->x, n->delta, n->args);
+}
+
+/* The product of the norm, which nobody else reads. */
+static void multiply_normed(const struct model *m, const struct batch *b, struct stream *s,
+                            const struct next_norm *n, void *out, const struct linear *w, bool is_gated)
+{
+    struct device *d = m->device;
+    const struct kernel_table *k = d->ops;
+    if (k->norm_linear && k->norm_linear(d, b, s->rows, out, s->other, s->x, n->delta, n->args, w)) {
+        if (n->delta) *s = (struct stream){s->rows, s->other, s->x};
+        return;
+    }
+    norm_rows(m, b, s, n);
+    (is_gated ? k->linear_gated : k->linear)(d, b, s->rows, out, n->normed, w);
+}
+
 /* In the last layer nothing but logits comes of it, so it is computed where they are asked for. In a decode
- * step those are all rows. */
-static struct tail last_tail(const struct model *m, const struct batch *b, const struct step *step)
+ * step those are all rows. all: of all tokens. */
+static struct tail last_tail(const struct model *m, const struct batch *b, const struct step *step,
+                             const struct tail *all)
 {
     struct device *d = m->device;
     const struct model_config *c = &m->config;
-    struct tail tail = {ROWS_TOKENS, m->residual, m->attended, m->normed};
     assert_debug(step->num_logits > 0 && step->num_logits <= step->num_tokens);
-    if (step->num_logits == step->num_tokens) return tail;
+    if (step->num_logits == step->num_tokens) return *all;
     /* attention was the last to read qkv, and nothing is in logit_rows yet */
-    tail = (struct tail){ROWS_LOGITS, m->logit_residual, m->qkv, m->logit_rows};
-    d->ops->pick_logit_rows(d, b, tail.residual, m->residual, (size_t)c->hidden_size * (size_t)d->res_bytes);
+    struct tail tail = {stream_of(m, ROWS_LOGITS, m->logit_residual), m->qkv, m->logit_rows};
+    d->ops->pick_logit_rows(d, b, tail.residual.x, all->residual.x,
+                            (size_t)c->hidden_size * (size_t)d->res_bytes);
     d->ops->pick_logit_rows(d, b, tail.attended, m->attended,
                             (size_t)m->layers[c->num_layers - 1].mixed_width * (size_t)d->act_bytes);
     if (c->family->is_parallel)
         d->ops->pick_logit_rows(d, b, tail.normed, m->normed, (size_t)c->hidden_size * (size_t)d->act_bytes);
     return tail;
+}
+
+/* What attention, or a state, works on. */
+static void project_tokens(const struct model *m, const struct batch *b, const struct layer *layer,
+                           struct stream *residual, const struct next_norm *n)
+{
+    struct device *d = m->device;
+    const struct kernel_table *k = d->ops;
+    void *projected = layer->delta_net || m->config.family->gated_attention ? m->projected : m->qkv;
+    const struct linear *w = layer->delta_net ? layer->projections : layer->qkv;
+    if (!layer->latent && !layer->rates && !m->config.family->is_parallel) {
+        multiply_normed(m, b, residual, n, projected, w, false);
+        return;
+    }
+    norm_rows(m, b, residual, n);
+    if (layer->latent)
+        k->latent_qkv(d, b, m->qkv, n->normed, layer->latent);
+    else
+        k->linear(d, b, ROWS_TOKENS, projected, n->normed, w);
+    if (layer->rates) k->linear(d, b, ROWS_TOKENS, m->gates, n->normed, layer->rates);
 }
 
 /* Of all tokens, into attended; but where nobody wants logits of the last layer, what it leaves for later steps alone. */
@@ -36,15 +97,9 @@ static void mix_tokens(const struct model *m, const struct batch *b, const struc
     const struct kernel_table *k = d->ops;
     const bool gated = m->config.family->gated_attention;
     if (layer->delta_net) {
-        k->linear(d, b, ROWS_TOKENS, m->projected, m->normed, layer->projections);
-        if (layer->rates) k->linear(d, b, ROWS_TOKENS, m->gates, m->normed, layer->rates);
         k->delta(d, b, m->attended, m->projected, m->gates, layer->delta_net);
         return;
     }
-    if (layer->latent)
-        k->latent_qkv(d, b, m->qkv, m->normed, layer->latent);
-    else
-        k->linear(d, b, ROWS_TOKENS, gated ? m->projected : m->qkv, m->normed, layer->qkv);
     if (gated) k->split_gates(d, b, m->qkv, m->gates, m->projected, &layer->attention);
     k->rope_kv_write(d, b, m->qkv, m->kv_pool, layer->kv_layer, &layer->rope);
     if (!is_wanted) return;
@@ -60,30 +115,31 @@ void forward(const struct model *m, const struct batch *b, const struct step *st
     const struct kernel_table *k = d->ops;
     const int32_t last = m->config.num_layers - 1;
     const bool is_parallel = m->config.family->is_parallel;
-    struct tail t = {ROWS_TOKENS, m->residual, m->attended, m->normed};
+    struct tail t = {stream_of(m, ROWS_TOKENS, m->residual), m->attended, m->normed};
 
     k->embed(d, b, m->residual, m->embedding, m->embedding_scale);
     if (m->positions) k->embed_positions(d, b, m->residual, m->positions);
     for (int32_t i = 0; i <= last; i++) {
         const struct layer *layer = &m->layers[i];
-        /* the MLP's output of the layer before is added where the sum is needed next: in the norm */
-        const void *delta = i == 0 ? NULL : m->delta;
-        k->rms_norm(d, b, ROWS_TOKENS, m->normed, m->residual, delta, &layer->attention_norm);
+        const struct next_norm before = {&layer->attention_norm, i == 0 ? NULL : m->delta, m->normed};
+        project_tokens(m, b, layer, &t.residual, &before);
         mix_tokens(m, b, layer, i < last || step->num_logits > 0);
         if (i == last && step->num_logits == 0) return; /* prompt chunks that end before the prompt does */
-        if (i == last) t = last_tail(m, b, step);
-        if (is_parallel) k->linear_gated(d, b, t.rows, m->mlp, t.normed, layer->gate_up);
-        k->linear(d, b, t.rows, m->delta, t.attended, layer->o);
+        if (i == last) t = last_tail(m, b, step, &t);
+        const enum row_set rows = t.residual.rows;
+        if (is_parallel) k->linear_gated(d, b, rows, m->mlp, t.normed, layer->gate_up);
+        k->linear(d, b, rows, m->delta, t.attended, layer->o);
         if (!layer->moe && !layer->down) continue; /* it has no MLP */
-        k->rms_norm(d, b, t.rows, t.normed, t.residual, m->delta, &layer->mlp_norm);
+        const struct next_norm between = {&layer->mlp_norm, m->delta, t.normed};
+        if (is_parallel || layer->moe) norm_rows(m, b, &t.residual, &between);
         if (layer->moe) {
-            k->moe(d, b, t.rows, m->delta, t.normed, layer->moe);
+            k->moe(d, b, rows, m->delta, t.normed, layer->moe);
             continue;
         }
-        if (!is_parallel) k->linear_gated(d, b, t.rows, m->mlp, t.normed, layer->gate_up);
-        k->linear(d, b, t.rows, m->delta, m->mlp, layer->down);
+        if (!is_parallel) multiply_normed(m, b, &t.residual, &between, m->mlp, layer->gate_up, true);
+        k->linear(d, b, rows, m->delta, m->mlp, layer->down);
     }
-    k->rms_norm(d, b, t.rows, m->logit_rows, t.residual, m->delta, &m->output_norm);
+    k->rms_norm(d, b, t.residual.rows, m->logit_rows, t.residual.x, m->delta, &m->output_norm);
     if (step->num_pooled > 0) k->pool(d, b, m->logit_rows);
     if (step->num_pooled < step->num_logits) k->logits(d, b, m->logit_rows, m->lm_head);
 }

@@ -38,12 +38,12 @@ struct model {
     struct kv_pool *kv_pool;
     struct batch *batch; /* of the step begun last */
     /* device memory for the largest step */
-    void *residual;                              /* [T][H] (res) */
+    void *residual;                              /* [T + 1][H] (res) */
     void *normed, *qkv, *attended, *delta, *mlp; /* (act) [T][H] [T][Q+2KV] [T][Q] [T][H] [T][I] */
     /* (act) NULL where no layer needs them: what attention with gates, or a delta_net, is made of, or what latent attention
      * leaves; gates, or rates */
     void *projected, *gates;
-    void *logit_residual; /* [R][H] (res) */
+    void *logit_residual; /* [R + 1][H] (res) */
     void *logit_rows;     /* [R][H] (act) */
 };
 

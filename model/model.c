@@ -539,7 +539,7 @@ static void create_activations(struct builder *b)
     struct model *m = b->m;
     const struct model_config *c = &m->config;
     int64_t tokens = b->limits->num_tokens;
-    m->residual = alloc(b, (uint64_t)tokens, (uint64_t)c->hidden_size * (uint64_t)m->device->res_bytes,
+    m->residual = alloc(b, (uint64_t)tokens + 1, (uint64_t)c->hidden_size * (uint64_t)m->device->res_bytes,
                         "the residual stream");
     m->normed = alloc_act(b, tokens, c->hidden_size, "normed activations");
     int64_t mixed_width =
@@ -556,7 +556,7 @@ static void create_activations(struct builder *b)
     if (c->latent.rank > 0) m->projected = alloc_act(b, tokens, q_width(c), "sums of latents");
     m->delta = alloc_act(b, tokens, c->hidden_size, "linear outputs");
     m->mlp = alloc_act(b, tokens, model_config_mlp_width(c), "MLP activations");
-    m->logit_residual = alloc(b, (uint64_t)b->limits->num_logits,
+    m->logit_residual = alloc(b, (uint64_t)b->limits->num_logits + 1,
                               (uint64_t)c->hidden_size * (uint64_t)m->device->res_bytes, "logit rows");
     m->logit_rows = alloc_act(b, b->limits->num_logits, c->hidden_size, "logit rows");
 }

@@ -156,6 +156,7 @@ constexpr struct kernel_table make_table()
     t.rms_norm = cuda_rms_norm;
     t.linear = cuda_linear;
     t.linear_gated = cuda_linear;
+    t.norm_linear = cuda_norm_linear;
     t.moe = cuda_moe;
     t.embed_positions = cuda_embed_positions;
     t.latent_create = cuda_latent_create;

@@ -24,6 +24,7 @@
 #include "kernels/cuda/linear_packed.cuh"
 #include "kernels/cuda/linear_plain.cuh"
 #include "kernels/cuda/linear_portable.cuh"
+#include "kernels/cuda/linear_row.cuh"
 #include "kernels/cuda/linear_small.cuh"
 #include "kernels/cuda/gate.cuh"
 #include "kernels/cuda/packed.cuh"
@@ -194,8 +195,9 @@ bool are_quantised(const struct cuda_device *d, int32_t rows, const void *x, con
            w->fp8.in_blocks == l->after_norm->fp8.in_blocks;
 }
 
-bool run_fp8(struct cuda_device *d, const struct linear_choice &c, int32_t rows, void *out, const void *x,
-             const struct linear *w, bool silu_mul)
+/* Of d->fp8_rows. */
+struct fp8_product fp8_product_of(const struct cuda_device *d, int32_t rows, void *out,
+                                  const struct linear *w, bool silu_mul)
 {
     const struct fp8_rows *quantised = &d->fp8_rows;
     struct fp8_product p = {};
@@ -212,11 +214,27 @@ bool run_fp8(struct cuda_device *d, const struct linear_choice &c, int32_t rows,
     p.w_pitch = w->fp8.pitch;
     p.in_blocks = w->fp8.in_blocks;
     p.silu_mul = silu_mul;
-    return (are_quantised(d, rows, x, w) ||
-            cuda_quantise_rows(d, rows, w->k, x, quantised->codes, quantised->scales, quantised->pitch,
-                               p.in_blocks)) &&
-           (c.kernel == LINEAR_SMALL ? cuda_linear_fp8_small(d, c.tile_rows, &p)
-                                     : cuda_linear_fp8_large(d, c.tile_rows, &p));
+    return p;
+}
+
+bool run_fp8(struct cuda_device *d, const struct linear_choice &c, int32_t rows, void *out, const void *x,
+             const struct linear *w, bool silu_mul)
+{
+    const struct fp8_rows *quantised = &d->fp8_rows;
+    const struct fp8_product p = fp8_product_of(d, rows, out, w, silu_mul);
+    if (!are_quantised(d, rows, x, w)) {
+        if (rows == 1 && c.kernel == LINEAR_SMALL && w->k <= ROW_VALUES_MAX) {
+            struct row_args row = {};
+            row.row = (const __nv_bfloat16 *)x;
+            row.k = w->k;
+            return cuda_linear_fp8_row(d, c.tile_rows, &p, &row);
+        }
+        if (!cuda_quantise_rows(d, rows, w->k, x, quantised->codes, quantised->scales, quantised->pitch,
+                                p.in_blocks))
+            return false;
+    }
+    return c.kernel == LINEAR_SMALL ? cuda_linear_fp8_small(d, c.tile_rows, &p)
+                                    : cuda_linear_fp8_large(d, c.tile_rows, &p);
 }
 
 /* The product alone, but for SiLU where the kernel has that in its epilogue (silu_mul). False where the kernel cannot. */
@@ -358,6 +376,31 @@ void cuda_linear(struct device *device, const struct batch *b, enum row_set rows
 {
     struct cuda_device *d = cuda_of(device);
     cuda_linear_rows(d, cuda_linear_padded(w, batch_num_rows(b, rows), d->limits.num_tokens), out, x, w);
+}
+
+bool cuda_norm_linear(struct device *device, const struct batch *b, enum row_set rows, void *out, void *sum,
+                      const void *x, const void *delta, const struct norm_args *norm, const struct linear *w)
+{
+    struct cuda_device *d = cuda_of(device);
+    const bool is_plain = norm->weight && !norm->delta_weight && !norm->is_layer_norm,
+               is_gated = w->kind == LINEAR_GATE_UP,
+               has_kernel = (w->format == LINEAR_BF16 || w->format == LINEAR_FP8) && w->kind != LINEAR_UP &&
+                            !w->wide_output && (!is_gated || w->gate == GATE_SILU);
+    if (batch_num_rows(b, rows) != 1 || !is_plain || !has_kernel || w->k > ROW_NORM_MAX) return false;
+    const struct linear_choice c = cuda_linear_choice(w, 1);
+    if (c.kernel != LINEAR_SMALL) return false;
+    struct row_args row = {};
+    row.x = (const float *)x;
+    row.delta = (const __nv_bfloat16 *)delta;
+    row.sum = (float *)sum;
+    row.weight = norm->weight;
+    row.delta_scale = norm->delta_scale;
+    row.eps = norm->eps;
+    row.k = w->k;
+    row.inverse_k = 1.0f / (float)w->k;
+    if (w->format == LINEAR_BF16) return cuda_linear_small_normed(d, c.tile_rows, out, &row, w, is_gated);
+    const struct fp8_product p = fp8_product_of(d, 1, out, w, is_gated);
+    return cuda_linear_fp8_row(d, c.tile_rows, &p, &row);
 }
 
 void cuda_linear_plan_create(struct cuda_device *d, struct linear *w)

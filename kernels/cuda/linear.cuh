@@ -70,6 +70,8 @@ struct linear_choice {
 /* In a step. The linear knows its kind: this is both products of kernels/device.h. */
 void cuda_linear(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
                  const struct linear *w);
+bool cuda_norm_linear(struct device *d, const struct batch *b, enum row_set rows, void *out, void *sum,
+                      const void *x, const void *delta, const struct norm_args *norm, const struct linear *w);
 void cuda_linear_rows(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w);
 /* gate.cuh: gate_alone, of so many values of bf16, in place; values: of xIELU alone. */
 void cuda_gate_alone(struct cuda_device *d, void *out, size_t count, enum gate_function gate, float3 values);

@@ -32,6 +32,10 @@ struct fp8_product {
 
 /* False where the driver cannot, or there are too many rows. */
 bool cuda_linear_fp8_small(struct cuda_device *d, int32_t tile_rows, const struct fp8_product *p);
+/* The same of one row that the kernel makes of what row says; p says nothing of x. */
+struct row_args;
+bool cuda_linear_fp8_row(struct cuda_device *d, int32_t tile_rows, const struct fp8_product *p,
+                         const struct row_args *row);
 bool cuda_linear_fp8_large(struct cuda_device *d, int32_t width, const struct fp8_product *p);
 
 /* x[rows][K] in bf16 to e4m3 and scales, as fp8_product has them. */

@@ -14,6 +14,8 @@
  * SMs get unequal shares of the memory. So the CTAs, one an SM, know their first tiles by their number and take the last
  * ones from a queue.
  *
+ * Of one row the CTAs can make what they multiply, the norm of the residual stream (linear_row.cuh): then the ring has W alone.
+ *
  * The order over K is the plain one, so the bits equal those of any product of the same rows that does not split K
  * (cuBLASLt's included). Filling the ring with weights needs nothing of the kernel before: it begins ahead of the
  * dependency, so that the memory does not idle between kernels. */
@@ -22,6 +24,7 @@
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear_ring.cuh"
+#include "kernels/cuda/linear_row.cuh"
 #include "kernels/cuda/linear_small.cuh"
 #include "kernels/cuda/linear_store.cuh"
 #include "kernels/cuda/mma.cuh"
@@ -63,13 +66,16 @@ constexpr int x_first(int groups)
     return 1 - groups;
 }
 
-/* Which operand is the M side. */
+/* COLS of 1, 2: one row, the norm that the CTA makes (is_row). Which operand is the M side. */
 template <int ROWS, int COLS> struct side_traits {
-    static constexpr bool W_FIRST = COLS > 0;
+    static constexpr bool W_FIRST = COLS > 0, IS_ROW = is_row(COLS);
+    static constexpr int N = IS_ROW ? 8 : COLS; /* of W_FIRST */
     static constexpr int GROUPS = W_FIRST ? (ROWS + GROUP_ROWS - 1) / GROUP_ROWS : 1 - COLS;
-    static constexpr int WARPS = GROUPS * GROUP_WARPS,
-                         THREADS = (WARPS + 1) * 32;         /* one warp is the producer's */
-    static constexpr int SUMS = (W_FIRST ? COLS : ROWS) / 2; /* a thread */
+    static constexpr int WARPS = GROUPS * GROUP_WARPS;
+    /* Of the CTA, but the producer's, which is the last. */
+    static constexpr int OTHERS = IS_ROW ? (int)ROW_WARPS : WARPS;
+    static constexpr int THREADS = (OTHERS + 1) * 32;
+    static constexpr int SUMS = (W_FIRST ? N : ROWS) / 2; /* a thread */
     /* of W, read beyond the ring's end */
     static constexpr int BYTES_BEHIND = W_FIRST ? (GROUPS * GROUP_ROWS - ROWS) * BOX_ROW_BYTES : 0;
 };
@@ -99,14 +105,14 @@ __device__ __forceinline__ void store_tile(const small_args &a, const float (&d)
 
 /* What the roles of a CTA share. Addresses of shared memory. */
 struct ring {
-    uint32_t w, x;        /* [stage][box][ROWS or x_rows][64], swizzled */
+    uint32_t w, x;        /* [stage][box][ROWS or x_rows][64], swizzled; x of IS_ROW: the row */
     uint32_t full, empty; /* barriers of the stages */
     int32_t *tiles;       /* [stage]: the tile that begins there, or NO_TILE */
     int32_t *is_over;     /* the dependency */
 };
 
 /* What the one thread that fetches puts into a stage (linear_ring.cuh). */
-template <int ROWS> struct producer {
+template <int ROWS, bool IS_ROW> struct producer {
     using T = small_traits<ROWS>;
     const small_args &a;
     const ring &r;
@@ -122,10 +128,11 @@ template <int ROWS> struct producer {
                              k * T::STAGE_K + i * BOX_K, tile * ROWS);
     }
 
+    /* A row is made by others. */
     __device__ __forceinline__ void load_x(int32_t stage, int32_t k) const
     {
 #pragma unroll
-        for (int i = 0; i < T::BOXES; i++)
+        for (int i = 0; i < (IS_ROW ? 0 : T::BOXES); i++)
             tensor_load_2d(r.x + stage * T::x_bytes(a.x_rows) + i * a.x_rows * BOX_ROW_BYTES, x_map,
                            r.full + 8 * stage, k * T::STAGE_K + i * BOX_K, 0);
     }
@@ -152,13 +159,15 @@ template <int ROWS, int COLS> struct consumer {
     {
         barrier_wait(r.full + 8 * p.stage, p.parity);
         const uint32_t x_box = a.x_rows * BOX_ROW_BYTES / 16, w_box = ROWS * BOX_ROW_BYTES / 16;
-        uint32_t x = wgmma_descriptor_low(r.x) + p.stage * T::BOXES * x_box;
+        uint32_t x = S::IS_ROW ? wgmma_row_descriptor_low(r.x) + k * (T::STAGE_K / 8)
+                               : wgmma_descriptor_low(r.x) + p.stage * T::BOXES * x_box;
         uint32_t w = wgmma_descriptor_low(r.w) + p.stage * T::BOXES * w_box;
         if (S::GROUPS > 1) (S::W_FIRST ? w : x) += group * GROUP_ROWS * BOX_ROW_BYTES / 16;
         wgmma_fence();
 #pragma unroll
         for (int i = 0; i < T::STAGE_K / 16; i++) {
-            uint64_t x_part = wgmma_descriptor_of(x + i / 4 * x_box + i % 4 * 2);
+            uint64_t x_part = S::IS_ROW ? wgmma_row_descriptor_of(x + i * 2)
+                                        : wgmma_descriptor_of(x + i / 4 * x_box + i % 4 * 2);
             uint64_t w_part = wgmma_descriptor_of(w + i / 4 * w_box + i % 4 * 2);
             wgmma_shared(d, S::W_FIRST ? w_part : x_part, S::W_FIRST ? x_part : w_part, k > 0 || i > 0);
         }
@@ -183,68 +192,106 @@ template <int ROWS, int COLS> struct consumer {
             release();
             if constexpr (S::W_FIRST) {
                 int32_t row = (int32_t)threadIdx.x / 32 * 16;
-                if (row < ROWS) store_columns<COLS, EPILOGUE, 2>(a, d, 0, tile * ROWS + row);
+                if (row < ROWS) store_columns<S::N, EPILOGUE, 2>(a, d, 0, tile * ROWS + row);
             } else
                 store_tile<ROWS, EPILOGUE>(a, d, tile * ROWS);
         }
     }
 };
 
+/* Of a row's place in front of the ring. */
+template <int ROWS> __host__ __device__ __forceinline__ int32_t row_bytes(int32_t num_k)
+{
+    return (num_k * small_traits<ROWS>::STAGE_K * 2 + ROW_BYTES_BEHIND + 1023) / 1024 * 1024;
+}
+
+/* What a CTA does. row, or x_map. */
 template <int ROWS, int COLS, int EPILOGUE>
-__global__ void __launch_bounds__(side_traits<ROWS, COLS>::THREADS, 1)
-    small_kernel(small_args a, const __grid_constant__ CUtensorMap w_map,
-                 const __grid_constant__ CUtensorMap x_map)
+__device__ __forceinline__ void multiply_tiles(const small_args &a, const CUtensorMap *w_map,
+                                               const CUtensorMap *x_map, const row_args *row)
 {
     using T = small_traits<ROWS>;
-    constexpr int WARPS = side_traits<ROWS, COLS>::WARPS;
+    using S = side_traits<ROWS, COLS>;
+    constexpr int WARPS = S::WARPS;
     extern __shared__ unsigned char shared[];
     __shared__ uint64_t barriers[2 * STAGES_MAX];
     __shared__ int32_t tiles[STAGES_MAX], is_over;
     ring r;
     r.x = (shared_address(shared) + 1023) & ~1023u; /* swizzled boxes want 1024-byte alignment */
     /* W behind x: products read on behind the rows that there are */
-    r.w = r.x + a.num_stages * T::x_bytes(a.x_rows);
+    r.w = r.x + (S::IS_ROW ? row_bytes<ROWS>(a.num_k) : a.num_stages * T::x_bytes(a.x_rows));
     r.full = shared_address(barriers);
     r.empty = r.full + 8 * STAGES_MAX;
     r.tiles = tiles;
     r.is_over = &is_over;
     if (threadIdx.x == 0) {
         is_over = 0;
-        tensor_map_prefetch(&w_map);
-        tensor_map_prefetch(&x_map);
+        tensor_map_prefetch(w_map);
+        if (!S::IS_ROW) tensor_map_prefetch(x_map);
         ring_init(r.full, r.empty, a.num_stages, WARPS);
     }
     __syncthreads();
     int32_t warp = warp_uniform(threadIdx.x / 32);
-    if (warp == WARPS) {
-        if (elect_lane()) fill_ring(producer<ROWS>{a, r, &w_map, &x_map});
+    if (warp == S::OTHERS) {
+        if (elect_lane()) fill_ring(producer<ROWS, S::IS_ROW>{a, r, w_map, x_map});
         return;
     }
-    dependency_wait_and_tell(&is_over); /* the results overwrite what kernels before may still read */
+    if constexpr (S::IS_ROW) {
+        __shared__ float partial[2][ROW_WARPS];
+        row_maker<COLS> maker{*row, shared + (r.x - shared_address(shared)), a.num_k * T::STAGE_K, partial};
+        maker.load_weight();
+        dependency_wait_and_tell(&is_over);
+        maker.make_normed();
+        if (warp >= WARPS) return;
+    } else {
+        dependency_wait_and_tell(&is_over); /* the results overwrite what kernels before may still read */
+    }
     consumer<ROWS, COLS>{a, r, warp / GROUP_WARPS, {}, 0, {}}.template run<EPILOGUE>();
+}
+
+template <int ROWS, int COLS, int EPILOGUE>
+__global__ void __launch_bounds__(side_traits<ROWS, COLS>::THREADS, 1)
+    small_kernel(small_args a, const __grid_constant__ CUtensorMap w_map,
+                 const __grid_constant__ CUtensorMap x_map)
+{
+    multiply_tiles<ROWS, COLS, EPILOGUE>(a, &w_map, &x_map, NULL);
+}
+
+template <int ROWS, int COLS, int EPILOGUE>
+__global__ void __launch_bounds__(side_traits<ROWS, COLS>::THREADS, 1)
+    row_kernel(small_args a, row_args row, const __grid_constant__ CUtensorMap w_map)
+{
+    multiply_tiles<ROWS, COLS, EPILOGUE>(a, &w_map, NULL, &row);
 }
 
 /* ---- host ---- */
 
 template <int ROWS, int COLS, int EPILOGUE>
-bool launch(struct cuda_device *d, small_args a, const void *x, const struct linear *w)
+bool launch(struct cuda_device *d, small_args a, const void *x, const struct linear *w,
+            const row_args *row = NULL)
 {
     using T = small_traits<ROWS>;
     using S = side_traits<ROWS, COLS>;
-    a.x_rows = (a.m + 7) / 8 * 8;
+    a.x_rows = S::IS_ROW ? 0 : (a.m + 7) / 8 * 8;
     a.num_tiles = (w->n + ROWS - 1) / ROWS;
     a.num_k = (w->k + T::STAGE_K - 1) / T::STAGE_K;
     int32_t stage_bytes = T::W_BYTES + T::x_bytes(a.x_rows), grid = std::min(d->num_sms, a.num_tiles);
-    a.num_stages = std::min((RING_BYTES - S::BYTES_BEHIND) / stage_bytes, (int32_t)STAGES_MAX);
+    int32_t other_bytes = S::BYTES_BEHIND + (S::IS_ROW ? row_bytes<ROWS>(a.num_k) : 0);
+    a.num_stages = std::min((RING_BYTES - other_bytes) / stage_bytes, (int32_t)STAGES_MAX);
     a.num_dealt = num_tiles_dealt(a.num_tiles, grid);
     a.pause = cuda_pause_ahead(d, T::W_BYTES);
-    size_t shared_bytes = (size_t)a.num_stages * stage_bytes + S::BYTES_BEHIND + 1024;
-    const CUtensorMap *w_map = tensor_map_of_matrix(d, w->weight, w->n, w->k, ROWS),
-                      *x_map = tensor_map_of_matrix(d, x, a.m, w->k, a.x_rows);
-    if (!w_map || !x_map) return false;
-    return launch_early(d, !w->is_rewritten /* W is read ahead of the dependency */,
-                        small_kernel<ROWS, COLS, EPILOGUE>, dim3((unsigned)grid), dim3(S::THREADS),
-                        shared_bytes, a, *w_map, *x_map);
+    size_t shared_bytes = (size_t)a.num_stages * stage_bytes + other_bytes + 1024;
+    const bool early = !w->is_rewritten; /* W is read ahead of the dependency */
+    const CUtensorMap *w_map = tensor_map_of_matrix(d, w->weight, w->n, w->k, ROWS);
+    if (!w_map) return false;
+    if constexpr (S::IS_ROW)
+        return launch_early(d, early, row_kernel<ROWS, COLS, EPILOGUE>, dim3((unsigned)grid),
+                            dim3(S::THREADS), shared_bytes, a, *row, *w_map);
+    else {
+        const CUtensorMap *x_map = tensor_map_of_matrix(d, x, a.m, w->k, a.x_rows);
+        return x_map && launch_early(d, early, small_kernel<ROWS, COLS, EPILOGUE>, dim3((unsigned)grid),
+                                     dim3(S::THREADS), shared_bytes, a, *w_map, *x_map);
+    }
 }
 
 /* With 32 rows of x narrow tiles would have as much multiplied in vain on one side as on the other; with more than 128 they
@@ -263,6 +310,29 @@ bool launch_side(struct cuda_device *d, const small_args &a, const void *x, cons
         if (a.m <= 4 * GROUP_ROWS) return launch<ROWS, x_first(4), EPILOGUE>(d, a, x, w);
     }
     return false;
+}
+
+template <int ROWS, int EPILOGUE>
+bool launch_normed(struct cuda_device *d, const small_args &a, const row_args &row, const struct linear *w)
+{
+    if (w->k <= row_norm_max(1)) return launch<ROWS, 1, EPILOGUE>(d, a, NULL, w, &row);
+    return launch<ROWS, 2, EPILOGUE>(d, a, NULL, w, &row);
+}
+
+template <int EPILOGUE>
+bool launch_normed_tiles(struct cuda_device *d, int32_t tile_rows, const small_args &a, const row_args &row,
+                         const struct linear *w)
+{
+    switch (tile_rows) {
+    case 32:
+        return launch_normed<32, EPILOGUE>(d, a, row, w);
+    case 48:
+        return launch_normed<48, EPILOGUE>(d, a, row, w);
+    case 64:
+        return launch_normed<64, EPILOGUE>(d, a, row, w);
+    default:
+        return launch_normed<ROWS_MAX, EPILOGUE>(d, a, row, w);
+    }
 }
 
 template <int EPILOGUE>
@@ -288,8 +358,10 @@ bool cuda_linear_small_fits(const struct cuda_device *d, const struct linear *w,
     return d->is_hopper && rows <= LINEAR_SMALL_ROWS_MAX && w->k % 8 == 0 && w->n % 16 == 0;
 }
 
-bool cuda_linear_small(struct cuda_device *d, int32_t tile_rows, int32_t rows, void *out, const void *x,
-                       const struct linear *w, bool silu_mul)
+namespace
+{
+
+small_args args_of(const struct cuda_device *d, int32_t rows, void *out, const struct linear *w)
 {
     small_args a = {};
     a.out = out;
@@ -297,6 +369,23 @@ bool cuda_linear_small(struct cuda_device *d, int32_t tile_rows, int32_t rows, v
     a.bias = w->bias;
     a.m = rows;
     a.n = w->n;
+    return a;
+}
+
+} // namespace
+
+bool cuda_linear_small_normed(struct cuda_device *d, int32_t tile_rows, void *out, const struct row_args *row,
+                              const struct linear *w, bool silu_mul)
+{
+    const small_args a = args_of(d, 1, out, w);
+    if (silu_mul) return launch_normed_tiles<EPILOGUE_SILU_MUL>(d, tile_rows, a, *row, w);
+    return launch_normed_tiles<EPILOGUE_BF16>(d, tile_rows, a, *row, w);
+}
+
+bool cuda_linear_small(struct cuda_device *d, int32_t tile_rows, int32_t rows, void *out, const void *x,
+                       const struct linear *w, bool silu_mul)
+{
+    const small_args a = args_of(d, rows, out, w);
     if (silu_mul) return launch_tiles<EPILOGUE_SILU_MUL>(d, tile_rows, a, x, w);
     if (w->wide_output) return launch_tiles<EPILOGUE_F32>(d, tile_rows, a, x, w);
     return launch_tiles<EPILOGUE_BF16>(d, tile_rows, a, x, w);

@@ -18,5 +18,9 @@ bool cuda_linear_small_fits(const struct cuda_device *d, const struct linear *w,
 /* out = x W^T (+ bias), or silu(gate) * up. False where the driver cannot, or tiles are too narrow for so many rows. */
 bool cuda_linear_small(struct cuda_device *d, int32_t tile_rows, int32_t rows, void *out, const void *x,
                        const struct linear *w, bool silu_mul);
+struct row_args; /* linear_row.cuh */
+/* The same of one row that the kernel makes: the norm of row->x, of ROW_NORM_MAX columns at most. */
+bool cuda_linear_small_normed(struct cuda_device *d, int32_t tile_rows, void *out, const struct row_args *row,
+                              const struct linear *w, bool silu_mul);
 
 #endif

@@ -47,6 +47,17 @@ static __device__ __forceinline__ uint64_t wgmma_descriptor_of(uint32_t low)
     return wgmma_descriptor(0, 8 * 128, 0) | low;
 }
 
+/* Of a row of the N side that lies as it is, without a swizzle: what is 16 bytes on is the row after it. Steps as above. */
+static __device__ __forceinline__ uint32_t wgmma_row_descriptor_low(uint32_t address)
+{
+    return (address & 0x3ffff) >> 4 | 1u << 16;
+}
+
+static __device__ __forceinline__ uint64_t wgmma_row_descriptor_of(uint32_t low)
+{
+    return low;
+}
+
 static __device__ __forceinline__ void wgmma_fence(void)
 {
     WGMMA_BODY(asm volatile("wgmma.fence.sync.aligned;" ::: "memory"));
