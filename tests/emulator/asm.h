@@ -295,7 +295,10 @@ static inline bool elect_lane(void)
 {
     return lane() == 0;
 }
-static inline void dependency_wait(void) {}
+static inline void dependency_wait(void)
+{
+    wait_for_dependency();
+}
 static inline void dependents_launch(void) {}
 
 /* Clusters are not there: nothing is launched that has one (runtime.cc). */

@@ -48,7 +48,9 @@ struct cta {
     std::vector<std::vector<struct meeting>> warps;
     struct gathering barriers[NAMED_BARRIERS];
     int32_t num_threads, num_alive, current;
-    bool moved; /* somebody did something since the last round */
+    bool moved;                       /* somebody did something since the last round */
+    bool is_early;                    /* the kernel ahead has not ended */
+    std::vector<struct fiber *> held; /* that wait for it */
     void *scheduler;
     const std::function<void()> *body;
 } cta;
@@ -133,7 +135,7 @@ void run_round(void)
     }
 }
 
-void run_cta(void)
+void begin_cta(void)
 {
     cta.num_alive = cta.num_threads;
     forget_shared();
@@ -142,6 +144,10 @@ void run_cta(void)
         for (struct meeting &m : warp) m.arrived = m.generation = 0;
     for (struct gathering &g : cta.barriers) g = {};
     for (int32_t i = 0; i < cta.num_threads; i++) prepare(&cta.fibers[(size_t)i]);
+}
+
+void end_cta(void)
+{
     while (cta.num_alive > 0) {
         cta.moved = false;
         run_round();
@@ -229,6 +235,13 @@ void yield(void)
     to_scheduler();
 }
 
+void wait_for_dependency(void)
+{
+    if (!cta.is_early) return;
+    cta.held.push_back(self());
+    wait();
+}
+
 void tell(void)
 {
     cta.moved = true;
@@ -296,23 +309,124 @@ void no_clusters(void)
     fail("a cluster");
 }
 
-void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &body)
+namespace
 {
-    std::lock_guard<std::mutex> guard(one_at_a_time);
-    watch until_it_ends;
-    if (shared_bytes > SHARED_BYTES || block.x * block.y * block.z > CTA_THREADS_MAX)
-        fail("a launch that is too large");
-    set_dynamic_shared(shared_bytes);
-    blockDim = block;
-    gridDim = grid;
+
+/* A launch, and the CTA of it that has begun before the others. */
+struct grid {
+    dim3 size, block;
+    size_t shared_bytes;
+    std::function<void()> body;
+    bool has_early;
+    uint3 early_index;
+    struct cta early;
+    struct shared_image early_shared;
+};
+
+struct grid *last;            /* the launch that has not run */
+std::vector<struct cta> idle; /* stacks of early ones, to be used again */
+uint64_t num_launches;
+
+void set_grid(const struct grid *g)
+{
+    set_dynamic_shared(g->shared_bytes);
+    blockDim = g->block;
+    gridDim = g->size;
+}
+
+/* For a CTA of g. */
+void set_threads(const struct grid *g)
+{
+    const dim3 block = g->block;
     cta.num_threads = (int32_t)(block.x * block.y * block.z);
-    cta.body = &body;
+    cta.body = &g->body;
     if (cta.fibers.empty()) cta.fibers.resize(CTA_THREADS_MAX);
     for (uint32_t i = 0; i < (uint32_t)cta.num_threads; i++)
         cta.fibers[i].index = {i % block.x, i / block.x % block.y, i / block.x / block.y};
-    for (blockIdx.z = 0; blockIdx.z < grid.z; blockIdx.z++)
-        for (blockIdx.y = 0; blockIdx.y < grid.y; blockIdx.y++)
-            for (blockIdx.x = 0; blockIdx.x < grid.x; blockIdx.x++) run_cta();
+}
+
+/* One CTA of g, whichever: until its threads wait for the kernel ahead, or for each other. */
+void begin_early(struct grid *g)
+{
+    const uint32_t number =
+        (uint32_t)(num_launches * 2654435761u >> 16) % (g->size.x * g->size.y * g->size.z);
+    g->has_early = true;
+    g->early_index = {number % g->size.x, number / g->size.x % g->size.y, number / g->size.x / g->size.y};
+    if (!idle.empty()) {
+        g->early = std::move(idle.back());
+        idle.pop_back();
+    }
+    std::swap(cta, g->early);
+    set_grid(g);
+    set_threads(g);
+    blockIdx = g->early_index;
+    begin_cta();
+    cta.is_early = true;
+    do {
+        cta.moved = false;
+        run_round();
+    } while (cta.moved && cta.num_alive > 0);
+    g->early_shared = save_shared();
+    std::swap(cta, g->early);
+}
+
+void finish_early(struct grid *g)
+{
+    std::swap(cta, g->early);
+    restore_shared(g->early_shared);
+    cta.is_early = false;
+    for (struct fiber *f : cta.held) wake(f);
+    cta.held.clear();
+    end_cta();
+    std::swap(cta, g->early);
+    idle.push_back(std::move(g->early));
+}
+
+void run(struct grid *g)
+{
+    watch until_it_ends;
+    set_grid(g);
+    set_threads(g);
+    for (blockIdx.z = 0; blockIdx.z < g->size.z; blockIdx.z++)
+        for (blockIdx.y = 0; blockIdx.y < g->size.y; blockIdx.y++)
+            for (blockIdx.x = 0; blockIdx.x < g->size.x; blockIdx.x++)
+                if (g->has_early && !memcmp(&blockIdx, &g->early_index, sizeof blockIdx)) {
+                    finish_early(g);
+                } else {
+                    begin_cta();
+                    end_cta();
+                }
+}
+
+void finish_last(void)
+{
+    if (!last) return;
+    run(last);
+    delete last;
+    last = NULL;
+}
+
+} // namespace
+
+void run_grid(dim3 size, dim3 block, size_t shared_bytes, bool begins_early, std::function<void()> body)
+{
+    std::lock_guard<std::mutex> guard(one_at_a_time);
+    if (shared_bytes > SHARED_BYTES || block.x * block.y * block.z > CTA_THREADS_MAX)
+        fail("a launch that is too large");
+    struct grid *g = new grid{size, block, shared_bytes, std::move(body), false, {}, {}, {}};
+    num_launches++;
+    if (last && begins_early) {
+        watch until_it_waits;
+        begin_early(g);
+    }
+    finish_last();
+    last = g;
+}
+
+void finish_grids(void)
+{
+    std::lock_guard<std::mutex> guard(one_at_a_time);
+    finish_last();
 }
 
 } // namespace emulated

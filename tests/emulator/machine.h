@@ -71,25 +71,35 @@ void meet_some(int32_t barrier, int32_t threads, bool waits);
 void yield(void);
 void tell(void);
 
+/* Until the kernel ahead has ended, for a CTA that has begun before that (run_grid). */
+void wait_for_dependency(void);
+
 void queue(cudaStream_t stream, std::function<void()> work);
-void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &body);
+/* A kernel runs when the next one comes, or somebody wants to see what it has done (finish_grids). May that one begin early, one of its
+ * CTAs does: it goes as far as it can without what the kernel ahead will do. */
+void run_grid(dim3 grid, dim3 block, size_t shared_bytes, bool begins_early, std::function<void()> body);
+void finish_grids(void);
 
 template <typename KERNEL> struct launch_of {
     dim3 grid, block;
     size_t shared_bytes;
     cudaStream_t stream;
     KERNEL kernel;
+    bool begins_early;
     template <typename... ARGUMENTS> void operator()(ARGUMENTS... arguments) const
     {
         launch_of l = *this;
-        queue(stream, [=] { run_grid(l.grid, l.block, l.shared_bytes, [&] { l.kernel(arguments...); }); });
+        queue(stream, [=] {
+            run_grid(l.grid, l.block, l.shared_bytes, l.begins_early, [=] { l.kernel(arguments...); });
+        });
     }
 };
 
 template <typename KERNEL>
-launch_of<KERNEL> launch(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream, KERNEL kernel)
+launch_of<KERNEL> launch(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream, KERNEL kernel,
+                         bool begins_early = false)
 {
-    return {grid, block, shared_bytes, stream, kernel};
+    return {grid, block, shared_bytes, stream, kernel, begins_early};
 }
 
 template <typename T> T exchanged(uint32_t mask, T mine, int32_t from)
@@ -316,8 +326,8 @@ template <typename... PARAMETERS, typename... ARGUMENTS>
 cudaError_t emulated_launch(const cudaLaunchConfig_t *c, void (*kernel)(PARAMETERS...),
                             ARGUMENTS... arguments)
 {
-    emulated::launch(c->gridDim, c->blockDim, c->dynamicSmemBytes, c->stream,
-                     kernel)(PARAMETERS(arguments)...);
+    emulated::launch(c->gridDim, c->blockDim, c->dynamicSmemBytes, c->stream, kernel,
+                     c->numAttrs > 0)(PARAMETERS(arguments)...);
     return cudaSuccess;
 }
 #define cudaLaunchKernelEx emulated_launch

@@ -166,6 +166,32 @@ void forget_shared(void)
     for (const auto &one : variables_of_all()) memset(one.first, 0xff, one.second);
 }
 
+struct shared_image save_shared(void)
+{
+    struct shared_image image = {dynamic_bytes, dynamic_end, {}};
+    const unsigned char *end = arena + ARENA_BYTES;
+    image.bytes.assign(end - (dynamic_bytes + 2 * DYNAMIC_ALIGNMENT_MAX), end);
+    for (const auto &one : variables_of_all())
+        image.bytes.insert(image.bytes.end(), (unsigned char *)one.first,
+                           (unsigned char *)one.first + one.second);
+    return image;
+}
+
+/* Variables that have come since then are of kernels that had not begun. */
+void restore_shared(const struct shared_image &image)
+{
+    const size_t dynamic = image.dynamic_bytes + 2 * DYNAMIC_ALIGNMENT_MAX;
+    const unsigned char *from = image.bytes.data() + dynamic, *end = image.bytes.data() + image.bytes.size();
+    set_dynamic_shared(image.dynamic_bytes);
+    dynamic_end = image.dynamic_end;
+    memcpy(arena + ARENA_BYTES - dynamic, image.bytes.data(), dynamic);
+    for (const auto &one : variables_of_all()) {
+        if (from == end) break;
+        memcpy(one.first, from, one.second);
+        from += one.second;
+    }
+}
+
 void check_shared(void)
 {
     if (!untouched(dynamic_end, (uintptr_t)arena + ARENA_BYTES))

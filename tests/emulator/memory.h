@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace emulated
 {
@@ -41,6 +42,15 @@ unsigned char *dynamic_shared(size_t alignment);
 /* Around each CTA: all shared memory is NaNs when it begins, and nothing has been written behind the dynamic one when it ends. */
 void forget_shared(void);
 void check_shared(void);
+
+/* All shared memory, while another CTA has its place. */
+struct shared_image {
+    size_t dynamic_bytes;
+    uintptr_t dynamic_end;
+    std::vector<unsigned char> bytes;
+};
+struct shared_image save_shared(void);
+void restore_shared(const struct shared_image &image);
 
 /* Device memory and what of the host's a GPU reads. The end is rounded up to 16 bytes, which is then the address's alignment;
  * CUDA's is 256. What nobody has written is NaNs. NULL: none. What has been released is never used again. */

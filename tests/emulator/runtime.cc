@@ -1,5 +1,5 @@
-/* runtime.cc - of CUDA's runtime and cuBLASLt what the CUDA device calls. Work is done when it is queued; what is queued while a
- * stream is captured is the graph's. In the environment EMULATED_GPU: 80 (the default), a GPU of compute capability 8.0, or 90; EMULATED_SMS:
+/* runtime.cc - of CUDA's runtime and cuBLASLt what the CUDA device calls. Work is done when it is queued, a kernel when something follows
+ * or is waited for (run_grid); what is queued while a stream is captured is the graph's. In the environment EMULATED_GPU: 80 (the default), a GPU of compute capability 8.0, or 90; EMULATED_SMS:
  * how many SMs it has. */
 #include "tests/emulator/machine.h"
 
@@ -31,6 +31,7 @@ int num_sms(void)
 cudaError_t copy(void *to, const void *from, size_t bytes)
 {
     emulated::queue(NULL, [=] {
+        emulated::finish_grids();
         emulated::watch until_it_ends;
         memmove(to, from, bytes);
     });
@@ -112,10 +113,12 @@ cudaError_t cudaSetDevice(int)
 }
 cudaError_t cudaDeviceReset(void)
 {
+    emulated::finish_grids();
     return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize(void)
 {
+    emulated::finish_grids();
     return cudaSuccess;
 }
 cudaError_t cudaGetLastError(void)
@@ -167,6 +170,7 @@ cudaError_t cudaMalloc(void **p, size_t bytes)
 
 cudaError_t cudaFree(void *p)
 {
+    emulated::finish_grids();
     emulated::release_device_memory(p);
     return cudaSuccess;
 }
@@ -191,6 +195,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
 cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t)
 {
     emulated::queue(NULL, [=] {
+        emulated::finish_grids();
         emulated::watch until_it_ends;
         memset(p, value, bytes);
     });
@@ -212,10 +217,12 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
 
 cudaError_t cudaStreamDestroy(cudaStream_t)
 {
+    emulated::finish_grids();
     return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t)
 {
+    emulated::finish_grids();
     return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned)
@@ -243,10 +250,12 @@ cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t)
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t)
 {
+    emulated::finish_grids();
     return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t)
 {
+    emulated::finish_grids();
     return cudaSuccess;
 }
 

@@ -125,6 +125,33 @@ __global__ void copy_16(const unsigned char *from)
     copy_wait<0>();
 }
 
+/* What the kernel behind it wants; it uses shared memory, too. */
+__global__ void write_last(float *x)
+{
+    __shared__ float twice[THREADS];
+    dependency_wait();
+    twice[threadIdx.x] = 2.0f * x[0];
+    __syncthreads();
+    if (threadIdx.x == 0) x[0] = twice[THREADS - 1];
+}
+
+__global__ void read_ahead(const float *x, float *out)
+{
+    const float seen = x[0];
+    dependency_wait();
+    if (threadIdx.x == 0) out[blockIdx.x] = seen;
+}
+
+/* What it has put into shared memory ahead is still there. */
+__global__ void read_behind(const float *x, float *out)
+{
+    __shared__ float ahead[THREADS];
+    ahead[threadIdx.x] = (float)threadIdx.x;
+    if (threadIdx.x < 16) dependency_wait();
+    __syncthreads();
+    if (threadIdx.x == 0) out[blockIdx.x] = x[0] + ahead[THREADS - 1];
+}
+
 float *new_floats(size_t count)
 {
     float *x = NULL;
@@ -143,6 +170,7 @@ void expect(const char *text, const std::function<void()> &f)
     if (child == 0) {
         dup2(ends[1], 2);
         f();
+        cudaDeviceSynchronize();
         _exit(0);
     }
     close(ends[1]);
@@ -214,6 +242,7 @@ void test_shared_memory_is_nans_at_first(void **)
     float *out = new_floats(2);
     for (int turn = 0; turn < 2; turn++) {
         read_first<<<2, 1, 400, d->stream>>>(out);
+        cudaDeviceSynchronize();
         for (int i = 0; i < 2; i++) assert_true(isnan(out[i]));
     }
 }
@@ -234,6 +263,34 @@ void test_shared_memory(void **)
     expect("in front of dynamic shared memory of 400 bytes", [=] { write(-2048); });
 }
 
+/* Of a dependent launch one CTA begins before the kernel ahead has run, the others behind it. */
+void test_dependent_launches(void **)
+{
+    enum { CTAS = 3 };
+    float *x = new_floats(1), *out = new_floats(CTAS);
+    cudaLaunchAttribute attribute = {};
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(CTAS);
+    config.blockDim = dim3(THREADS);
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    auto count = [=](float value) { return (out[0] == value) + (out[1] == value) + (out[2] == value); };
+    for (float turn = 1; turn < 10; turn++) {
+        cudaDeviceSynchronize();
+        x[0] = turn;
+        write_last<<<1, THREADS, 0, d->stream>>>(x);
+        cudaLaunchKernelEx(&config, read_behind, x, out);
+        cudaDeviceSynchronize();
+        assert_int_equal(count(2 * turn + THREADS - 1), CTAS);
+        x[0] = turn;
+        write_last<<<1, THREADS, 0, d->stream>>>(x);
+        cudaLaunchKernelEx(&config, read_ahead, x, out);
+        cudaDeviceSynchronize();
+        assert_int_equal(count(turn), 1);
+        assert_int_equal(count(2 * turn), CTAS - 1);
+    }
+}
+
 } // namespace
 
 int main(void)
@@ -241,7 +298,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_alignment),     cmocka_unit_test(test_variables_are_aligned_as_declared),
         cmocka_unit_test(test_device_memory), cmocka_unit_test(test_shared_memory_is_nans_at_first),
-        cmocka_unit_test(test_shared_memory),
+        cmocka_unit_test(test_shared_memory), cmocka_unit_test(test_dependent_launches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
