@@ -396,9 +396,9 @@ struct kernel_table {
     void (*linear_gated)(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
                          const struct linear *w);
 
-    /* rms_norm of x and delta, and the product of what that gives, linear or linear_gated, in one, with the same bits. Unless
-     * delta is NULL their sum goes to sum, which is not x. False, and nothing is done: the device would not be faster so. NULL: it
-     * never is. */
+    /* rms_norm of x[T][H] (res) and delta[T][H] (act), and the product of what that gives, linear's or linear_gated's out, in
+     * one, with the same bits. Unless delta is NULL the sum of both goes to sum[T][H] (res), which is not x. False, and nothing is
+     * done: the device would not be faster so. NULL: it never is. */
     bool (*norm_linear)(struct device *d, const struct batch *b, enum row_set rows, void *out, void *sum,
                         const void *x, const void *delta, const struct norm_args *norm,
                         const struct linear *w);

@@ -227,7 +227,7 @@ bool run_fp8(struct cuda_device *d, const struct linear_choice &c, int32_t rows,
             struct row_args row = {};
             row.row = (const __nv_bfloat16 *)x;
             row.k = w->k;
-            return cuda_linear_fp8_row(d, c.tile_rows, &p, &row);
+            return cuda_linear_fp8_small(d, c.tile_rows, &p, &row);
         }
         if (!cuda_quantise_rows(d, rows, w->k, x, quantised->codes, quantised->scales, quantised->pitch,
                                 p.in_blocks))
@@ -398,9 +398,9 @@ bool cuda_norm_linear(struct device *device, const struct batch *b, enum row_set
     row.eps = norm->eps;
     row.k = w->k;
     row.inverse_k = 1.0f / (float)w->k;
-    if (w->format == LINEAR_BF16) return cuda_linear_small_normed(d, c.tile_rows, out, &row, w, is_gated);
+    if (w->format == LINEAR_BF16) return cuda_linear_small(d, c.tile_rows, 1, out, NULL, w, is_gated, &row);
     const struct fp8_product p = fp8_product_of(d, 1, out, w, is_gated);
-    return cuda_linear_fp8_row(d, c.tile_rows, &p, &row);
+    return cuda_linear_fp8_small(d, c.tile_rows, &p, &row);
 }
 
 void cuda_linear_plan_create(struct cuda_device *d, struct linear *w)

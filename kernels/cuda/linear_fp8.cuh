@@ -30,12 +30,12 @@ struct fp8_product {
     bool in_blocks, silu_mul;
 };
 
-/* False where the driver cannot, or there are too many rows. */
-bool cuda_linear_fp8_small(struct cuda_device *d, int32_t tile_rows, const struct fp8_product *p);
-/* The same of one row that the kernel makes of what row says; p says nothing of x. */
-struct row_args;
-bool cuda_linear_fp8_row(struct cuda_device *d, int32_t tile_rows, const struct fp8_product *p,
-                         const struct row_args *row);
+struct row_args; /* linear_row.cuh */
+
+/* False where the driver cannot, or there are too many rows. row: NULL, or says of what the kernel makes the only row, a norm of
+ * ROW_NORM_MAX columns or a row of ROW_VALUES_MAX at most; what p says of x is not used then. */
+bool cuda_linear_fp8_small(struct cuda_device *d, int32_t tile_rows, const struct fp8_product *p,
+                           const struct row_args *row = NULL);
 bool cuda_linear_fp8_large(struct cuda_device *d, int32_t width, const struct fp8_product *p);
 
 /* x[rows][K] in bf16 to e4m3 and scales, as fp8_product has them. */

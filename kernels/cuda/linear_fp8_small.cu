@@ -405,7 +405,7 @@ __global__ void __launch_bounds__((small_traits<ROWS, COLS>::THREADS), 1)
 /* ---- host ---- */
 
 template <int ROWS, int COLS>
-bool launch(struct cuda_device *d, const struct fp8_product &p, const row_args *row = NULL)
+bool launch(struct cuda_device *d, const struct fp8_product &p, const row_args *row)
 {
     using T = small_traits<ROWS, COLS>;
     small_args a = {};
@@ -437,45 +437,31 @@ bool launch(struct cuda_device *d, const struct fp8_product &p, const row_args *
     }
 }
 
-template <int ROWS> bool launch_columns(struct cuda_device *d, const struct fp8_product &p)
+template <int ROWS>
+bool launch_columns(struct cuda_device *d, const struct fp8_product &p, const row_args *row)
 {
-    if (p.rows <= 8) return launch<ROWS, 8>(d, p);
-    if (p.rows <= 16) return launch<ROWS, 16>(d, p);
-    if (p.rows <= 32) return launch<ROWS, 32>(d, p);
-    if (p.rows <= 64) return launch<ROWS, 64>(d, p);
-    if (p.rows <= 128) return launch<ROWS, 128>(d, p);
+    if (row)
+        return p.k <= (row->x ? row_norm_max(1) : row_max(1)) ? launch<ROWS, 1>(d, p, row)
+                                                              : launch<ROWS, 2>(d, p, row);
+    if (p.rows <= 8) return launch<ROWS, 8>(d, p, row);
+    if (p.rows <= 16) return launch<ROWS, 16>(d, p, row);
+    if (p.rows <= 32) return launch<ROWS, 32>(d, p, row);
+    if (p.rows <= 64) return launch<ROWS, 64>(d, p, row);
+    if (p.rows <= 128) return launch<ROWS, 128>(d, p, row);
     return false;
-}
-
-template <int ROWS> bool launch_row(struct cuda_device *d, const struct fp8_product &p, const row_args &row)
-{
-    if (p.k > (row.x ? row_norm_max(1) : row_max(1))) return launch<ROWS, 2>(d, p, &row);
-    return launch<ROWS, 1>(d, p, &row);
 }
 
 } // namespace
 
-bool cuda_linear_fp8_row(struct cuda_device *d, int32_t tile_rows, const struct fp8_product *p,
-                         const struct row_args *row)
+bool cuda_linear_fp8_small(struct cuda_device *d, int32_t tile_rows, const struct fp8_product *p,
+                           const struct row_args *row)
 {
     switch (tile_rows) {
     case 32:
-        return launch_row<32>(d, *p, *row);
+        return launch_columns<32>(d, *p, row);
     case 48:
-        return launch_row<48>(d, *p, *row);
+        return launch_columns<48>(d, *p, row);
     default:
-        return launch_row<WIDEST>(d, *p, *row);
-    }
-}
-
-bool cuda_linear_fp8_small(struct cuda_device *d, int32_t tile_rows, const struct fp8_product *p)
-{
-    switch (tile_rows) {
-    case 32:
-        return launch_columns<32>(d, *p);
-    case 48:
-        return launch_columns<48>(d, *p);
-    default:
-        return launch_columns<WIDEST>(d, *p);
+        return launch_columns<WIDEST>(d, *p, row);
     }
 }

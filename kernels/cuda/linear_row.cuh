@@ -175,8 +175,7 @@ template <int COLS> struct row_maker {
         __syncwarp();
 #pragma unroll
         for (int j = 0; j < ROW_VECTORS; j++) {
-            uint32_t pair = larger_pair(larger_pair(row[j].x, row[j].y), larger_pair(row[j].z, row[j].w));
-            most[j] = largest_of_pair(pair, 0);
+            most[j] = largest_of(row[j]);
             if (BLOCKS) most[j] = largest_of_warp(most[j], 16);
             all = fmaxf(all, most[j]);
         }
@@ -187,8 +186,7 @@ template <int COLS> struct row_maker {
             int32_t i = (int32_t)threadIdx.x + j * NORM_THREADS;
             if (i >= a.k / 8) break;
             const float inverse = BLOCKS ? inverse_of(most[j]) : inverse_all;
-            ((uint2 *)to)[i] = make_uint2(quantise_pairs(row[j].x, row[j].y, inverse),
-                                          quantise_pairs(row[j].z, row[j].w, inverse));
+            ((uint2 *)to)[i] = quantise_vector(row[j], inverse);
             if (BLOCKS && threadIdx.x % 16 == 0) block_scales[i / 16].x = fp8_scale_of(most[j]);
         }
         finish<1>();

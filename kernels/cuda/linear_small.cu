@@ -267,8 +267,7 @@ __global__ void __launch_bounds__(side_traits<ROWS, COLS>::THREADS, 1)
 /* ---- host ---- */
 
 template <int ROWS, int COLS, int EPILOGUE>
-bool launch(struct cuda_device *d, small_args a, const void *x, const struct linear *w,
-            const row_args *row = NULL)
+bool launch(struct cuda_device *d, small_args a, const void *x, const row_args *row, const struct linear *w)
 {
     using T = small_traits<ROWS>;
     using S = side_traits<ROWS, COLS>;
@@ -297,57 +296,39 @@ bool launch(struct cuda_device *d, small_args a, const void *x, const struct lin
 /* With 32 rows of x narrow tiles would have as much multiplied in vain on one side as on the other; with more than 128 they
  * would fetch more of x than of W. */
 template <int ROWS, int EPILOGUE>
-bool launch_side(struct cuda_device *d, const small_args &a, const void *x, const struct linear *w)
+bool launch_side(struct cuda_device *d, const small_args &a, const void *x, const row_args *row,
+                 const struct linear *w)
 {
-    if (a.m <= 8) return launch<ROWS, 8, EPILOGUE>(d, a, x, w);
-    if (a.m <= 16) return launch<ROWS, 16, EPILOGUE>(d, a, x, w);
+    if constexpr (EPILOGUE != EPILOGUE_F32) /* logits are of a norm that others read, too */
+        if (row)
+            return w->k <= row_norm_max(1) ? launch<ROWS, 1, EPILOGUE>(d, a, x, row, w)
+                                           : launch<ROWS, 2, EPILOGUE>(d, a, x, row, w);
+    if (a.m <= 8) return launch<ROWS, 8, EPILOGUE>(d, a, x, row, w);
+    if (a.m <= 16) return launch<ROWS, 16, EPILOGUE>(d, a, x, row, w);
     if constexpr (ROWS == ROWS_MAX)
-        if (a.m <= 32) return launch<ROWS, 32, EPILOGUE>(d, a, x, w);
-    if (a.m <= GROUP_ROWS) return launch<ROWS, x_first(1), EPILOGUE>(d, a, x, w);
-    if (a.m <= 2 * GROUP_ROWS) return launch<ROWS, x_first(2), EPILOGUE>(d, a, x, w);
+        if (a.m <= 32) return launch<ROWS, 32, EPILOGUE>(d, a, x, row, w);
+    if (a.m <= GROUP_ROWS) return launch<ROWS, x_first(1), EPILOGUE>(d, a, x, row, w);
+    if (a.m <= 2 * GROUP_ROWS) return launch<ROWS, x_first(2), EPILOGUE>(d, a, x, row, w);
     if constexpr (ROWS == ROWS_MAX) {
-        if (a.m <= 3 * GROUP_ROWS) return launch<ROWS, x_first(3), EPILOGUE>(d, a, x, w);
-        if (a.m <= 4 * GROUP_ROWS) return launch<ROWS, x_first(4), EPILOGUE>(d, a, x, w);
+        if (a.m <= 3 * GROUP_ROWS) return launch<ROWS, x_first(3), EPILOGUE>(d, a, x, row, w);
+        if (a.m <= 4 * GROUP_ROWS) return launch<ROWS, x_first(4), EPILOGUE>(d, a, x, row, w);
     }
     return false;
 }
 
-template <int ROWS, int EPILOGUE>
-bool launch_normed(struct cuda_device *d, const small_args &a, const row_args &row, const struct linear *w)
-{
-    if (w->k <= row_norm_max(1)) return launch<ROWS, 1, EPILOGUE>(d, a, NULL, w, &row);
-    return launch<ROWS, 2, EPILOGUE>(d, a, NULL, w, &row);
-}
-
-template <int EPILOGUE>
-bool launch_normed_tiles(struct cuda_device *d, int32_t tile_rows, const small_args &a, const row_args &row,
-                         const struct linear *w)
-{
-    switch (tile_rows) {
-    case 32:
-        return launch_normed<32, EPILOGUE>(d, a, row, w);
-    case 48:
-        return launch_normed<48, EPILOGUE>(d, a, row, w);
-    case 64:
-        return launch_normed<64, EPILOGUE>(d, a, row, w);
-    default:
-        return launch_normed<ROWS_MAX, EPILOGUE>(d, a, row, w);
-    }
-}
-
 template <int EPILOGUE>
 bool launch_tiles(struct cuda_device *d, int32_t tile_rows, const small_args &a, const void *x,
-                  const struct linear *w)
+                  const row_args *row, const struct linear *w)
 {
     switch (tile_rows) {
     case 32:
-        return launch_side<32, EPILOGUE>(d, a, x, w);
+        return launch_side<32, EPILOGUE>(d, a, x, row, w);
     case 48:
-        return launch_side<48, EPILOGUE>(d, a, x, w);
+        return launch_side<48, EPILOGUE>(d, a, x, row, w);
     case 64:
-        return launch_side<64, EPILOGUE>(d, a, x, w);
+        return launch_side<64, EPILOGUE>(d, a, x, row, w);
     default:
-        return launch_side<ROWS_MAX, EPILOGUE>(d, a, x, w);
+        return launch_side<ROWS_MAX, EPILOGUE>(d, a, x, row, w);
     }
 }
 
@@ -358,10 +339,8 @@ bool cuda_linear_small_fits(const struct cuda_device *d, const struct linear *w,
     return d->is_hopper && rows <= LINEAR_SMALL_ROWS_MAX && w->k % 8 == 0 && w->n % 16 == 0;
 }
 
-namespace
-{
-
-small_args args_of(const struct cuda_device *d, int32_t rows, void *out, const struct linear *w)
+bool cuda_linear_small(struct cuda_device *d, int32_t tile_rows, int32_t rows, void *out, const void *x,
+                       const struct linear *w, bool silu_mul, const struct row_args *row)
 {
     small_args a = {};
     a.out = out;
@@ -369,24 +348,7 @@ small_args args_of(const struct cuda_device *d, int32_t rows, void *out, const s
     a.bias = w->bias;
     a.m = rows;
     a.n = w->n;
-    return a;
-}
-
-} // namespace
-
-bool cuda_linear_small_normed(struct cuda_device *d, int32_t tile_rows, void *out, const struct row_args *row,
-                              const struct linear *w, bool silu_mul)
-{
-    const small_args a = args_of(d, 1, out, w);
-    if (silu_mul) return launch_normed_tiles<EPILOGUE_SILU_MUL>(d, tile_rows, a, *row, w);
-    return launch_normed_tiles<EPILOGUE_BF16>(d, tile_rows, a, *row, w);
-}
-
-bool cuda_linear_small(struct cuda_device *d, int32_t tile_rows, int32_t rows, void *out, const void *x,
-                       const struct linear *w, bool silu_mul)
-{
-    const small_args a = args_of(d, rows, out, w);
-    if (silu_mul) return launch_tiles<EPILOGUE_SILU_MUL>(d, tile_rows, a, x, w);
-    if (w->wide_output) return launch_tiles<EPILOGUE_F32>(d, tile_rows, a, x, w);
-    return launch_tiles<EPILOGUE_BF16>(d, tile_rows, a, x, w);
+    if (silu_mul) return launch_tiles<EPILOGUE_SILU_MUL>(d, tile_rows, a, x, row, w);
+    if (w->wide_output) return launch_tiles<EPILOGUE_F32>(d, tile_rows, a, x, row, w);
+    return launch_tiles<EPILOGUE_BF16>(d, tile_rows, a, x, row, w);
 }

@@ -15,12 +15,11 @@ static const int32_t linear_small_tile_rows[] = {32, 48, 64, 112};
 /* Whether the kernel can run this product at all: an sm_90 machine, few rows, K a multiple of 8, N of 16. */
 bool cuda_linear_small_fits(const struct cuda_device *d, const struct linear *w, int32_t rows);
 
-/* out = x W^T (+ bias), or silu(gate) * up. False where the driver cannot, or tiles are too narrow for so many rows. */
-bool cuda_linear_small(struct cuda_device *d, int32_t tile_rows, int32_t rows, void *out, const void *x,
-                       const struct linear *w, bool silu_mul);
 struct row_args; /* linear_row.cuh */
-/* The same of one row that the kernel makes: the norm of row->x, of ROW_NORM_MAX columns at most. */
-bool cuda_linear_small_normed(struct cuda_device *d, int32_t tile_rows, void *out, const struct row_args *row,
-                              const struct linear *w, bool silu_mul);
+
+/* out = x W^T (+ bias), or silu(gate) * up. row: NULL, or says of what the kernel makes the only row, a norm of ROW_NORM_MAX columns at
+ * most; then x is not read, and out is no logits. False where the driver cannot, or tiles are too narrow for so many rows. */
+bool cuda_linear_small(struct cuda_device *d, int32_t tile_rows, int32_t rows, void *out, const void *x,
+                       const struct linear *w, bool silu_mul, const struct row_args *row = NULL);
 
 #endif

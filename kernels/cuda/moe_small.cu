@@ -229,6 +229,7 @@ template <int ROWS, int CAP> struct consumer {
             barrier_wait(r.full + 8 * p.stage, p.parity);
             const struct small_tile tile = r.tiles[p.stage];
             const int32_t width = warp_uniform(width_of(tile.rows.count));
+            /* in one chain: behind branches one after another the compiler takes the ring's stage for the lanes' own (warp_uniform) */
             if (CAP == 8 || width == 8)
                 run_tile<EPILOGUE, 8>(tile.rows, tile.first_n);
             else if (CAP == 16 || width == 16)

@@ -1,5 +1,5 @@
 /* norm_row.cuh - the arithmetic of RMSNorm over a row, the same bits wherever it is computed: by a CTA of 256 threads (norm.cu), or by
- * fewer in each CTA of the product behind it (linear_row.cuh).
+ * as many in each CTA of the product behind it (linear_row.cuh).
  *
  * Of vectors of four values thread t has t, t + 256, ... ; sums go over a thread's values in order, over the lanes of a warp by
  * xor-shuffle, and over the warps in order. */

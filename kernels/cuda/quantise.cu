@@ -14,16 +14,6 @@ enum {
     VECTORS_MAX = 4 /* that a thread keeps: beyond, they are read again */
 };
 
-__device__ __forceinline__ float largest_of(uint4 v)
-{
-    return largest_of_pair(v.x, largest_of_pair(v.y, largest_of_pair(v.z, largest_of_pair(v.w, 0))));
-}
-
-__device__ __forceinline__ uint2 quantise_vector(uint4 v, float inverse)
-{
-    return make_uint2(quantise_pairs(v.x, v.y, inverse), quantise_pairs(v.z, v.w, inverse));
-}
-
 __global__ void __launch_bounds__(THREADS_MAX)
     quantise_blocks_kernel(uint8_t *out, float *scales, const __nv_bfloat16 *x, int32_t num_vectors,
                            int32_t pitch)

@@ -21,6 +21,12 @@ static __device__ __forceinline__ uint32_t larger_pair(uint32_t a, uint32_t b)
     return *(uint32_t *)&larger;
 }
 
+/* Of eight values. */
+static __device__ __forceinline__ float largest_of(uint4 v)
+{
+    return largest_of_pair(larger_pair(larger_pair(v.x, v.y), larger_pair(v.z, v.w)), 0);
+}
+
 /* Of as many lanes, a power of two, as lie together. */
 static __device__ __forceinline__ float largest_of_warp(float most, int lanes)
 {
@@ -51,6 +57,12 @@ static __device__ __forceinline__ uint32_t quantise_pair(uint32_t word, float in
 static __device__ __forceinline__ uint32_t quantise_pairs(uint32_t low, uint32_t high, float inverse)
 {
     return quantise_pair(low, inverse) | quantise_pair(high, inverse) << 16;
+}
+
+/* Eight. */
+static __device__ __forceinline__ uint2 quantise_vector(uint4 v, float inverse)
+{
+    return make_uint2(quantise_pairs(v.x, v.y, inverse), quantise_pairs(v.z, v.w, inverse));
 }
 
 #endif
