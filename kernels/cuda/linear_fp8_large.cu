@@ -11,39 +11,17 @@
  * While a group adds what a stage has given to its sums, the other's products run; so too while it stores a tile. */
 #include <algorithm>
 
-#include "kernels/cuda/fp8.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/linear_fp8.cuh"
-#include "kernels/cuda/linear_tile.cuh"
+#include "kernels/cuda/linear_fp8_tile.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 
 namespace
 {
 
 enum {
-    ROW_BYTES = FP8_BLOCK,
-    GROUPS = 2,
-    GROUP_ROWS = 64,
-    TILE_M = GROUPS * GROUP_ROWS,
-    WARPS = GROUPS * 4,
-    THREADS = (WARPS + 4) *
-              32, /* registers are dealt out to groups of four warps: the producer has one to itself */
-    PRODUCER_REGISTERS = 40,
-    CONSUMER_REGISTERS = 232,
-    X_BYTES = TILE_M * ROW_BYTES,
-    X_SCALE_BYTES = TILE_M * 4,
-    W_SCALE_BYTES = 128, /* at most */
-    SCALE_BYTES = X_SCALE_BYTES + W_SCALE_BYTES,
-    RING_BYTES_MAX = 193 << 10,
     BAND_ROWS_MIN = 2048,
     BAND_ROWS_MAX = 4096,
     BAND_BYTES = 36 << 20 /* of x: most of an H200's L2 */
-};
-
-template <int WIDTH> struct large_traits {
-    static constexpr int W_BYTES = WIDTH * ROW_BYTES, STAGE_BYTES = X_BYTES + W_BYTES + SCALE_BYTES,
-                         STAGES = RING_BYTES_MAX / STAGE_BYTES,
-                         SHARED_BYTES = 1024 + STAGES * STAGE_BYTES + WARPS * OUT_BUFFERS * OUT_BYTES;
 };
 
 struct large_args {
@@ -52,19 +30,12 @@ struct large_args {
     int32_t num_k; /* stages of a tile */
 };
 
-/* Addresses of shared memory. */
-struct ring {
-    uint32_t x, w;        /* [stage], swizzled */
-    uint32_t scales;      /* [stage]: TILE_M of x, WIDTH / 8 of W */
-    uint32_t full, empty; /* barriers of the stages */
-};
-
 /* Fills the ring: stages over all tiles of the CTA, one after another. */
 template <int WIDTH, bool IN_BLOCKS> struct producer {
-    using T = large_traits<WIDTH>;
+    using T = fp8_tile_traits<WIDTH>;
     const large_args &a;
     const CUtensorMap *x_map, *w_map;
-    const ring &r;
+    const fp8_tile_ring &r;
 
     __device__ __forceinline__ void load_w(int32_t stage, struct tile_place tile, int32_t k) const
     {
@@ -109,103 +80,15 @@ template <int WIDTH, bool IN_BLOCKS> struct producer {
     }
 };
 
-__device__ __forceinline__ float load_shared(uint32_t address)
-{
-    float v;
-    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(address));
-    return v;
-}
-
-__device__ __forceinline__ float4 load_shared_4(uint32_t address)
-{
-    float4 v;
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-                 : "r"(address));
-    return v;
-}
-
-/* A group of four warps. Sums as wgmma.cuh has them. */
-template <int WIDTH, bool IN_BLOCKS> struct consumer {
-    using T = large_traits<WIDTH>;
-    const large_args &a;
-    const ring &r;
-    int warp;
-    pipeline_state p;
-    float sums[WIDTH / 2], part[WIDTH / 2];
-
-    /* Of the tile: this thread's first row; the second is 8 behind. */
-    __device__ __forceinline__ int32_t row(void) const { return warp * 16 + (int32_t)threadIdx.x % 32 / 4; }
-
-    __device__ __forceinline__ void add_scaled(void)
-    {
-        uint32_t scales = r.scales + p.stage * SCALE_BYTES;
-        float of_x[] = {load_shared(scales + row() * 4), load_shared(scales + (row() + 8) * 4)};
-#pragma unroll
-        for (int j = 0; j < WIDTH / 8; j += 4) {
-            float4 four = load_shared_4(scales + X_SCALE_BYTES + j * 4);
-            const float of_w[] = {four.x, four.y, four.z, four.w};
-#pragma unroll
-            for (int i = 0; i < 16; i++) {
-                int at = 4 * j + i;
-                sums[at] = __fmaf_rn(part[at], of_x[i / 2 % 2] * of_w[i / 4], sums[at]);
-            }
-        }
-    }
-
-    __device__ __forceinline__ void multiply(void)
-    {
-        barrier_wait(r.full + 8 * p.stage, p.parity);
-        uint32_t x = wgmma_descriptor_low(r.x + warp / 4 * GROUP_ROWS * ROW_BYTES) + p.stage * (X_BYTES / 16);
-        uint32_t w = wgmma_descriptor_low(r.w) + p.stage * (T::W_BYTES / 16);
-        wgmma_fence();
-#pragma unroll
-        for (int i = 0; i < FP8_BLOCK / 32; i++)
-            wgmma_e4m3(part, wgmma_descriptor_of(x + 2 * i), wgmma_descriptor_of(w + 2 * i), i > 0);
-        wgmma_commit();
-        wgmma_wait<0>();
-        wgmma_hold(part);
-        if (IN_BLOCKS) {
-            add_scaled();
-        } else {
-#pragma unroll
-            for (int i = 0; i < WIDTH / 2; i++) sums[i] += part[i];
-        }
-        /* scales are read by ordinary loads, and each lane says that its own are over */
-        if (!IN_BLOCKS) __syncwarp();
-        if (IN_BLOCKS || threadIdx.x % 32 == 0) barrier_arrive(r.empty + 8 * p.stage);
-        p.advance(T::STAGES);
-    }
-
-    /* Scales of rows. */
-    __device__ __forceinline__ void scale(int32_t first_m, int32_t first_n)
-    {
-        float of_x[2];
-#pragma unroll
-        for (int i = 0; i < 2; i++) of_x[i] = a.p.x_scales[min(first_m + row() + 8 * i, a.p.rows - 1)];
-#pragma unroll
-        for (int j = 0; j < WIDTH / 8; j++) {
-            int32_t n = min(first_n + 8 * j + (int32_t)threadIdx.x % 4 * 2, a.p.n - 2);
-            float2 of_w = *(const float2 *)(a.p.w_scales + n);
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                float *s = sums + 4 * j + 2 * i;
-                s[0] = s[0] * of_x[i] * of_w.x;
-                s[1] = s[1] * of_x[i] * of_w.y;
-            }
-        }
-    }
-};
-
 template <int WIDTH, bool IN_BLOCKS, bool SILU_MUL>
 __global__ void __launch_bounds__(THREADS, 1)
     large_kernel(large_args a, const __grid_constant__ CUtensorMap x_map,
                  const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtensorMap out_map)
 {
-    using T = large_traits<WIDTH>;
+    using T = fp8_tile_traits<WIDTH>;
     extern __shared__ unsigned char shared[];
     __shared__ uint64_t barriers[2 * T::STAGES];
-    ring r;
+    fp8_tile_ring r;
     r.x = (shared_address(shared) + 1023) & ~1023u; /* swizzled boxes want 1024-byte alignment */
     r.w = r.x + T::STAGES * X_BYTES;
     uint32_t outs = r.w + T::STAGES * T::W_BYTES;
@@ -227,7 +110,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     }
     registers_raise<CONSUMER_REGISTERS>();
     dependency_wait(); /* the results overwrite what kernels before may still read */
-    consumer<WIDTH, IN_BLOCKS> c = {a, r, warp, {}, {}, {}};
+    fp8_tile_consumer<large_args, WIDTH, IN_BLOCKS> c = {a, r, warp, {}, {}, {}};
     int32_t num_stored = 0, num_tiles = num_tiles_of(a.tiles);
     for (int32_t index = blockIdx.x; index < num_tiles; index += gridDim.x) {
         struct tile_place tile = place_of(a.tiles, index);
@@ -249,7 +132,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 template <int WIDTH, bool IN_BLOCKS, bool SILU_MUL>
 bool launch(struct cuda_device *d, const struct fp8_product &p)
 {
-    using T = large_traits<WIDTH>;
+    using T = fp8_tile_traits<WIDTH>;
     CUtensorMap x_map, w_map, out_map;
     /* pairs of values are what bf16's map moves */
     if (!tensor_map_encode_matrix(d, &x_map, p.x, p.rows, p.k / 2, TILE_M) ||

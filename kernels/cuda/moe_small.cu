@@ -6,11 +6,10 @@
  * another: a box that ends beyond an expert's rows reads the next one's, whose results are not stored. Sums go along K in order. */
 #include <algorithm>
 
-#include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear_store.cuh"
-#include "kernels/cuda/moe.cuh"
 #include "kernels/cuda/moe_bias.cuh"
+#include "kernels/cuda/moe_ring.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
@@ -27,20 +26,11 @@ enum {
     WARPS = 4, /* that multiply */
     THREADS = (WARPS + 1) * 32,
     GROUP_ROWS = 64, /* of wgmma's M side */
-    STAGES_MAX = 32,
-    SECOND_RING_BYTES = 128 << 10, /* ring_bytes */
-    BESIDE_RING_BYTES = 4 << 10    /* of a CTA, at most */
+    STAGES_MAX = 32
 };
 
-struct small_args {
+struct small_args : moe_ring_args {
     __nv_bfloat16 *out;
-    const struct moe_tile *tiles;
-    const int32_t *num_tiles;
-    int32_t n, num_columns, num_k; /* rows of W of an expert, tiles of them, stages of a tile */
-    int32_t num_stages;            /* in the ring */
-    int32_t tiles_max;             /* of W and x, that the list has room for */
-    bool shares_x;
-    bool knows_tiles;  /* ahead of the dependency */
     const float *bias; /* [E][n] where the epilogue wants it */
 };
 
@@ -51,17 +41,11 @@ template <int ROWS, int CAP> struct small_traits {
     static constexpr int STAGE_BYTES = W_BYTES + X_BYTES;
 };
 
-/* A tile of W by rows of x. */
-struct small_tile {
-    struct moe_tile rows;
-    int32_t first_n; /* of the expert's W */
-};
-
 /* What the roles of a CTA share. Addresses of shared memory. */
 struct ring {
-    uint32_t w, x;            /* [stage][box][ROWS or CAP][64], swizzled */
-    uint32_t full, empty;     /* barriers of the stages */
-    struct small_tile *tiles; /* [stage]: the tile that begins there */
+    uint32_t w, x;               /* [stage][box][ROWS or CAP][64], swizzled */
+    uint32_t full, empty;        /* barriers of the stages */
+    struct moe_ring_tile *tiles; /* [stage]: the tile that begins there */
 };
 
 /* Columns that are multiplied for so many rows of x. */
@@ -69,42 +53,6 @@ __device__ __forceinline__ int32_t width_of(int32_t rows)
 {
     return rows <= 8 ? 8 : rows <= 16 ? 16 : rows <= 32 ? 32 : 64;
 }
-
-/* What comes next in a ring: stage k of a tile. The list is asked one tile ahead, so that its latency is under the stages of the tile
- * before. */
-template <int ROWS> struct cursor {
-    const small_args &a;
-    int32_t num_all, index, k;
-    struct small_tile tile, next;
-
-    __device__ __forceinline__ bool is_done(void) const { return index >= num_all; }
-    __device__ __forceinline__ bool is_last(void) const { return index + (int32_t)gridDim.x >= num_all; }
-
-    /* Past the L1, which may have the list of another layer. */
-    __device__ __forceinline__ struct small_tile find_tile(int32_t at) const
-    {
-        const int32_t *rows = (const int32_t *)(a.tiles + min(at, a.tiles_max - 1) / a.num_columns);
-        return {{__ldcg(rows), __ldcg(rows + 1), __ldcg(rows + 2)}, at % a.num_columns * ROWS};
-    }
-
-    __device__ __forceinline__ void begin(void)
-    {
-        index = (int32_t)blockIdx.x;
-        k = 0;
-        tile = find_tile(index);
-        next = find_tile(index + (int32_t)gridDim.x);
-        num_all = __ldcg(a.num_tiles) * a.num_columns;
-    }
-
-    __device__ __forceinline__ void advance(void)
-    {
-        if (++k < a.num_k) return;
-        k = 0;
-        index += (int32_t)gridDim.x;
-        tile = next;
-        next = find_tile(index + (int32_t)gridDim.x);
-    }
-};
 
 /* The one thread that fetches. */
 template <int ROWS, int CAP> struct producer {
@@ -114,7 +62,7 @@ template <int ROWS, int CAP> struct producer {
     const CUtensorMap *w_map, *x_map;
 
     /* And how many bytes the stage gets in all. */
-    __device__ __forceinline__ void load_w(int32_t stage, const cursor<ROWS> &c) const
+    __device__ __forceinline__ void load_w(int32_t stage, const moe_cursor<ROWS> &c) const
     {
         uint32_t full = r.full + 8 * stage;
         if (c.k == 0) r.tiles[stage] = c.tile;
@@ -134,31 +82,6 @@ template <int ROWS, int CAP> struct producer {
             for (int i = 0; i < BOXES; i++)
                 tensor_load_2d(r.x + stage * T::X_BYTES + (i * CAP + row) * BOX_ROW_BYTES, x_map,
                                r.full + 8 * stage, k * STAGE_K + i * BOX_K, first + row);
-    }
-
-    /* The second of a layer's products knows the tiles: the first one began when they were there. So it fetches weights ahead of the
-     * dependency. */
-    __device__ __forceinline__ void fill(void) const
-    {
-        cursor<ROWS> c = {a};
-        int32_t num_ahead = 0;
-        if (!a.knows_tiles) dependency_wait();
-        for (c.begin(); a.knows_tiles && num_ahead < a.num_stages && !c.is_done(); num_ahead++, c.advance())
-            load_w(num_ahead, c);
-        bool launched = c.is_last();
-        if (launched) dependents_launch();
-        dependency_wait();
-        for (int32_t i = 0; i < num_ahead; i++) load_x(i, r.tiles[i - i % a.num_k].rows, i % a.num_k);
-        pipeline_state p = {num_ahead % a.num_stages, num_ahead < a.num_stages};
-        for (; !c.is_done(); c.advance(), p.advance(a.num_stages)) {
-            if (!launched && c.is_last()) {
-                launched = true;
-                dependents_launch();
-            }
-            barrier_wait(r.empty + 8 * p.stage, p.parity);
-            load_w(p.stage, c);
-            load_x(p.stage, c.tile.rows, c.k);
-        }
     }
 };
 
@@ -227,12 +150,12 @@ template <int ROWS, int CAP> struct consumer {
         int32_t num_all = __ldcg(a.num_tiles) * a.num_columns;
         for (int32_t index = blockIdx.x; index < num_all; index += gridDim.x) {
             barrier_wait(r.full + 8 * p.stage, p.parity);
-            const struct small_tile tile = r.tiles[p.stage];
+            const struct moe_ring_tile tile = r.tiles[p.stage];
             const int32_t width = warp_uniform(width_of(tile.rows.count));
             /* in one chain: behind branches one after another the compiler takes the ring's stage for the lanes' own (warp_uniform) */
             if (CAP == 8 || width == 8)
                 run_tile<EPILOGUE, 8>(tile.rows, tile.first_n);
-            else if (CAP == 16 || width == 16)
+            else if (width == 16)
                 run_tile<EPILOGUE, CAP >= 16 ? 16 : 8>(tile.rows, tile.first_n);
             else if (CAP == 32 || width == 32)
                 run_tile<EPILOGUE, CAP >= 32 ? 32 : 8>(tile.rows, tile.first_n);
@@ -250,7 +173,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     using T = small_traits<ROWS, CAP>;
     extern __shared__ unsigned char shared[];
     __shared__ uint64_t barriers[2 * STAGES_MAX];
-    __shared__ struct small_tile tiles[STAGES_MAX];
+    __shared__ struct moe_ring_tile tiles[STAGES_MAX];
     ring r;
     r.x = (shared_address(shared) + 1023) & ~1023u; /* swizzled boxes want 1024-byte alignment */
     r.w = r.x + a.num_stages * T::X_BYTES;
@@ -264,7 +187,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     }
     __syncthreads();
     if (warp_uniform(threadIdx.x / 32) == WARPS) {
-        if (elect_lane()) producer<ROWS, CAP>{a, r, &w_map, &x_map}.fill();
+        if (elect_lane()) fill_moe_ring<ROWS>(producer<ROWS, CAP>{a, r, &w_map, &x_map});
         return;
     }
     dependency_wait();
@@ -273,34 +196,15 @@ __global__ void __launch_bounds__(THREADS, 1)
 
 /* ---- host ---- */
 
-/* The first of two short products leaves the second one's CTA room on its SM, which fetches weights beside it then. */
-int32_t ring_bytes(const struct moe_product *p)
-{
-    if (!p->is_short) return MOE_RING_BYTES;
-    return p->knows_tiles ? SECOND_RING_BYTES : MOE_RING_BYTES - SECOND_RING_BYTES - BESIDE_RING_BYTES;
-}
-
 template <int ROWS, int CAP, enum moe_epilogue EPILOGUE>
 bool launch(struct cuda_device *d, const struct moe_product *p)
 {
     using T = small_traits<ROWS, CAP>;
-    assert_always((int64_t)p->num_experts * p->n <= INT32_MAX);
+    small_args a = {moe_ring_args_of(d, p, ROWS, STAGE_K), p->out, p->bias};
     const CUtensorMap *w_map = tensor_map_of_matrix(d, p->weight, p->num_experts * p->n, p->k, ROWS),
                       *x_map = tensor_map_of_matrix(d, p->x, p->x_rows, p->k, X_BOX_ROWS);
     if (!w_map || !x_map) return false;
-    small_args a = {};
-    a.out = p->out;
-    a.tiles = p->tiles;
-    a.num_tiles = p->num_tiles;
-    a.bias = p->bias;
-    a.n = p->n;
-    a.num_columns = (p->n + ROWS - 1) / ROWS;
-    a.num_k = (p->k + STAGE_K - 1) / STAGE_K;
-    a.shares_x = p->shares_x;
-    a.knows_tiles = p->knows_tiles;
-    assert_always((int64_t)p->tiles_max * a.num_columns + d->num_sms <= INT32_MAX);
-    a.tiles_max = p->tiles_max * a.num_columns;
-    a.num_stages = std::min((ring_bytes(p) - T::BYTES_BEHIND) / T::STAGE_BYTES, (int32_t)STAGES_MAX);
+    a.num_stages = std::min((moe_ring_bytes(p) - T::BYTES_BEHIND) / T::STAGE_BYTES, (int32_t)STAGES_MAX);
     return launch_dependent(
         d, small_kernel<ROWS, CAP, EPILOGUE>, dim3((unsigned)std::min(d->num_sms, a.tiles_max)),
         dim3(THREADS), 1024 + (size_t)a.num_stages * T::STAGE_BYTES + T::BYTES_BEHIND, a, *w_map, *x_map);
@@ -328,7 +232,6 @@ bool cuda_moe_small(struct cuda_device *d, int32_t tile_rows, const struct moe_p
 {
     /* narrow tiles of W where there are few, so that all SMs get the same share */
     if (tile_rows == 8) return launch_epilogue<32, 8>(d, p);
-    if (tile_rows == 16) return launch_epilogue<32, 16>(d, p);
     if (tile_rows == 32) return launch_epilogue<64, 32>(d, p);
     return launch_epilogue<64, 64>(d, p);
 }

@@ -1,0 +1,134 @@
+/* linear_fp8_tile.cuh - the warps that multiply tiles of many rows of e4m3, of which linear_fp8_large.cu and moe_fp8_large.cu make kernels:
+ * 128 rows of x times WIDTH rows of W, 64 of the rows in each of two groups of four warps. A stage of the ring is a block of 128
+ * columns and, where scales are of blocks, those of x and W. */
+#ifndef KERNELS_CUDA_LINEAR_FP8_TILE_CUH
+#define KERNELS_CUDA_LINEAR_FP8_TILE_CUH
+
+#include "kernels/cuda/fp8.cuh"
+#include "kernels/cuda/linear_fp8.cuh"
+#include "kernels/cuda/linear_tile.cuh"
+
+namespace
+{
+
+enum {
+    ROW_BYTES = FP8_BLOCK,
+    GROUPS = 2,
+    GROUP_ROWS = 64,
+    TILE_M = GROUPS * GROUP_ROWS,
+    WARPS = GROUPS * 4,
+    THREADS = (WARPS + 4) *
+              32, /* registers are dealt out to groups of four warps: the producer has one to itself */
+    PRODUCER_REGISTERS = 40,
+    CONSUMER_REGISTERS = 232,
+    X_BYTES = TILE_M * ROW_BYTES,
+    X_SCALE_BYTES = TILE_M * 4,
+    W_SCALE_BYTES = 128, /* at most */
+    SCALE_BYTES = X_SCALE_BYTES + W_SCALE_BYTES,
+    RING_BYTES_MAX = 193 << 10
+};
+
+template <int WIDTH> struct fp8_tile_traits {
+    static constexpr int W_BYTES = WIDTH * ROW_BYTES, STAGE_BYTES = X_BYTES + W_BYTES + SCALE_BYTES,
+                         STAGES = RING_BYTES_MAX / STAGE_BYTES,
+                         SHARED_BYTES = 1024 + STAGES * STAGE_BYTES + WARPS * OUT_BUFFERS * OUT_BYTES;
+};
+
+/* Addresses of shared memory. */
+struct fp8_tile_ring {
+    uint32_t x, w;        /* [stage], swizzled */
+    uint32_t scales;      /* [stage]: TILE_M of x, WIDTH / 8 of W */
+    uint32_t full, empty; /* barriers of the stages */
+};
+
+__device__ __forceinline__ float load_shared(uint32_t address)
+{
+    float v;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(address));
+    return v;
+}
+
+__device__ __forceinline__ float4 load_shared_4(uint32_t address)
+{
+    float4 v;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "r"(address));
+    return v;
+}
+
+/* A group of four warps. Sums as wgmma.cuh has them. ARGS has p, the scales among what it says. */
+template <typename ARGS, int WIDTH, bool IN_BLOCKS> struct fp8_tile_consumer {
+    using T = fp8_tile_traits<WIDTH>;
+    const ARGS &a;
+    const fp8_tile_ring &r;
+    int warp;
+    pipeline_state p;
+    float sums[WIDTH / 2], part[WIDTH / 2];
+
+    /* Of the tile: this thread's first row; the second is 8 behind. */
+    __device__ __forceinline__ int32_t row(void) const { return warp * 16 + (int32_t)threadIdx.x % 32 / 4; }
+
+    __device__ __forceinline__ void add_scaled(void)
+    {
+        uint32_t scales = r.scales + p.stage * SCALE_BYTES;
+        float of_x[] = {load_shared(scales + row() * 4), load_shared(scales + (row() + 8) * 4)};
+#pragma unroll
+        for (int j = 0; j < WIDTH / 8; j += 4) {
+            float4 four = load_shared_4(scales + X_SCALE_BYTES + j * 4);
+            const float of_w[] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+            for (int i = 0; i < 16; i++) {
+                int at = 4 * j + i;
+                sums[at] = __fmaf_rn(part[at], of_x[i / 2 % 2] * of_w[i / 4], sums[at]);
+            }
+        }
+    }
+
+    __device__ __forceinline__ void multiply(void)
+    {
+        barrier_wait(r.full + 8 * p.stage, p.parity);
+        uint32_t x = wgmma_descriptor_low(r.x + warp / 4 * GROUP_ROWS * ROW_BYTES) + p.stage * (X_BYTES / 16);
+        uint32_t w = wgmma_descriptor_low(r.w) + p.stage * (T::W_BYTES / 16);
+        wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < FP8_BLOCK / 32; i++)
+            wgmma_e4m3(part, wgmma_descriptor_of(x + 2 * i), wgmma_descriptor_of(w + 2 * i), i > 0);
+        wgmma_commit();
+        wgmma_wait<0>();
+        wgmma_hold(part);
+        if (IN_BLOCKS) {
+            add_scaled();
+        } else {
+#pragma unroll
+            for (int i = 0; i < WIDTH / 2; i++) sums[i] += part[i];
+        }
+        /* scales are read by ordinary loads, and each lane says that its own are over */
+        if (!IN_BLOCKS) __syncwarp();
+        if (IN_BLOCKS || threadIdx.x % 32 == 0) barrier_arrive(r.empty + 8 * p.stage);
+        p.advance(T::STAGES);
+    }
+
+    /* Scales of rows. */
+    __device__ __forceinline__ void scale(int32_t first_m, int32_t first_n)
+    {
+        float of_x[2];
+#pragma unroll
+        for (int i = 0; i < 2; i++) of_x[i] = a.p.x_scales[min(first_m + row() + 8 * i, a.p.rows - 1)];
+#pragma unroll
+        for (int j = 0; j < WIDTH / 8; j++) {
+            int32_t n = min(first_n + 8 * j + (int32_t)threadIdx.x % 4 * 2, a.p.n - 2);
+            float2 of_w = *(const float2 *)(a.p.w_scales + n);
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                float *s = sums + 4 * j + 2 * i;
+                s[0] = s[0] * of_x[i] * of_w.x;
+                s[1] = s[1] * of_x[i] * of_w.y;
+            }
+        }
+    }
+};
+
+} // namespace
+
+#endif
