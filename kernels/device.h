@@ -98,6 +98,8 @@ struct moe_desc {
     float scale;    /* and multiplied by this */
     float near;     /* ROUTER_SPARSE */
     bool
+        quantise_input; /* as in linear_desc, of the experts' products; the shared one's are linears of their own */
+    bool
         scale_input; /* an expert's input is multiplied by the score, not what it makes; the shared one's by nothing */
     enum gate_function gate;           /* of the product with gate, or of that with up where there is none */
     struct weight_view router;         /* [E][H] */

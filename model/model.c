@@ -247,6 +247,7 @@ static struct moe_desc describe_moe(struct builder *b, int32_t layer)
                              .normalize = c->router_normalizes,
                              .scale = c->router_scale,
                              .near = c->router_near,
+                             .quantise_input = c->quantisation.wants_quantised_activations,
                              .scale_input = c->family->scales_expert_input,
                              .gate = c->family->gate,
                              .router = find_weight(b, WEIGHT_ROUTER, layer),

@@ -149,7 +149,27 @@ static __device__ __forceinline__ void tensor_load_4d(uint32_t to_shared, const 
                : "memory");
 }
 
+static __device__ __forceinline__ void tensor_load_3d(uint32_t to_shared, const CUtensorMap *map,
+                                                      uint32_t barrier, int32_t x, int32_t y, int32_t z)
+{
+    HOPPER_ASM("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, "
+               "{%3, %4, %5}], [%2];" ::"r"(to_shared),
+               "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
+               : "memory");
+}
+
 /* The same for data that is read once: it leaves the L2 first. */
+static __device__ __forceinline__ void tensor_stream_3d(uint32_t to_shared, const CUtensorMap *map,
+                                                        uint32_t barrier, int32_t x, int32_t y, int32_t z)
+{
+    HOPPER_ASM(
+        "{\n\t.reg .b64 policy;\n\tcreatepolicy.fractional.L2::evict_first.b64 policy, 1.0;\n\t"
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+        "[%0], [%1, {%3, %4, %5}], [%2], policy;\n\t}" ::"r"(to_shared),
+        "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
+        : "memory");
+}
+
 static __device__ __forceinline__ void tensor_stream_4d(uint32_t to_shared, const CUtensorMap *map,
                                                         uint32_t barrier, int32_t x, int32_t y, int32_t z,
                                                         int32_t w)

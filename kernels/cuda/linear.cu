@@ -68,7 +68,9 @@ struct linear_plan {
 struct linears {
     std::map<std::tuple<int32_t, int32_t, int, int, int, int, bool>, struct linear_plan> plans;
     std::vector<struct linear *> packed;
-    const struct linear *after_norm; /* of e4m3: norms quantise their rows for it; NULL: for none */
+    int32_t
+        after_norm_k; /* columns of the products of e4m3 that norms quantise their rows for; 0: there are none */
+    bool after_norm_in_blocks;
     /* What the norm queued last has quantised, until the next product. */
     const void *quantised;
     int32_t num_quantised;
@@ -188,11 +190,11 @@ __global__ void gate_mul_kernel(__nv_bfloat16 *out, const __nv_bfloat16 *gate_up
 }
 
 /* Whether d->fp8_rows has them. */
-bool are_quantised(const struct cuda_device *d, int32_t rows, const void *x, const struct linear *w)
+bool are_quantised(const struct cuda_device *d, int32_t rows, int32_t k, const void *x, bool in_blocks)
 {
     const struct linears *l = d->linears;
-    return l->quantised == x && l->num_quantised == rows && w->k == l->after_norm->k &&
-           w->fp8.in_blocks == l->after_norm->fp8.in_blocks;
+    return l->quantised == x && l->num_quantised == rows && k == l->after_norm_k &&
+           in_blocks == l->after_norm_in_blocks;
 }
 
 /* Of d->fp8_rows. */
@@ -220,19 +222,15 @@ struct fp8_product fp8_product_of(const struct cuda_device *d, int32_t rows, voi
 bool run_fp8(struct cuda_device *d, const struct linear_choice &c, int32_t rows, void *out, const void *x,
              const struct linear *w, bool silu_mul)
 {
-    const struct fp8_rows *quantised = &d->fp8_rows;
     const struct fp8_product p = fp8_product_of(d, rows, out, w, silu_mul);
-    if (!are_quantised(d, rows, x, w)) {
-        if (rows == 1 && c.kernel == LINEAR_SMALL && w->k <= ROW_VALUES_MAX) {
-            struct row_args row = {};
-            row.row = (const __nv_bfloat16 *)x;
-            row.k = w->k;
-            return cuda_linear_fp8_small(d, c.tile_rows, &p, &row);
-        }
-        if (!cuda_quantise_rows(d, rows, w->k, x, quantised->codes, quantised->scales, quantised->pitch,
-                                p.in_blocks))
-            return false;
+    if (rows == 1 && c.kernel == LINEAR_SMALL && w->k <= ROW_VALUES_MAX &&
+        !are_quantised(d, rows, w->k, x, p.in_blocks)) {
+        struct row_args row = {};
+        row.row = (const __nv_bfloat16 *)x;
+        row.k = w->k;
+        return cuda_linear_fp8_small(d, c.tile_rows, &p, &row);
     }
+    if (!cuda_fp8_rows(d, rows, w->k, x, p.in_blocks)) return false;
     return c.kernel == LINEAR_SMALL ? cuda_linear_fp8_small(d, c.tile_rows, &p)
                                     : cuda_linear_fp8_large(d, c.tile_rows, &p);
 }
@@ -323,10 +321,26 @@ void cuda_linear_rows(struct cuda_device *d, int32_t rows, void *out, const void
 struct fp8_target cuda_fp8_target(struct cuda_device *d, int32_t rows, int32_t k, const void *x)
 {
     struct linears *l = d->linears;
-    if (!l || !l->after_norm || l->after_norm->k != k) return {};
+    if (!l || l->after_norm_k != k) return {};
     l->quantised = x;
     l->num_quantised = rows;
-    return {d->fp8_rows.codes, d->fp8_rows.scales, d->fp8_rows.pitch, l->after_norm->fp8.in_blocks};
+    return {d->fp8_rows.codes, d->fp8_rows.scales, d->fp8_rows.pitch, l->after_norm_in_blocks};
+}
+
+void cuda_fp8_rows_expect(struct cuda_device *d, int32_t k, bool in_blocks)
+{
+    if (!d->linears) d->linears = new struct linears();
+    d->linears->after_norm_k = k;
+    d->linears->after_norm_in_blocks = in_blocks;
+}
+
+const struct fp8_rows *cuda_fp8_rows(struct cuda_device *d, int32_t rows, int32_t k, const void *x,
+                                     bool in_blocks)
+{
+    const struct fp8_rows *r = &d->fp8_rows;
+    const bool ok = are_quantised(d, rows, k, x, in_blocks) ||
+                    cuda_quantise_rows(d, rows, k, x, r->codes, r->scales, r->pitch, in_blocks);
+    return ok ? r : NULL;
 }
 
 void cuda_fp8_target_forget(struct cuda_device *d)
@@ -607,13 +621,16 @@ bool share_unpacked(struct cuda_device *d)
 bool reserve_fp8_rows(struct cuda_device *d)
 {
     struct fp8_rows *r = &d->fp8_rows;
-    size_t k = 0, rows = ((size_t)d->limits.num_tokens + 127) / 128 * 128;
-    for (auto &it : d->linears->plans)
-        if (it.second.linears[0]->format == LINEAR_FP8) k = max(k, (size_t)it.second.linears[0]->k);
+    const size_t most = (size_t)max(d->limits.num_tokens, d->limits.num_logits),
+                 rows = (most + 127) / 128 * 128;
+    size_t k = (size_t)d->linears->after_norm_k; /* of experts */
+    for (auto &it : d->linears->plans) {
+        const struct linear *w = it.second.linears[0];
+        if (w->format != LINEAR_FP8) continue;
+        k = max(k, (size_t)w->k);
+        if (w->kind == LINEAR_GATE_UP) cuda_fp8_rows_expect(d, w->k, w->fp8.in_blocks);
+    }
     if (k == 0) return true;
-    for (auto &it : d->linears->plans)
-        if (it.second.linears[0]->format == LINEAR_FP8 && it.second.linears[0]->kind == LINEAR_GATE_UP)
-            d->linears->after_norm = it.second.linears[0];
     r->pitch = (int32_t)rows;
     r->codes = (uint8_t *)cuda_alloc(&d->base, rows * k, "activations");
     r->scales = (float *)cuda_alloc(&d->base, rows * (k / FP8_BLOCK) * 4, "activations");
@@ -627,6 +644,9 @@ int cuda_linear_plans(struct cuda_device *d, struct error *err)
     size_t x_bytes = 0, out_bytes = 0;
     if (!d->linears) return STATUS_OK;
     if (!share_unpacked(d)) return error_set(err, STATUS_NO_MEMORY, "the GPU has no room to unpack weights");
+    if (!reserve_fp8_rows(d))
+        return error_set(err, STATUS_NO_MEMORY, "the GPU has no room for activations in e4m3");
+    if (d->linears->plans.empty()) return STATUS_OK;
     for (auto &it : d->linears->plans) {
         const struct linear *w = it.second.linears[0];
         size_t rows = (size_t)rows_max(d, w);
@@ -635,9 +655,8 @@ int cuda_linear_plans(struct cuda_device *d, struct error *err)
             max(out_bytes, rows * w->n * (w->wide_output ? 4 : 2) / (w->kind == LINEAR_GATE_UP ? 2 : 1));
     }
     struct timing t = {};
-    bool ok = reserve_fp8_rows(d) && CUDA_CHECK(d, cudaMalloc(&t.x, x_bytes)) &&
-              CUDA_CHECK(d, cudaMalloc(&t.out, out_bytes)) && CUDA_CHECK(d, cudaEventCreate(&t.begin)) &&
-              CUDA_CHECK(d, cudaEventCreate(&t.end));
+    bool ok = CUDA_CHECK(d, cudaMalloc(&t.x, x_bytes)) && CUDA_CHECK(d, cudaMalloc(&t.out, out_bytes)) &&
+              CUDA_CHECK(d, cudaEventCreate(&t.begin)) && CUDA_CHECK(d, cudaEventCreate(&t.end));
     if (!ok) return error_set(err, STATUS_NO_MEMORY, "the GPU has no room to time matrix products");
     fill_kernel<<<(unsigned)d->num_sms, FILL_THREADS, 0, d->stream>>>((uint32_t *)t.x, x_bytes / 4);
     for (auto &it : d->linears->plans) {

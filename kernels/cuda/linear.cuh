@@ -84,6 +84,15 @@ struct linear_choice cuda_linear_choice(const struct linear *w, int32_t rows);
 bool cuda_upload_weight(struct cuda_device *d, __nv_bfloat16 *out, const struct weight_view *view,
                         bool alternate, int part);
 
+/* Whether the kernels of linear_fp8.cuh take a weight as it is; of blocks of 128 columns, or with a scale a row. */
+bool cuda_fp8_fits(const struct weight_view *v);
+bool cuda_fp8_in_blocks(const struct weight_view *v);
+/* Room for n rows of k columns, which the device frees. */
+bool cuda_alloc_fp8(struct cuda_device *d, struct fp8_weight *w, int64_t n, int32_t k, bool in_blocks);
+/* Copies a weight to the rows of w from first_row on; alternate as in cuda_upload_weight. */
+bool cuda_upload_fp8(struct cuda_device *d, const struct fp8_weight *w, const struct weight_view *view,
+                     int64_t first_row, bool alternate, int part);
+
 /* Makes w one of the device's linears of its shape. */
 void cuda_linear_plan_create(struct cuda_device *d, struct linear *w);
 /* When all weights are in: times and checks the candidates. */

@@ -38,9 +38,15 @@ bool cuda_linear_fp8_small(struct cuda_device *d, int32_t tile_rows, const struc
                            const struct row_args *row = NULL);
 bool cuda_linear_fp8_large(struct cuda_device *d, int32_t width, const struct fp8_product *p);
 
-/* x[rows][K] in bf16 to e4m3 and scales, as fp8_product has them. */
+/* x[rows][K] in bf16 to e4m3 and scales, as fp8_product has them. list: NULL, or the rows that are meant, in any order. */
 bool cuda_quantise_rows(struct cuda_device *d, int32_t rows, int32_t k, const void *x, uint8_t *out,
-                        float *scales, int32_t pitch, bool in_blocks);
+                        float *scales, int32_t pitch, bool in_blocks, const int32_t *list = NULL);
+
+/* The same in d->fp8_rows, unless the norm before has put them there; until the next product. NULL: the driver cannot. */
+const struct fp8_rows *cuda_fp8_rows(struct cuda_device *d, int32_t rows, int32_t k, const void *x,
+                                     bool in_blocks);
+/* Before cuda_linear_plans: there will be products of k columns behind norms that are no linears. */
+void cuda_fp8_rows_expect(struct cuda_device *d, int32_t k, bool in_blocks);
 
 /* Where a norm puts its rows in e4m3, beside what it writes in bf16, so that the product that comes next need not quantise them. */
 struct fp8_target {

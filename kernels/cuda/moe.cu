@@ -187,6 +187,7 @@ int create_shared(struct device *device, struct moe *m, const struct moe_desc *d
     bool has_gate = desc->shared.gate.data != NULL;
     gate_up.kind = has_gate ? LINEAR_GATE_UP : LINEAR_UP;
     gate_up.gate = desc->gate;
+    gate_up.quantise_input = down.quantise_input = desc->quantise_input;
     if (has_gate) gate_up.parts[gate_up.num_parts++] = desc->shared.gate;
     gate_up.parts[gate_up.num_parts++] = desc->shared.up;
     down.num_parts = 1;
@@ -332,8 +333,8 @@ struct plan plan_of(const struct cuda_device *d, const struct moe *m, int32_t nu
     int32_t large_pairs = m->packed_down.packed ? PACKED_LARGE_PAIRS : LARGE_PAIRS;
     if (!d->is_hopper || (m->has_gate && m->gate == GATE_GELU_TANH)) return {METHOD_PLAIN, MOE_PLAIN_ROWS};
     if (num_tokens <= MOE_SHARED_TOKENS && m->router_bf16 && !m->scale_input && m->num_groups <= 1)
-        return {METHOD_SHARED, num_tokens <= 8 ? 8 : 16};
-    if (num_tokens <= 16) return {METHOD_SMALL, 16};
+        return {METHOD_SHARED, MOE_SHARED_TOKENS};
+    if (num_tokens <= 8) return {METHOD_SMALL, 8};
     if (num_tokens <= 32 || pairs < 20) return {METHOD_SMALL, 32};
     if (num_tokens <= 64 || pairs < large_pairs) return {METHOD_SMALL, 64};
     return {METHOD_LARGE, MOE_LARGE_ROWS};
@@ -342,6 +343,7 @@ struct plan plan_of(const struct cuda_device *d, const struct moe *m, int32_t nu
 bool run_hopper(struct cuda_device *d, const struct plan &plan, struct moe_product *p)
 {
     bool is_large = plan.method == METHOD_LARGE;
+    if (p->fp8.w) return is_large ? cuda_moe_fp8_large(d, p) : cuda_moe_fp8_small(d, plan.tile_rows, p);
     if (p->packed->packed && !is_large) return cuda_moe_packed(d, plan.tile_rows, p);
     if (p->packed->packed) {
         packed_unpack(d, p->packed, d->moe_scratch->unpacked);
@@ -358,8 +360,35 @@ void run_product(struct cuda_device *d, const struct plan &plan, struct moe_prod
         cuda_check(d, cudaErrorUnknown, "experts");
 }
 
+/* W and, in the place of p->x, the rows in e4m3. */
+void use_fp8(struct moe_product *p, const struct fp8_weight &w, const struct fp8_rows *x)
+{
+    struct fp8_product *to = &p->fp8;
+    to->out = p->out;
+    to->rows = p->x_rows;
+    to->n = p->num_experts * p->n;
+    to->k = p->k;
+    to->x = x->codes;
+    to->x_scales = x->scales;
+    to->x_pitch = x->pitch;
+    to->w = w.codes;
+    to->w_scales = w.scales;
+    to->w_pitch = w.pitch;
+    to->in_blocks = w.in_blocks;
+}
+
+/* What gate and up have made, of the rows that are pairs'. */
+void quantise_mid(struct cuda_device *d, const struct moe *m, int32_t num_pairs)
+{
+    const struct moe_scratch *s = d->moe_scratch;
+    if (!cuda_quantise_rows(d, num_pairs, m->inner, s->mid, s->fp8.codes, s->fp8.scales, s->fp8.pitch,
+                            m->fp8_down.in_blocks, s->rows))
+        cuda_check(d, cudaErrorUnknown, "experts");
+}
+
+/* quantised: x in e4m3, where the experts are; else NULL. */
 void multiply(struct cuda_device *d, const struct moe *m, const struct plan &plan, const __nv_bfloat16 *x,
-              int32_t num_tokens)
+              const struct fp8_rows *quantised, int32_t num_tokens)
 {
     struct moe_scratch *s = d->moe_scratch;
     int32_t num_pairs = num_tokens * m->num_chosen;
@@ -367,10 +396,12 @@ void multiply(struct cuda_device *d, const struct moe *m, const struct plan &pla
     p.tiles = s->tiles;
     p.num_tiles = s->num_tiles;
     p.num_rows = moe_rows_max(num_pairs, m->num_experts);
+    p.num_pairs = num_pairs;
     p.num_experts = m->num_experts;
     p.tiles_max = moe_tiles_max(num_pairs, m->num_experts, plan.tile_rows);
     /* where the second product's weights are no more than what the rings of all SMs hold, as of a token alone */
-    p.is_short = (int64_t)num_pairs * m->hidden * m->inner * 2 <= (int64_t)d->num_sms * MOE_RING_BYTES;
+    p.is_short = (int64_t)num_pairs * m->hidden * m->inner * (quantised ? 1 : 2) <=
+                 (int64_t)d->num_sms * MOE_RING_BYTES;
     p.gate = m->gate;
     p.shares_x = plan.method == METHOD_SHARED;
     p.out = s->mid;
@@ -382,6 +413,7 @@ void multiply(struct cuda_device *d, const struct moe *m, const struct plan &pla
     p.n = moe_rows_of_gate_up(m);
     p.k = m->hidden;
     p.is_gated = m->has_gate;
+    if (quantised) use_fp8(&p, m->fp8_gate_up, p.shares_x ? quantised : &s->fp8);
     run_product(d, plan, &p);
     if (!m->has_gate) cuda_gate_alone(d, s->mid, (size_t)p.num_rows * (size_t)m->inner, m->gate, {});
     p.shares_x = false;
@@ -395,6 +427,10 @@ void multiply(struct cuda_device *d, const struct moe *m, const struct plan &pla
     p.k = m->inner;
     p.is_gated = false;
     p.knows_tiles = true;
+    if (quantised) {
+        quantise_mid(d, m, num_pairs);
+        use_fp8(&p, m->fp8_down, &s->fp8);
+    }
     run_product(d, plan, &p);
 }
 
@@ -425,18 +461,27 @@ void cuda_moe(struct device *device, const struct batch *b, enum row_set rows, v
     struct moe_scratch *s = d->moe_scratch;
     int32_t num_tokens = batch_num_rows(b, rows);
     const struct plan plan = plan_of(d, m, num_tokens);
+    const struct fp8_rows *quantised = NULL;
+    if (m->fp8_down.codes) {
+        quantised = cuda_fp8_rows(d, num_tokens, m->hidden, x, m->fp8_gate_up.in_blocks);
+        if (!quantised) {
+            cuda_check(d, cudaErrorUnknown, "experts");
+            return;
+        }
+    }
     if (plan.method == METHOD_SHARED)
         cuda_moe_route_few(d, m, (const __nv_bfloat16 *)x, num_tokens);
     else
-        cuda_moe_route(d, m, (const __nv_bfloat16 *)x, num_tokens, plan.tile_rows);
+        cuda_moe_route(d, m, (const __nv_bfloat16 *)x, quantised, num_tokens, plan.tile_rows);
     if (m->scale_input)
         launch_dependent(d, scale_kernel, dim3((unsigned)(num_tokens * m->num_chosen)), dim3(SCALE_THREADS),
                          0, s->gathered, (const int32_t *)s->rows, s->weights, m->hidden);
-    multiply(d, m, plan, (const __nv_bfloat16 *)x, num_tokens);
+    multiply(d, m, plan, (const __nv_bfloat16 *)x, quantised, num_tokens);
     if (m->shared_down) {
         cuda_linear(device, b, rows, s->shared_mid, x, m->shared_gate_up);
         cuda_linear(device, b, rows, s->shared_made, s->shared_mid, m->shared_down);
     }
     combine(d, m, out, num_tokens);
+    cuda_fp8_target_forget(d);
     cuda_check(d, cudaPeekAtLastError(), "experts");
 }

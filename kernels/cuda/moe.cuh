@@ -5,6 +5,7 @@
 #define KERNELS_CUDA_MOE_CUH
 
 #include "kernels/cuda/linear.cuh"
+#include "kernels/cuda/linear_fp8.cuh"
 
 enum {
     MOE_EXPERTS_MAX = 1024,
@@ -34,7 +35,8 @@ struct moe {
     /* [E][2 I][H], gate and up alternate as in struct linear, or of up alone [E][I][H]; [E][H][I]; or */
     __nv_bfloat16 *gate_up, *down;
     struct linear packed_gate_up,
-        packed_down; /* the same in four bits (packed.cuh), E 2 I and E H rows; else packed is NULL */
+        packed_down; /* the same in four bits (packed.cuh), E 2 I and E H rows; else packed is NULL; or */
+    struct fp8_weight fp8_gate_up, fp8_down; /* in e4m3, as many rows; else codes is NULL */
     float *gate_up_bias, *down_bias; /* [E][2 I], [E][H]; NULL: none, as with any gate but the clamped one */
     struct linear *shared_gate_up, *shared_down; /* NULL: no shared expert */
     bool has_shared_gate;
@@ -64,6 +66,9 @@ struct moe_scratch {
     __nv_bfloat16 *shared_mid, *shared_made; /* [T][S] [T][H] */
     __nv_bfloat16 *unpacked;                 /* one of packed_gate_up and packed_down as bf16 */
     size_t unpacked_count;
+    struct fp8_rows
+        fp8; /* [rows][H or I]: x, and when that has been read, mid; codes NULL: no experts of e4m3 */
+    size_t fp8_count; /* codes that there is room for */
 };
 
 /* Rows that so many pairs may take. */
@@ -84,7 +89,7 @@ struct moe_product {
     const __nv_bfloat16 *x, *weight; /* [x_rows][K]; [E][N][K] */
     const struct moe_tile *tiles;
     const int32_t *num_tiles;
-    int32_t x_rows, num_rows, num_experts, n, k;
+    int32_t x_rows, num_rows, num_pairs, num_experts, n, k;
     bool shares_x;     /* row i of any tile is row i of x */
     int32_t tiles_max; /* *num_tiles is not more */
     bool knows_tiles;  /* what launched before the kernel before made them */
@@ -93,6 +98,8 @@ struct moe_product {
     enum gate_function gate;
     const float *bias;           /* [E][N] or NULL; always with GATE_CLAMPED_SWISH */
     const struct linear *packed; /* moe_packed.cu: in the place of weight */
+    struct fp8_product
+        fp8; /* moe_fp8_*.cu: in the place of x and weight, whose E N rows are as one matrix's; w NULL: none */
 };
 
 /* What sums become as they are stored: kernels are made for each, so that mixtures without biases pay nothing for them. */
@@ -123,12 +130,13 @@ static __host__ __device__ constexpr bool moe_has_bias(enum moe_epilogue e)
 /* moe_weights.cu: into m, whose sizes are known. False: there is no room. */
 bool cuda_moe_upload_experts(struct cuda_device *d, struct moe *m, const struct moe_desc *desc);
 
-/* moe_routing.cu: the step's choices, their weights, the rows and tiles of at most tile_rows of them, x gathered. */
-void cuda_moe_route(struct cuda_device *d, const struct moe *m, const __nv_bfloat16 *x, int32_t num_tokens,
-                    int32_t tile_rows);
+/* moe_routing.cu: the step's choices, their weights, the rows and tiles of at most tile_rows of them; x gathered, or quantised, the same
+ * rows in e4m3, which then is what is gathered. */
+void cuda_moe_route(struct cuda_device *d, const struct moe *m, const __nv_bfloat16 *x,
+                    const struct fp8_rows *quantised, int32_t num_tokens, int32_t tile_rows);
 
 /* The same for at most MOE_SHARED_TOKENS tokens, with router_bf16: an expert's tile has a row for each token, and x is not gathered. */
-enum { MOE_SHARED_TOKENS = MOE_GROUP_ROWS };
+enum { MOE_SHARED_TOKENS = 8 };
 void cuda_moe_route_few(struct cuda_device *d, const struct moe *m, const __nv_bfloat16 *x,
                         int32_t num_tokens);
 
@@ -136,7 +144,7 @@ void cuda_moe_route_few(struct cuda_device *d, const struct moe *m, const __nv_b
 enum { MOE_PLAIN_ROWS = 64 };
 void cuda_moe_plain(struct cuda_device *d, const struct moe_product *p);
 
-/* moe_small.cu, sm_90: few rows an expert, tiles of 8, 16, 32 or 64. False where the driver cannot. */
+/* moe_small.cu, sm_90: few rows an expert, tiles of 8, 32 or 64. False where the driver cannot. */
 enum { MOE_RING_BYTES = 225 << 10 }; /* of an SM */
 bool cuda_moe_small(struct cuda_device *d, int32_t tile_rows, const struct moe_product *p);
 
@@ -146,5 +154,9 @@ bool cuda_moe_packed(struct cuda_device *d, int32_t tile_rows, const struct moe_
 /* moe_large.cu, sm_90: many rows an expert, tiles of MOE_LARGE_ROWS. False where the driver cannot. */
 enum { MOE_LARGE_ROWS = 128 };
 bool cuda_moe_large(struct cuda_device *d, const struct moe_product *p);
+
+/* moe_fp8_small.cu, moe_fp8_large.cu, sm_90: the same in e4m3, p->fp8; N is a multiple of 32. */
+bool cuda_moe_fp8_small(struct cuda_device *d, int32_t tile_rows, const struct moe_product *p);
+bool cuda_moe_fp8_large(struct cuda_device *d, const struct moe_product *p);
 
 #endif

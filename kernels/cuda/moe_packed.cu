@@ -155,7 +155,7 @@ bool launch(struct cuda_device *d, const struct moe_product *p)
  * in one warp. */
 template <int COLS> bool launch_epilogue(struct cuda_device *d, const struct moe_product *p)
 {
-    constexpr int HALVES = COLS <= 16 ? 1 : 2;
+    constexpr int HALVES = COLS == 8 ? 1 : 2;
     switch (moe_epilogue_of(p)) {
     case MOE_SUMS:
         return launch<HALVES, COLS, MOE_SUMS>(d, p);
@@ -175,7 +175,6 @@ template <int COLS> bool launch_epilogue(struct cuda_device *d, const struct moe
 bool cuda_moe_packed(struct cuda_device *d, int32_t tile_rows, const struct moe_product *p)
 {
     if (tile_rows == 8) return launch_epilogue<8>(d, p);
-    if (tile_rows == 16) return launch_epilogue<16>(d, p);
     if (tile_rows == 32) return launch_epilogue<32>(d, p);
     return launch_epilogue<64>(d, p);
 }

@@ -188,11 +188,14 @@ __global__ void __launch_bounds__(MOE_EXPERTS_MAX) group_kernel(group_args a)
 }
 
 struct gather_args {
-    __nv_bfloat16 *out;
-    const __nv_bfloat16 *x;
+    uint4 *out; /* [rows][num_vectors] */
+    const uint4 *x;
     const int32_t *choices;
     int32_t *next, *rows;
-    int32_t num_chosen, hidden;
+    int32_t num_chosen, num_vectors;
+    float *scales; /* [num_scales][pitch] */
+    const float *x_scales;
+    int32_t num_scales, pitch, x_pitch; /* num_scales 0: rows have none */
 };
 
 /* A CTA a token. */
@@ -205,9 +208,13 @@ __global__ void __launch_bounds__(GATHER_THREADS) gather_kernel(gather_args a)
     if ((int32_t)threadIdx.x < a.num_chosen)
         a.rows[pair] = rows[threadIdx.x] = atomicAdd(&a.next[a.choices[pair]], 1);
     __syncthreads();
-    for (int i = 8 * threadIdx.x; i < a.hidden; i += 8 * GATHER_THREADS) {
-        uint4 v = *(const uint4 *)(a.x + token * a.hidden + i);
-        for (int c = 0; c < a.num_chosen; c++) *(uint4 *)(a.out + (size_t)rows[c] * a.hidden + i) = v;
+    for (int i = threadIdx.x; i < a.num_vectors; i += GATHER_THREADS) {
+        uint4 v = a.x[token * a.num_vectors + i];
+        for (int c = 0; c < a.num_chosen; c++) a.out[(size_t)rows[c] * a.num_vectors + i] = v;
+    }
+    for (int i = threadIdx.x; i < a.num_scales; i += GATHER_THREADS) {
+        float v = a.x_scales[(size_t)i * a.x_pitch + token];
+        for (int c = 0; c < a.num_chosen; c++) a.scales[(size_t)i * a.pitch + rows[c]] = v;
     }
 }
 
@@ -383,22 +390,40 @@ void group_rows(struct cuda_device *d, const struct moe *m, int32_t tile_rows)
     launch_dependent(d, group_kernel, dim3(1), dim3((unsigned)((m->num_experts + 31) / 32 * 32)), 0, a);
 }
 
-void gather(struct cuda_device *d, const struct moe *m, const __nv_bfloat16 *x, int32_t num_tokens)
+void gather(struct cuda_device *d, const struct moe *m, const __nv_bfloat16 *x,
+            const struct fp8_rows *quantised, int32_t num_tokens)
 {
     struct moe_scratch *s = d->moe_scratch;
-    gather_args a = {s->gathered, x, s->choices, s->next, s->rows, m->num_chosen, m->hidden};
+    gather_args a = {};
+    a.out = (uint4 *)s->gathered;
+    a.x = (const uint4 *)x;
+    a.choices = s->choices;
+    a.next = s->next;
+    a.rows = s->rows;
+    a.num_chosen = m->num_chosen;
+    a.num_vectors = m->hidden / 8;
+    if (quantised) {
+        a.out = (uint4 *)s->fp8.codes;
+        a.x = (const uint4 *)quantised->codes;
+        a.num_vectors = m->hidden / 16;
+        a.scales = s->fp8.scales;
+        a.x_scales = quantised->scales;
+        a.num_scales = m->fp8_gate_up.in_blocks ? m->hidden / FP8_BLOCK : 1;
+        a.pitch = s->fp8.pitch;
+        a.x_pitch = quantised->pitch;
+    }
     launch_dependent(d, gather_kernel, dim3((unsigned)num_tokens), dim3(GATHER_THREADS), 0, a);
 }
 
 } // namespace
 
-void cuda_moe_route(struct cuda_device *d, const struct moe *m, const __nv_bfloat16 *x, int32_t num_tokens,
-                    int32_t tile_rows)
+void cuda_moe_route(struct cuda_device *d, const struct moe *m, const __nv_bfloat16 *x,
+                    const struct fp8_rows *quantised, int32_t num_tokens, int32_t tile_rows)
 {
     compute_logits(d, m, x, num_tokens);
     choose(d, m, num_tokens);
     group_rows(d, m, tile_rows);
-    gather(d, m, x, num_tokens);
+    gather(d, m, x, quantised, num_tokens);
 }
 
 void cuda_moe_route_few(struct cuda_device *d, const struct moe *m, const __nv_bfloat16 *x,

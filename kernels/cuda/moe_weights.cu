@@ -1,5 +1,6 @@
-/* moe_weights.cu - experts' weights and biases on their way in. Floats of four bits stay packed on a Hopper where their layout allows it
- * (packed.cuh), those of all experts one after another as if they were rows of one matrix; all else becomes bf16. */
+/* moe_weights.cu - experts' weights and biases on their way in. On a Hopper e4m3 stays as it is where x is to be quantised, too
+ * (linear_fp8.cuh), and floats of four bits stay packed where their layout allows it (packed.cuh), those of all experts one after another
+ * as if they were rows of one matrix; all else becomes bf16. */
 #include <vector>
 
 #include "kernels/cuda/moe.cuh"
@@ -9,7 +10,11 @@
 namespace
 {
 
-enum { QUAD_ROWS = PACKED_ROWS * PACKED_STRIPS };
+enum {
+    QUAD_ROWS = PACKED_ROWS * PACKED_STRIPS,
+    FP8_ROWS = 32,               /* of an expert, a multiple of which the kernels of moe_fp8_*.cu take */
+    SCALES_TAIL = MOE_LARGE_ROWS /* of a tile, read behind the last row */
+};
 
 template <typename T> bool allocate(struct cuda_device *d, T **out, size_t count)
 {
@@ -31,6 +36,60 @@ bool upload_bf16(struct cuda_device *d, struct moe *m, const struct expert_desc 
              cuda_upload_weight(d, to, &experts[e].up, m->has_gate, m->has_gate ? 1 : 0) &&
              cuda_upload_weight(d, m->down + one * (size_t)e, &experts[e].down, false, 0);
     }
+    return ok;
+}
+
+/* ---- e4m3 ---- */
+
+/* Whether the kernels take a product's weights, in blocks or not. */
+bool fits_fp8(const struct weight_view *v, int32_t n, bool in_blocks)
+{
+    return n % FP8_ROWS == 0 && cuda_fp8_fits(v) && cuda_fp8_in_blocks(v) == in_blocks;
+}
+
+bool can_be_fp8(const struct cuda_device *d, const struct moe *m, const struct moe_desc *desc)
+{
+    if (!d->is_hopper || !desc->quantise_input || m->scale_input || (m->has_gate && m->gate != GATE_SILU))
+        return false;
+    const bool gate_up_in_blocks = cuda_fp8_in_blocks(&desc->experts[0].up),
+               down_in_blocks = cuda_fp8_in_blocks(&desc->experts[0].down);
+    for (int32_t e = 0; e < m->num_experts; e++) {
+        const struct expert_desc *expert = &desc->experts[e];
+        if ((m->has_gate && !fits_fp8(&expert->gate, m->inner, gate_up_in_blocks)) ||
+            !fits_fp8(&expert->up, m->inner, gate_up_in_blocks) ||
+            !fits_fp8(&expert->down, m->hidden, down_in_blocks))
+            return false;
+    }
+    return true;
+}
+
+bool reserve_fp8_rows(struct cuda_device *d, const struct moe *m)
+{
+    struct moe_scratch *s = d->moe_scratch;
+    const size_t rows = (size_t)moe_rows_max(max(d->limits.num_tokens, d->limits.num_logits) * s->num_chosen,
+                                             s->num_experts),
+                 columns = (size_t)max(m->hidden, s->inner), count = rows * columns;
+    if (count <= s->fp8_count) return true;
+    s->fp8_count = count;
+    s->fp8.pitch = (int32_t)rows;
+    return allocate(d, &s->fp8.codes, count) &&
+           allocate(d, &s->fp8.scales, rows * max(columns / FP8_BLOCK, (size_t)1) + SCALES_TAIL);
+}
+
+bool upload_fp8(struct cuda_device *d, struct moe *m, const struct expert_desc *experts)
+{
+    const int64_t both = moe_rows_of_gate_up(m);
+    bool ok = cuda_alloc_fp8(d, &m->fp8_gate_up, both * m->num_experts, m->hidden,
+                             cuda_fp8_in_blocks(&experts[0].up)) &&
+              cuda_alloc_fp8(d, &m->fp8_down, (int64_t)m->hidden * m->num_experts, m->inner,
+                             cuda_fp8_in_blocks(&experts[0].down)) &&
+              reserve_fp8_rows(d, m);
+    for (int32_t e = 0; e < m->num_experts && ok; e++)
+        ok =
+            (!m->has_gate || cuda_upload_fp8(d, &m->fp8_gate_up, &experts[e].gate, both * e, true, 0)) &&
+            cuda_upload_fp8(d, &m->fp8_gate_up, &experts[e].up, both * e, m->has_gate, m->has_gate ? 1 : 0) &&
+            cuda_upload_fp8(d, &m->fp8_down, &experts[e].down, (int64_t)m->hidden * e, false, 0);
+    cuda_fp8_rows_expect(d, m->hidden, m->fp8_gate_up.in_blocks);
     return ok;
 }
 
@@ -159,6 +218,7 @@ bool cuda_moe_upload_experts(struct cuda_device *d, struct moe *m, const struct 
 {
     bool is_inexact = true;
     if (m->gate == GATE_CLAMPED_SWISH && !upload_biases(d, m, desc->experts)) return false;
+    if (can_be_fp8(d, m, desc)) return upload_fp8(d, m, desc->experts);
     if (!can_be_packed(d, m, desc->experts)) return upload_bf16(d, m, desc->experts);
     if (!upload_packed(d, m, desc->experts, &is_inexact)) return false;
     if (!is_inexact) return reserve_unpacked(d, m);

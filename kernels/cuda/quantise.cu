@@ -14,15 +14,22 @@ enum {
     VECTORS_MAX = 4 /* that a thread keeps: beyond, they are read again */
 };
 
-__global__ void __launch_bounds__(THREADS_MAX)
-    quantise_blocks_kernel(uint8_t *out, float *scales, const __nv_bfloat16 *x, int32_t num_vectors,
-                           int32_t pitch)
+/* The row of CTA blockIdx.x. */
+template <bool LISTED> __device__ __forceinline__ size_t row_of(const int32_t *list)
 {
-    const size_t row = blockIdx.x;
+    return LISTED ? (size_t)list[blockIdx.x] : (size_t)blockIdx.x;
+}
+
+template <bool LISTED>
+__global__ void __launch_bounds__(THREADS_MAX)
+    quantise_blocks_kernel(uint8_t *out, float *scales, const __nv_bfloat16 *x, const int32_t *list,
+                           int32_t num_vectors, int32_t pitch)
+{
     const int32_t i = (int32_t)(blockIdx.y * blockDim.x + threadIdx.x);
     const bool inside = i < num_vectors;
     dependents_launch();
     dependency_wait();
+    const size_t row = row_of<LISTED>(list);
     uint4 v = inside ? ((const uint4 *)x)[row * num_vectors + i] : uint4{};
     float most = largest_of_warp(largest_of(v), BLOCK_LANES);
     if (!inside) return;
@@ -30,17 +37,20 @@ __global__ void __launch_bounds__(THREADS_MAX)
     if (i % BLOCK_LANES == 0) scales[(size_t)(i / BLOCK_LANES) * pitch + row] = fp8_scale_of(most);
 }
 
+template <bool LISTED>
 __global__ void __launch_bounds__(THREADS_MAX)
-    quantise_rows_kernel(uint8_t *out, float *scales, const __nv_bfloat16 *x, int32_t num_vectors)
+    quantise_rows_kernel(uint8_t *out, float *scales, const __nv_bfloat16 *x, const int32_t *list,
+                         int32_t num_vectors)
 {
     __shared__ float of_warps[THREADS_MAX / 32];
-    const uint4 *from = (const uint4 *)x + (size_t)blockIdx.x * num_vectors;
-    uint2 *to = (uint2 *)out + (size_t)blockIdx.x * num_vectors;
     const int32_t num_threads = (int32_t)blockDim.x;
     uint4 kept[VECTORS_MAX];
     float most = 0;
     dependents_launch();
     dependency_wait();
+    const size_t row = row_of<LISTED>(list);
+    const uint4 *from = (const uint4 *)x + row * num_vectors;
+    uint2 *to = (uint2 *)out + row * num_vectors;
 #pragma unroll
     for (int j = 0; j < VECTORS_MAX; j++) {
         int32_t i = j * num_threads + (int32_t)threadIdx.x;
@@ -62,22 +72,22 @@ __global__ void __launch_bounds__(THREADS_MAX)
     }
     for (int32_t i = VECTORS_MAX * num_threads + (int32_t)threadIdx.x; i < num_vectors; i += num_threads)
         to[i] = quantise_vector(from[i], inverse);
-    if (threadIdx.x == 0) scales[blockIdx.x] = fp8_scale_of(most);
+    if (threadIdx.x == 0) scales[row] = fp8_scale_of(most);
 }
 
 } // namespace
 
 bool cuda_quantise_rows(struct cuda_device *d, int32_t rows, int32_t k, const void *x, uint8_t *out,
-                        float *scales, int32_t pitch, bool in_blocks)
+                        float *scales, int32_t pitch, bool in_blocks, const int32_t *list)
 {
     const int32_t num_vectors = k / VECTOR;
     if (in_blocks)
         return launch_dependent(
-            d, quantise_blocks_kernel,
+            d, list ? quantise_blocks_kernel<true> : quantise_blocks_kernel<false>,
             dim3((unsigned)rows, (unsigned)((num_vectors + THREADS_MAX - 1) / THREADS_MAX)),
-            dim3(THREADS_MAX), 0, out, scales, (const __nv_bfloat16 *)x, num_vectors, pitch);
+            dim3(THREADS_MAX), 0, out, scales, (const __nv_bfloat16 *)x, list, num_vectors, pitch);
     int32_t num_warps = (num_vectors + 32 * VECTORS_MAX - 1) / (32 * VECTORS_MAX);
-    return launch_dependent(d, quantise_rows_kernel, dim3((unsigned)rows),
-                            dim3((unsigned)min(num_warps * 32, (int32_t)THREADS_MAX)), 0, out, scales,
-                            (const __nv_bfloat16 *)x, num_vectors);
+    return launch_dependent(d, list ? quantise_rows_kernel<true> : quantise_rows_kernel<false>,
+                            dim3((unsigned)rows), dim3((unsigned)min(num_warps * 32, (int32_t)THREADS_MAX)),
+                            0, out, scales, (const __nv_bfloat16 *)x, list, num_vectors);
 }

@@ -22,9 +22,18 @@ bool tensor_map_encode_matrix(const struct cuda_device *d, CUtensorMap *map, con
                               int32_t columns, int32_t box_rows,
                               CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 
-/* The same, made once for each matrix and box and kept until the device is closed; NULL where the driver cannot. 128 bytes at
- * a time: where more are fetched into the L2 the memory gives 3 to 4 % less. */
+/* The same, made once for each matrix and box and kept until the device is closed, as all below; NULL where the driver cannot. 128 bytes
+ * at a time: where more are fetched into the L2 the memory gives 3 to 4 % less. */
 const CUtensorMap *tensor_map_of_matrix(struct cuda_device *d, const void *data, int32_t rows,
                                         int32_t columns, int32_t box_rows);
+
+/* The same in three dimensions, {64 columns, rows, blocks of 64 columns, of which columns is a multiple}: a box is so many boxes of the
+ * matrix, one after another. */
+const CUtensorMap *tensor_map_of_blocks(struct cuda_device *d, const void *data, int32_t rows,
+                                        int32_t columns, int32_t box_rows, int32_t box_blocks);
+
+/* Floats [rows][columns], columns a multiple of 4. Boxes have no swizzle, and columns count by halves of a float. */
+const CUtensorMap *tensor_map_of_floats(struct cuda_device *d, const float *data, int32_t rows,
+                                        int32_t columns, int32_t box_rows, int32_t box_columns);
 
 #endif

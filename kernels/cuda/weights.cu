@@ -328,21 +328,57 @@ int check_linear(const struct linear_desc *desc, bool *any_bias, struct error *e
     return STATUS_OK;
 }
 
-bool scales_are_of_blocks(const struct weight_view *v)
+} // namespace
+
+bool cuda_fp8_in_blocks(const struct weight_view *v)
 {
     return v->codes.scale_cols < v->cols;
 }
 
-/* Whether the kernels of linear_fp8.cuh take a part as it is. Of blocks, eight rows have one scale. */
-bool part_fits_fp8(const struct weight_view *v)
+/* Of blocks, eight rows have one scale. */
+bool cuda_fp8_fits(const struct weight_view *v)
 {
     const struct weight_codes *c = &v->codes;
     if (v->scheme != WEIGHT_SCALED || v->dtype != DTYPE_F8_E4M3 || c->zeros.data || c->groups || c->flip)
         return false;
     if (v->cols % FP8_BLOCK != 0 || weight_view_num_rows(v) % 16 != 0) return false;
-    return !scales_are_of_blocks(v) || (c->scale_cols == FP8_BLOCK && c->scale_rows % 8 == 0 &&
-                                        v->slice.row_begin % 8 == 0 && v->slice.row_step == 1);
+    return !cuda_fp8_in_blocks(v) || (c->scale_cols == FP8_BLOCK && c->scale_rows % 8 == 0 &&
+                                      v->slice.row_begin % 8 == 0 && v->slice.row_step == 1);
 }
+
+namespace
+{
+
+/* Kernels fetch scales of blocks a tile at a time, also behind the last row. */
+size_t fp8_scales_bytes(const struct fp8_weight *w, int64_t n, int32_t k)
+{
+    const size_t tile = 64;
+    return ((w->in_blocks ? (size_t)(k / FP8_BLOCK) * w->pitch : (size_t)n) + tile) * 4;
+}
+
+} // namespace
+
+bool cuda_alloc_fp8(struct cuda_device *d, struct fp8_weight *w, int64_t n, int32_t k, bool in_blocks)
+{
+    w->in_blocks = in_blocks;
+    w->pitch = (int32_t)((n / 8 + 3) / 4 * 4);
+    w->codes = (uint8_t *)cuda_alloc(&d->base, (size_t)n * k, "weights");
+    w->scales = (float *)cuda_alloc(&d->base, fp8_scales_bytes(w, n, k), "weights");
+    return w->codes && w->scales;
+}
+
+bool cuda_upload_fp8(struct cuda_device *d, const struct fp8_weight *w, const struct weight_view *v,
+                     int64_t first_row, bool alternate, int part)
+{
+    struct device_codes codes = {*v, 0};
+    if (!upload_codes(d, &codes)) return false;
+    place_fp8_kernel<<<(unsigned)weight_view_num_rows(v), UNPACK_THREADS, 0, d->stream>>>(
+        *w, first_row, codes, alternate, part);
+    return CUDA_CHECK(d, cudaPeekAtLastError());
+}
+
+namespace
+{
 
 /* LINEAR_BF16: all else. */
 enum linear_format format_of(const struct cuda_device *d, const struct linear_desc *desc)
@@ -350,17 +386,10 @@ enum linear_format format_of(const struct cuda_device *d, const struct linear_de
     if (!d->is_hopper || !desc->quantise_input || desc->wide_output || desc->also_embedding)
         return LINEAR_BF16;
     for (int i = 0; i < desc->num_parts; i++)
-        if (!part_fits_fp8(&desc->parts[i]) ||
-            scales_are_of_blocks(&desc->parts[i]) != scales_are_of_blocks(&desc->parts[0]))
+        if (!cuda_fp8_fits(&desc->parts[i]) ||
+            cuda_fp8_in_blocks(&desc->parts[i]) != cuda_fp8_in_blocks(&desc->parts[0]))
             return LINEAR_BF16;
     return LINEAR_FP8;
-}
-
-/* Kernels fetch scales of blocks a tile at a time, also behind the last row. */
-size_t fp8_scales_bytes(const struct linear *l)
-{
-    const size_t tile = 64;
-    return ((l->fp8.in_blocks ? (size_t)(l->k / FP8_BLOCK) * l->fp8.pitch : (size_t)l->n) + tile) * 4;
 }
 
 bool alloc_weight(struct cuda_device *d, struct linear *l, const struct linear_desc *desc)
@@ -369,11 +398,7 @@ bool alloc_weight(struct cuda_device *d, struct linear *l, const struct linear_d
         l->weight = (__nv_bfloat16 *)cuda_alloc(&d->base, (size_t)l->n * l->k * 2, "weights");
         return l->weight != NULL;
     }
-    l->fp8.in_blocks = scales_are_of_blocks(&desc->parts[0]);
-    l->fp8.pitch = (l->n / 8 + 3) / 4 * 4;
-    l->fp8.codes = (uint8_t *)cuda_alloc(&d->base, (size_t)l->n * l->k, "weights");
-    l->fp8.scales = (float *)cuda_alloc(&d->base, fp8_scales_bytes(l), "weights");
-    return l->fp8.codes && l->fp8.scales;
+    return cuda_alloc_fp8(d, &l->fp8, l->n, l->k, cuda_fp8_in_blocks(&desc->parts[0]));
 }
 
 /* row: of the stacked parts, where this one begins. */
@@ -384,11 +409,7 @@ bool upload_part(struct cuda_device *d, const struct linear *l, const struct wei
     int64_t first_row = alternate ? 0 : row;
     if (l->format == LINEAR_BF16)
         return cuda_upload_weight(d, l->weight + first_row * l->k, v, alternate, part);
-    struct device_codes codes = {*v, 0};
-    if (!upload_codes(d, &codes)) return false;
-    place_fp8_kernel<<<(unsigned)weight_view_num_rows(v), UNPACK_THREADS, 0, d->stream>>>(
-        l->fp8, first_row, codes, alternate, part);
-    return CUDA_CHECK(d, cudaPeekAtLastError());
+    return cuda_upload_fp8(d, &l->fp8, v, first_row, alternate, part);
 }
 
 /* As bf16 or e4m3. */
@@ -512,7 +533,7 @@ uint64_t cuda_linear_bytes(struct device *device, const struct linear *l)
     uint64_t num = (uint64_t)l->n * (uint64_t)l->k,
              bias_bytes = l->bias || l->logit_bias ? (uint64_t)l->n * 4 : 0;
     uint64_t weight_bytes = l->format == LINEAR_BF16     ? num * 2
-                            : l->format == LINEAR_FP8    ? num + fp8_scales_bytes(l)
+                            : l->format == LINEAR_FP8    ? num + fp8_scales_bytes(&l->fp8, l->n, l->k)
                             : l->format == LINEAR_BLOCKS ? blocks_bytes(l)
                                                          : packed_bytes(l);
     return weight_bytes + bias_bytes;

@@ -256,6 +256,18 @@ static inline void tensor_stream_2d(uint32_t to, const CUtensorMap *map, uint32_
     load_box(to, map, barrier, x, y, 0, 0);
 }
 
+static inline void tensor_load_3d(uint32_t to, const CUtensorMap *map, uint32_t barrier, int32_t x, int32_t y,
+                                  int32_t z)
+{
+    load_box(to, map, barrier, x, y, z, 0);
+}
+
+static inline void tensor_stream_3d(uint32_t to, const CUtensorMap *map, uint32_t barrier, int32_t x,
+                                    int32_t y, int32_t z)
+{
+    load_box(to, map, barrier, x, y, z, 0);
+}
+
 static inline void tensor_load_4d(uint32_t to, const CUtensorMap *map, uint32_t barrier, int32_t x, int32_t y,
                                   int32_t z, int32_t w)
 {

@@ -1,7 +1,7 @@
-/* bench_moe.cu - a mixture of experts alone, of the shape of Qwen3-30B-A3B or gpt-oss-20b: microseconds of a call by the number of tokens,
+/* bench_moe.cu - a mixture of experts alone, of the shape of Qwen3-30B-A3B, Mixtral 8x7B or gpt-oss-20b: microseconds of a call by the number of tokens,
  * medians of replayed graphs, and what that is of reading the chosen experts once and of the products' operations. Calls rotate over layers.
  *
- *   bench_moe [qwen3 | gpt-oss | gpt-oss-bf16] [profile]     profile: one call each, for a profiler that tells the kernels apart */
+ *   bench_moe [qwen3 | qwen3-fp8 | mixtral | mixtral-fp8 | gpt-oss | gpt-oss-bf16] [profile]     profile: one call each, for a profiler that tells the kernels apart */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,15 +16,22 @@ extern "C" int cuda_device_open(const struct device_options *options, struct dev
 
 enum { EXPERTS_MAX = 128, LAYERS = 3, CALLS = 12, TOKENS_MAX = 8192 };
 
+enum form { BF16, MXFP4, FP8_OF_ROWS, FP8_IN_BLOCKS };
+
+static const double bytes_of_weight[] = {2, 0.53125, 1, 1};
+
 static const struct shape {
     const char *name;
     int32_t num_experts, num_chosen, hidden, inner;
     enum gate_function gate;
-    bool mxfp4;
+    enum form form;
 } shapes[] = {
-    {"qwen3", 128, 8, 2048, 768, GATE_SILU, false},
-    {"gpt-oss", 32, 4, 2880, 2880, GATE_CLAMPED_SWISH, true},
-    {"gpt-oss-bf16", 32, 4, 2880, 2880, GATE_CLAMPED_SWISH, false},
+    {"qwen3", 128, 8, 2048, 768, GATE_SILU, BF16},
+    {"qwen3-fp8", 128, 8, 2048, 768, GATE_SILU, FP8_IN_BLOCKS},
+    {"mixtral", 8, 2, 4096, 14336, GATE_SILU, BF16},
+    {"mixtral-fp8", 8, 2, 4096, 14336, GATE_SILU, FP8_OF_ROWS},
+    {"gpt-oss", 32, 4, 2880, 2880, GATE_CLAMPED_SWISH, MXFP4},
+    {"gpt-oss-bf16", 32, 4, 2880, 2880, GATE_CLAMPED_SWISH, BF16},
 };
 
 static const int32_t token_counts[] = {1, 2, 4, 8, 16, 17, 32, 64, 128, 256, 512, 1024, 2048, 8192};
@@ -52,14 +59,31 @@ static std::vector<uint16_t> random_matrix(size_t count, uint32_t seed, float de
 
 /* Values of an expert's matrices, which all experts have, each in its place. */
 struct expert_values {
-    std::vector<uint16_t> bf16;
+    std::vector<uint16_t> bf16; /* or codes: halves of random ones */
     std::vector<uint8_t> scales;
+    std::vector<float> fp8_scales;
 };
+
+/* Of e4m3. */
+static struct weight_view fp8_view_of(const struct shape &s, const struct expert_values &v, int32_t rows,
+                                      int32_t cols)
+{
+    const int32_t scale_rows = s.form == FP8_IN_BLOCKS ? 128 : 1,
+                  scale_cols = s.form == FP8_IN_BLOCKS ? 128 : cols;
+    struct weight_view view = weight_view_plain(v.bf16.data(), DTYPE_F8_E4M3, rows, cols);
+    view.scheme = WEIGHT_SCALED;
+    view.codes.scales = {v.fp8_scales.data(), SCALE_F32, rows / scale_rows, cols / scale_cols};
+    view.codes.scale_rows = scale_rows;
+    view.codes.scale_cols = scale_cols;
+    view.codes.scale_factor = view.codes.scale_divisor = 1;
+    return view;
+}
 
 static struct weight_view view_of(const struct shape &s, const struct expert_values &v, int32_t rows,
                                   int32_t cols)
 {
-    if (!s.mxfp4) return weight_view_plain(v.bf16.data(), DTYPE_BF16, rows, cols);
+    if (s.form == BF16) return weight_view_plain(v.bf16.data(), DTYPE_BF16, rows, cols);
+    if (s.form != MXFP4) return fp8_view_of(s, v, rows, cols);
     struct weight_view view = weight_view_plain(v.bf16.data(), DTYPE_MXFP4, rows, cols);
     view.scheme = WEIGHT_SCALED;
     view.codes.scales = {v.scales.data(), SCALE_E8M0, rows, cols / 32};
@@ -74,7 +98,8 @@ static struct moe *make_layer(struct device *device, const struct shape &s, uint
     size_t num_router = (size_t)s.num_experts * s.hidden, num_inner = (size_t)s.inner * s.hidden;
     std::vector<uint16_t> router = random_matrix(num_router, seed, 0.02f);
     struct expert_values values = {random_matrix(num_inner, seed + 1, 0.02f),
-                                   std::vector<uint8_t>(num_inner / 32, 120)};
+                                   std::vector<uint8_t>(num_inner / 32, 120),
+                                   std::vector<float>((size_t)max(s.hidden, 2 * s.inner), 0.001f)};
     std::vector<float> biases((size_t)max(s.hidden, s.inner), 0.5f);
     struct expert_desc one = {}, experts[EXPERTS_MAX];
     one.gate = one.up = view_of(s, values, s.inner, s.hidden);
@@ -91,6 +116,7 @@ static struct moe *make_layer(struct device *device, const struct shape &s, uint
     desc.normalize = true;
     desc.scale = 1;
     desc.gate = s.gate;
+    desc.quantise_input = s.form == FP8_OF_ROWS || s.form == FP8_IN_BLOCKS;
     desc.router = weight_view_plain(router.data(), DTYPE_BF16, s.num_experts, s.hidden);
     desc.experts = experts;
     struct moe *moe;
@@ -143,7 +169,7 @@ int main(int argc, char **argv)
         }
         double us = time_graph(cuda_of(device), num_tokens >= 2048 ? LAYERS : CALLS, call);
         double chosen = s.num_experts * (1 - pow(1 - (double)s.num_chosen / s.num_experts, num_tokens));
-        double weights = 3.0 * s.hidden * s.inner, bytes = s.mxfp4 ? 0.53125 : 2;
+        double weights = 3.0 * s.hidden * s.inner, bytes = bytes_of_weight[s.form];
         printf("%5d tokens: %8.1f us, %5.2f TB/s of weights, %6.1f TFLOP/s\n", num_tokens, us,
                chosen * weights * bytes / us * 1e-6, 2 * weights * s.num_chosen * num_tokens / us * 1e-6);
         fflush(stdout);

@@ -310,9 +310,10 @@ int main(int argc, char **argv)
         .has_groups = !one_table,
     };
     struct session s;
-    for (int i = 0; i < CONTEXT_MAX + SEQS_MAX; i++)
-        prompt[i] = 1000 + (int32_t)((uint32_t)i * 7919u % 40000u);
     session_open(&s, &options);
+    const uint32_t num_ids = (uint32_t)min_of(model_config(s.model)->vocab_size - 1000, 40000);
+    for (int i = 0; i < CONTEXT_MAX + SEQS_MAX; i++)
+        prompt[i] = 1000 + (int32_t)((uint32_t)i * 7919u % num_ids);
     static const struct {
         int num_seqs, context;
     } decodes[] = {{1, 1024},  {8, 1024},   {32, 1024}, {64, 1024},

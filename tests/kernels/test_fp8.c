@@ -1,6 +1,7 @@
 /* test_fp8.c - weights of e4m3 through the kernel table of whatever device, for a model whose rows are quantised, too: one scale, a
  * scale of each row, of blocks of 128 x 128. A Hopper quantises rows as they come, by tokens or by their blocks of 128 columns;
  * the portable kernels and a CPU take them as they are. Against double precision over what is multiplied, and each row against itself in steps of other sizes. */
+#include "e4m3.h"
 #include "fixture.h"
 
 enum { K = 640, PARTS_MAX = 3, ROWS_MAX = 416, TOKENS_MAX = 300, BLOCK = 128, N_MAX = PARTS_MAX * ROWS_MAX };
@@ -32,38 +33,9 @@ struct rig {
     float *norm_weight; /* on the device */
 };
 
-/* ---- e4m3, written apart from what is tested ---- */
-
-static double value_of(uint8_t code)
-{
-    int exponent = code >> 3 & 15, mantissa = code & 7;
-    double magnitude = exponent ? ldexp(8 + mantissa, exponent - 10) : ldexp(mantissa, -9);
-    return code & 128 ? -magnitude : magnitude;
-}
-
-/* The nearest magnitude, of two equally near ones that with the even code; what is too large becomes the largest. */
-static double nearest(double v)
-{
-    int best = 0;
-    for (int code = 1; code < 127; code++) {
-        double closer = fabs(fabs(v) - value_of((uint8_t)best)) - fabs(fabs(v) - value_of((uint8_t)code));
-        if (closer > 0 || (closer == 0 && code % 2 == 0)) best = code;
-    }
-    return copysign(value_of((uint8_t)best), v);
-}
-
-/* Of so many columns of a row. */
-static void quantise(const float *x, int32_t count, double *out)
-{
-    float most = 0;
-    for (int32_t i = 0; i < count; i++) most = fmaxf(most, fabsf(x[i]));
-    const float inverse = 448 / most, scale = most / 448;
-    for (int32_t i = 0; i < count; i++) out[i] = nearest((double)(x[i] * inverse)) * (double)scale;
-}
-
 static void fill_rows(struct rig *r)
 {
-    const bool as_they_are = r->device->act_bytes != 2 || test_portable_kernels();
+    const bool as_they_are = e4m3_takes_rows_as_they_are(r->device);
     r->x = random_values(&r->random, (size_t)TOKENS_MAX * K, r->device->act_bytes, 1);
     for (int32_t t = 0; t < TOKENS_MAX; t++)
         r->x[t * K + random_below(&r->random, K)] = 16; /* one stands out */
@@ -72,7 +44,7 @@ static void fill_rows(struct rig *r)
         r->taken[kind] = malloc((size_t)TOKENS_MAX * K * sizeof(double));
         for (int32_t i = 0; i < TOKENS_MAX * K; i++) r->taken[kind][i] = (double)r->x[i];
         for (int32_t i = 0; !as_they_are && i < TOKENS_MAX * K; i += step)
-            quantise(r->x + i, step, r->taken[kind] + i);
+            e4m3_quantise(r->x + i, step, 1, r->taken[kind] + i);
     }
 }
 
@@ -111,10 +83,7 @@ static void make_product(struct rig *r, struct product *p, enum scales scales, b
     for (int i = 0; i < desc.num_parts; i++) {
         struct part *part = &p->parts[i];
         part->rows = rows[is_gated][i];
-        for (int j = 0; j < part->rows * K; j++) {
-            do part->codes[j] = (uint8_t)random_bits(&r->random);
-            while ((part->codes[j] & 127) > 0x60); /* 32 at most */
-        }
+        for (int j = 0; j < part->rows * K; j++) part->codes[j] = e4m3_random(&r->random);
         for (int j = 0; j < ROWS_MAX; j++)
             part->scales[j] = (float)(0.002 * (0.1 + random_uniform(&r->random)));
         desc.parts[i] = view_of(p, part);
@@ -191,7 +160,7 @@ static struct sum sum_of(const struct rig *r, const struct product *p, const str
     double value = 0, magnitude = 0;
     for (int32_t k = 0; k < K; k++) {
         int32_t at = p->scales == OF_ALL ? 0 : p->scales == OF_ROWS ? n : n / BLOCK * (K / BLOCK) + k / BLOCK;
-        double v = value_of(part->codes[n * K + k]) * (double)part->scales[at] * x[k];
+        double v = e4m3_value(part->codes[n * K + k]) * (double)part->scales[at] * x[k];
         value += v;
         magnitude += fabs(v);
     }

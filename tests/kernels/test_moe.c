@@ -1,6 +1,12 @@
 /* test_moe.c - mixtures of experts through the kernel table of whatever device: against a double-precision reference,
  * and the bits of a token against itself among others that choose otherwise. */
+#include "e4m3.h"
 #include "fixture.h"
+
+/* Scales of e4m3. */
+enum scales { NO_SCALES, OF_ALL, OF_ROWS, OF_BLOCKS };
+
+enum { BLOCK = 128 /* columns, and rows, with one scale */ };
 
 enum { TOKENS_MAX = 2100, EXPERTS_MAX = 268, HIDDEN_MAX = 2880, CROWDED_EXPERT = 3 };
 
@@ -14,8 +20,9 @@ struct shape {
     bool crowded;    /* the bias of choices sends every token to CROWDED_EXPERT */
     bool f32_router; /* else bf16 */
     bool scale_input;
-    bool mxfp4;  /* all but the router: floats of four bits, a scale for 32 columns */
-    bool blocks; /* as GGUF files have them */
+    bool mxfp4;      /* all but the router: floats of four bits, a scale for 32 columns */
+    bool blocks;     /* as GGUF files have them */
+    enum scales fp8; /* all but the router: e4m3, for a model whose rows are quantised, too */
     int32_t num_groups, num_chosen_groups; /* 0: none */
 };
 
@@ -70,6 +77,14 @@ static const struct shape shapes[] = {
      .choice_bias = true},
     {TOKENS_MAX, 160, 96, 0, 9, 3, ROUTER_SIGMOID, GATE_RELU_SQUARED, .normalize = true, .choice_bias = true,
      .mxfp4 = true},
+    /* e4m3: stages that end within K, a shared expert, tiles of 192 and of 128 rows of W, some beyond an expert's */
+    {150, 640, 128, 0, 8, 2, ROUTER_SOFTMAX, GATE_SILU, .normalize = true, .fp8 = OF_BLOCKS},
+    {150, 256, 640, 128, 12, 3, ROUTER_SOFTMAX, GATE_SILU, .shared_gate = true, .fp8 = OF_ROWS},
+    {300, 2048, 128, 0, 4, 2, ROUTER_SIGMOID, GATE_SILU, .normalize = true, .choice_bias = true,
+     .fp8 = OF_BLOCKS},
+    {600, 384, 384, 0, 6, 2, ROUTER_SOFTMAX, GATE_SILU, .normalize = true, .fp8 = OF_ALL},
+    {TOKENS_MAX, 128, 128, 0, 6, 1, ROUTER_SIGMOID, GATE_RELU_SQUARED, .choice_bias = true, .crowded = true,
+     .f32_router = true, .fp8 = OF_BLOCKS},
 };
 
 /* Values as a weight of BF16 holds them, [rows][cols]. */
@@ -78,6 +93,8 @@ struct matrix {
     uint16_t *bits;
     uint8_t *codes, *scales; /* of MXFP4, two to a byte, and one for 32 columns; NULL: bits */
     uint8_t *blocks;         /* both, as GGUF files have them */
+    enum scales fp8;         /* of codes in e4m3 */
+    float *fp8_scales;
     int32_t rows, cols;
 };
 
@@ -124,6 +141,37 @@ static struct matrix matrix_new_mxfp4(struct random *random, int32_t rows, int32
     return m;
 }
 
+/* Rows and columns that share a scale. */
+static int32_t scale_rows(const struct matrix *m)
+{
+    return m->fp8 == OF_ALL ? m->rows : m->fp8 == OF_ROWS ? 1 : BLOCK;
+}
+
+static int32_t scale_cols(const struct matrix *m)
+{
+    return m->fp8 == OF_BLOCKS ? BLOCK : m->cols;
+}
+
+/* The same in e4m3. */
+static struct matrix matrix_new_fp8(struct random *random, int32_t rows, int32_t cols, float deviation,
+                                    enum scales fp8)
+{
+    struct matrix m = matrix_new(random, rows, cols, deviation);
+    m.fp8 = fp8;
+    const int32_t num_across = cols / scale_cols(&m), num_scales = rows / scale_rows(&m) * num_across;
+    m.codes = malloc((size_t)rows * (size_t)cols);
+    m.fp8_scales = malloc((size_t)num_scales * sizeof(float));
+    for (int32_t i = 0; i < num_scales; i++)
+        m.fp8_scales[i] = deviation / 8 * (0.5f + (float)random_uniform(random));
+    for (int32_t i = 0; i < rows * cols; i++) {
+        int32_t row = i / cols, col = i % cols;
+        m.codes[i] = e4m3_random(random);
+        m.values[i] = (float)e4m3_value(m.codes[i]) *
+                      m.fp8_scales[row / scale_rows(&m) * num_across + col / scale_cols(&m)];
+    }
+    return m;
+}
+
 /* A scale before its 32 codes, of which i and i + 16 share a byte. */
 static void matrix_put_in_blocks(struct matrix *m)
 {
@@ -143,12 +191,29 @@ static void matrix_free(struct matrix *m)
     free(m->blocks);
     free(m->codes);
     free(m->scales);
+    free(m->fp8_scales);
     free(m->values);
     free(m->bits);
 }
 
+static struct weight_view fp8_view_of(const struct matrix *m)
+{
+    struct weight_view v = weight_view_plain(m->codes, DTYPE_F8_E4M3, m->rows, m->cols);
+    v.scheme = WEIGHT_SCALED;
+    v.codes = (struct weight_codes){.scales = {.data = m->fp8_scales,
+                                               .type = SCALE_F32,
+                                               .rows = m->rows / scale_rows(m),
+                                               .cols = m->cols / scale_cols(m)},
+                                    .scale_rows = scale_rows(m),
+                                    .scale_cols = scale_cols(m),
+                                    .scale_factor = 1,
+                                    .scale_divisor = 1};
+    return v;
+}
+
 static struct weight_view view_of(const struct matrix *m)
 {
+    if (m->fp8) return fp8_view_of(m);
     if (m->blocks) return weight_view_plain(m->blocks, DTYPE_MXFP4, m->rows, m->cols);
     if (m->codes) {
         struct weight_view v = weight_view_plain(m->codes, DTYPE_MXFP4, m->rows, m->cols);
@@ -189,25 +254,30 @@ static struct expert_desc expert_of(const struct mixture *m, int32_t e)
     return desc;
 }
 
+/* Of an expert. */
+static struct matrix matrix_create(const struct shape *s, struct random *random, int32_t rows, int32_t cols)
+{
+    const float deviation = 1 / sqrtf((float)cols);
+    struct matrix m = s->fp8     ? matrix_new_fp8(random, rows, cols, deviation, s->fp8)
+                      : s->mxfp4 ? matrix_new_mxfp4(random, rows, cols, deviation)
+                                 : matrix_new(random, rows, cols, deviation);
+    if (s->blocks) matrix_put_in_blocks(&m);
+    return m;
+}
+
 /* Experts 1 and 2 have the same row in the router: of equal scores the lower expert's is chosen. */
 static void mixture_fill(struct mixture *m, struct random *random)
 {
     const struct shape *s = &m->s;
-    struct matrix (*const create)(struct random *, int32_t, int32_t, float) =
-        s->mxfp4 ? matrix_new_mxfp4 : matrix_new;
     int32_t num = s->num_experts + (s->shared_inner > 0);
     m->router = matrix_new(random, s->num_experts, s->hidden, 2 / sqrtf((float)s->hidden));
     memcpy(m->router.values + 2 * s->hidden, m->router.values + s->hidden, (size_t)s->hidden * sizeof(float));
     memcpy(m->router.bits + 2 * s->hidden, m->router.bits + s->hidden, (size_t)s->hidden * sizeof(uint16_t));
     for (int32_t e = 0; e < num; e++) {
         int32_t inner = e < s->num_experts ? s->inner : s->shared_inner;
-        m->gate[e] = create(random, inner, s->hidden, 1 / sqrtf((float)s->hidden));
-        m->up[e] = create(random, inner, s->hidden, 1 / sqrtf((float)s->hidden));
-        m->down[e] = create(random, s->hidden, inner, 1 / sqrtf((float)inner));
-        if (!s->blocks) continue;
-        matrix_put_in_blocks(&m->gate[e]);
-        matrix_put_in_blocks(&m->up[e]);
-        matrix_put_in_blocks(&m->down[e]);
+        m->gate[e] = matrix_create(s, random, inner, s->hidden);
+        m->up[e] = matrix_create(s, random, inner, s->hidden);
+        m->down[e] = matrix_create(s, random, s->hidden, inner);
     }
     if (s->shared_gate) m->shared_gate = matrix_new(random, 1, s->hidden, 1 / sqrtf((float)s->hidden));
     for (int32_t e = 0; e < s->num_experts; e++)
@@ -236,6 +306,7 @@ static bool mixture_open(struct mixture *m, struct device *d, struct random *ran
         .scores = s->scores,
         .normalize = s->normalize,
         .scale = 1.5f,
+        .quantise_input = s->fp8 != NO_SCALES,
         .scale_input = s->scale_input,
         .gate = s->gate,
         .router = s->f32_router ? weight_view_plain(m->router.values, DTYPE_F32, s->num_experts, s->hidden)
@@ -285,11 +356,28 @@ static void mixture_run(const struct mixture *m, struct device *d, struct test_s
 
 /* ---- the reference ---- */
 
+static double dot_wide(const float *a, const double *b, int32_t n)
+{
+    double sum = 0;
+    for (int32_t i = 0; i < n; i++) sum += (double)a[i] * b[i];
+    return sum;
+}
+
 static double dot(const float *a, const float *b, int32_t n)
 {
     double sum = 0;
     for (int32_t i = 0; i < n; i++) sum += (double)a[i] * (double)b[i];
     return sum;
+}
+
+/* What is multiplied in the place of factor times a row. */
+static void take_row(const struct mixture *m, const struct device *d, const float *x, int32_t count,
+                     float factor, double *out)
+{
+    const int32_t step = m->s.fp8 == OF_BLOCKS ? BLOCK : count;
+    for (int32_t i = 0; i < count; i++) out[i] = (double)(factor * x[i]);
+    if (!m->s.fp8 || e4m3_takes_rows_as_they_are(d)) return;
+    for (int32_t i = 0; i < count; i += step) e4m3_quantise(x + i, step, factor, out + i);
 }
 
 static double gated(enum gate_function gate, double x, double up)
@@ -307,29 +395,50 @@ static double gated(enum gate_function gate, double x, double up)
     }
 }
 
-/* Adds weight times what expert e makes of x, or what it makes of weight times x; magnitude: of what is summed, for the tolerance. */
-static void add_expert(const struct mixture *m, int32_t e, const float *x, double weight, double *out,
-                       double *magnitude)
+/* What a device's rounding may make of the result. */
+struct tolerance {
+    double magnitude; /* of what is summed */
+    double jump;      /* what it changes that a value between two codes becomes the one or the other */
+};
+
+/* Adds weight times what expert e makes of x, or what it makes of weight times x. */
+static void add_expert(const struct mixture *m, const struct device *d, int32_t e, const double *x,
+                       double weight, double *out, struct tolerance *tolerance)
 {
+    const float a_little = 0x1p-6f; /* of roundings before values are quantised */
     int32_t inner = m->gate[e].rows, hidden = m->s.hidden;
     const float *gate_bias = bias_of(m, e, OF_GATE), *up_bias = bias_of(m, e, OF_UP),
                 *bias = bias_of(m, e, OF_DOWN);
-    double *h = malloc((size_t)inner * sizeof *h), of_input = m->s.scale_input ? weight : 1;
-    for (int32_t i = 0; i < inner; i++)
-        h[i] =
-            gated(m->s.gate, of_input * dot(m->gate[e].values + i * hidden, x, hidden) + (double)gate_bias[i],
-                  of_input * dot(m->up[e].values + i * hidden, x, hidden) + (double)up_bias[i]);
+    float *made = malloc((size_t)inner * sizeof *made);
+    double *h = malloc((size_t)inner * sizeof *h), *low = malloc((size_t)inner * sizeof *h),
+           *high = malloc((size_t)inner * sizeof *h), of_input = m->s.scale_input ? weight : 1;
+    for (int32_t i = 0; i < inner; i++) {
+        h[i] = gated(m->s.gate,
+                     of_input * dot_wide(m->gate[e].values + i * hidden, x, hidden) + (double)gate_bias[i],
+                     of_input * dot_wide(m->up[e].values + i * hidden, x, hidden) + (double)up_bias[i]);
+        made[i] = (float)h[i];
+    }
+    if (m->s.fp8) {
+        take_row(m, d, made, inner, 1, h);
+        take_row(m, d, made, inner, 1 - a_little, low);
+        take_row(m, d, made, inner, 1 + a_little, high);
+    }
     if (m->s.scale_input) weight = 1;
     for (int32_t o = 0; o < hidden; o++) {
         out[o] += weight * (double)bias[o];
-        magnitude[o] += fabs(weight * (double)bias[o]);
+        tolerance[o].magnitude += fabs(weight * (double)bias[o]);
         for (int32_t i = 0; i < inner; i++) {
-            double product = weight * h[i] * (double)m->down[e].values[o * inner + i];
-            out[o] += product;
-            magnitude[o] += fabs(product);
+            double of_h = weight * (double)m->down[e].values[o * inner + i];
+            out[o] += of_h * h[i];
+            tolerance[o].magnitude += fabs(of_h * h[i]);
+            if (m->s.fp8 && !e4m3_takes_rows_as_they_are(d))
+                tolerance[o].jump += fabs(of_h * (high[i] - low[i]));
         }
     }
     free(h);
+    free(low);
+    free(high);
+    free(made);
 }
 
 /* Whether the expert's group is one of those that are chosen from; *clear becomes false where that is almost a tie. */
@@ -414,22 +523,25 @@ static bool check_token(const struct mixture *m, const struct device *d, int32_t
 {
     const struct shape *s = &m->s;
     const float *x = m->x + (size_t)token * (size_t)s->hidden;
-    double scores[EXPERTS_MAX], sum = 0, *expected = calloc((size_t)s->hidden, sizeof *expected),
-                                *magnitude = calloc((size_t)s->hidden, sizeof *magnitude);
+    double taken[HIDDEN_MAX], scores[EXPERTS_MAX], sum = 0,
+                                                   *expected = calloc((size_t)s->hidden, sizeof *expected);
+    struct tolerance *tolerance = calloc((size_t)s->hidden, sizeof *tolerance);
     bool chosen[EXPERTS_MAX], clear = choose(m, x, scores, chosen);
     if (s->scores == ROUTER_SPARSE) clear = weigh_sparsely(m, scores, chosen) && clear;
+    take_row(m, d, x, s->hidden, 1, taken);
     for (int32_t e = 0; e < s->num_experts; e++) sum += chosen[e] ? scores[e] : 0;
     for (int32_t e = 0; e < s->num_experts && clear; e++)
-        if (chosen[e]) add_expert(m, e, x, 1.5 * scores[e] / (s->normalize ? sum : 1), expected, magnitude);
+        if (chosen[e])
+            add_expert(m, d, e, taken, 1.5 * scores[e] / (s->normalize ? sum : 1), expected, tolerance);
     double shared = m->shared_gate.values ? 1 / (1 + exp(-dot(m->shared_gate.values, x, s->hidden))) : 1;
-    if (s->shared_inner && clear) add_expert(m, s->num_experts, x, shared, expected, magnitude);
+    if (s->shared_inner && clear) add_expert(m, d, s->num_experts, taken, shared, expected, tolerance);
     double rounding = d->act_bytes == 2 ? 3 * 0x1p-8 : 64 * 0x1p-24;
     for (int32_t i = 0; i < s->hidden && clear; i++)
-        if (!(fabs((double)out[i] - expected[i]) <= rounding * magnitude[i]))
+        if (!(fabs((double)out[i] - expected[i]) <= rounding * tolerance[i].magnitude + tolerance[i].jump))
             fail_msg("%d experts, token %d, element %d: %g, not %g", s->num_experts, token, i, (double)out[i],
                      expected[i]);
     free(expected);
-    free(magnitude);
+    free(tolerance);
     return clear;
 }
 
