@@ -18,7 +18,8 @@ enum {
     GROUP_WARPS = 4,
     GROUP_ROWS = 64,
     STAGES_MAX = 32,
-    W_SCALE_BYTES = 128 /* fp8_ring; boxes begin at multiples of so much */
+    BOX_ALIGNMENT = 128,
+    W_SCALE_BYTES = BOX_ALIGNMENT /* fp8_ring */
 };
 
 /* COLS: rows of x at most, 8 or more; 1, 2: one row that the CTA makes (is_row). */
@@ -43,7 +44,11 @@ template <int ROWS, int COLS> struct fp8_traits {
     /* of W, read beyond the ring's end */
     static constexpr int BYTES_BEHIND = (W_GROUPS * GROUP_ROWS - ROWS) * BOX_ROW_BYTES;
     __host__ __device__ static constexpr int x_bytes(int x_rows) { return x_rows * BOXES * BOX_ROW_BYTES; }
-    __host__ __device__ static constexpr int scale_bytes(int x_rows) { return x_rows * BOXES * 4; }
+    /* As many as a tensor's boxes are aligned to. */
+    __host__ __device__ static constexpr int scale_bytes(int x_rows)
+    {
+        return (x_rows * BOXES * 4 + BOX_ALIGNMENT - 1) / BOX_ALIGNMENT * BOX_ALIGNMENT;
+    }
     /* Of a row's place in front of the ring, and of its scales behind it. */
     __host__ __device__ static constexpr int row_bytes(int num_k)
     {

@@ -80,7 +80,7 @@ static const struct shape shapes[] = {
     /* e4m3: stages that end within K, a shared expert, tiles of 192 and of 128 rows of W, some beyond an expert's */
     {150, 640, 128, 0, 8, 2, ROUTER_SOFTMAX, GATE_SILU, .normalize = true, .fp8 = OF_BLOCKS},
     {150, 256, 640, 128, 12, 3, ROUTER_SOFTMAX, GATE_SILU, .shared_gate = true, .fp8 = OF_ROWS},
-    {300, 2048, 128, 0, 4, 2, ROUTER_SIGMOID, GATE_SILU, .normalize = true, .choice_bias = true,
+    {300, 2048, 384, 0, 4, 2, ROUTER_SIGMOID, GATE_SILU, .normalize = true, .choice_bias = true,
      .fp8 = OF_BLOCKS},
     {600, 384, 384, 0, 6, 2, ROUTER_SOFTMAX, GATE_SILU, .normalize = true, .fp8 = OF_ALL},
     {TOKENS_MAX, 128, 128, 0, 6, 1, ROUTER_SIGMOID, GATE_RELU_SQUARED, .choice_bias = true, .crowded = true,
