@@ -11,20 +11,45 @@
 #include "kernels/cuda/kv_pool.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/norm_row.cuh"
 
 namespace
 {
 
-enum { ROPE_THREADS = 128, HEAD_DIM_MAX = 256 };
+/* KEPT_TOKENS: of a step at most, if the L2 is to keep their angles from layer to layer. The table may be larger than the L2. */
+enum { ROPE_THREADS = 128, HEAD_DIM_MAX = 256, KEPT_TOKENS = 16 };
 
 struct rope_kernel_args {
     __nv_bfloat16 *qkv, *pool;
     const float *cos_sin, *q_norm, *k_norm;
     const int32_t *positions, *slot_mapping;
-    size_t layer_elements, block_elements;
-    int32_t layer, num_heads, num_kv_heads, head_dim, rotary_dim;
+    size_t block_elements;
+    int32_t num_heads, num_kv_heads, head_dim, rotary_dim;
     float eps;
-    bool has_codes; /* the pool */
+};
+
+/* Where a head's norm stands: nowhere, ahead of the rotation, behind it. */
+enum head_norm { NORM_NONE, NORM_AHEAD, NORM_FOLLOWS };
+
+/* How a head lies in LANES lanes: chunks lane, lane + LANES, ... of WIDTH pairs each. ROTARY, HEAD: rotary_dim and head_dim where the
+ * kernel is compiled for them, else 0. */
+template <int WIDTH_, int LANES_, int ROTARY, int HEAD> struct head_layout {
+    static constexpr int WIDTH = WIDTH_, LANES = LANES_;
+    static constexpr int CHUNKS = (ROTARY > 0 ? ROTARY : (int)HEAD_DIM_MAX) / 2 / WIDTH / LANES;
+    static constexpr bool HAS_TAIL = HEAD == 0; /* there may be elements behind rotary_dim */
+
+    static __device__ __forceinline__ int rotary_dim(const rope_kernel_args &a)
+    {
+        return ROTARY > 0 ? ROTARY : a.rotary_dim;
+    }
+    static __device__ __forceinline__ int head_dim(const rope_kernel_args &a)
+    {
+        return HEAD > 0 ? HEAD : a.head_dim;
+    }
+    static __device__ __forceinline__ bool has(const rope_kernel_args &a, int chunk)
+    {
+        return ROTARY > 0 || chunk * WIDTH < a.rotary_dim / 2;
+    }
 };
 
 template <int WIDTH> struct run {
@@ -55,10 +80,25 @@ __device__ __forceinline__ void read_run(struct run<8> *r, const __nv_bfloat16 *
     }
 }
 
+/* KEPT: it is read again soon, while weights of products pass by in the L2. */
+template <bool KEPT, int WIDTH>
+__device__ __forceinline__ void read_floats(struct run<WIDTH> *r, const float *from)
+{
+    if constexpr (WIDTH % 4 == 0) {
+#pragma unroll
+        for (int i = 0; i < WIDTH; i += 4) {
+            const float4 *at = (const float4 *)(from + i);
+            *(float4 *)&r->at[i] = KEPT ? load_kept(at) : *at;
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < WIDTH; i++) r->at[i] = from[i];
+    }
+}
+
 template <int WIDTH> __device__ __forceinline__ void read_run(struct run<WIDTH> *r, const float *from)
 {
-#pragma unroll
-    for (int i = 0; i < WIDTH; i++) r->at[i] = from[i];
+    read_floats<true>(r, from);
 }
 
 __device__ __forceinline__ void write_run(__nv_bfloat16 *to, const struct run<1> &r)
@@ -123,32 +163,48 @@ template <int STYLE, int WIDTH> struct pairs {
     }
 };
 
-/* What one of LANES lanes holds of a head: chunks lane, lane + LANES, ... of WIDTH pairs. ROTARY_MAX: the largest
- * rotary_dim. */
-template <int STYLE, int WIDTH, int LANES, int ROTARY_MAX> struct lane_part {
-    static constexpr int CHUNKS = ROTARY_MAX / 2 / WIDTH / LANES;
-    struct pairs<STYLE, WIDTH> chunk[CHUNKS];
+/* Cosine and sine of each pair that a lane holds. */
+template <typename L> struct lane_angles {
+    struct run<2 * L::WIDTH> chunk[L::CHUNKS];
 
-    template <typename T> __device__ __forceinline__ void read(const T *head, int rotary_dim, int lane)
+    template <bool KEPT>
+    __device__ __forceinline__ void read(const float *row, const rope_kernel_args &a, int lane)
     {
 #pragma unroll
-        for (int j = 0; j < CHUNKS; j++) {
-            int at = lane + LANES * j;
+        for (int j = 0; j < L::CHUNKS; j++) {
+            int at = lane + L::LANES * j;
             chunk[j] = {};
-            if (at * WIDTH >= rotary_dim / 2) continue;
-            read_run(&chunk[j].low, head + pairs<STYLE, WIDTH>::low_at(at));
-            read_run(&chunk[j].high, head + pairs<STYLE, WIDTH>::high_at(at, rotary_dim));
+            if (L::has(a, at)) read_floats<KEPT>(&chunk[j], row + 2 * L::WIDTH * at);
+        }
+    }
+};
+
+/* What a lane holds of a head. */
+template <int STYLE, typename L> struct lane_part {
+    using pair_runs = pairs<STYLE, L::WIDTH>;
+    pair_runs chunk[L::CHUNKS];
+
+    template <typename T>
+    __device__ __forceinline__ void read(const T *head, const rope_kernel_args &a, int lane)
+    {
+#pragma unroll
+        for (int j = 0; j < L::CHUNKS; j++) {
+            int at = lane + L::LANES * j;
+            chunk[j] = {};
+            if (!L::has(a, at)) continue;
+            read_run(&chunk[j].low, head + pair_runs::low_at(at));
+            read_run(&chunk[j].high, head + pair_runs::high_at(at, L::rotary_dim(a)));
         }
     }
 
-    __device__ __forceinline__ void write(__nv_bfloat16 *head, int rotary_dim, int lane) const
+    __device__ __forceinline__ void write(__nv_bfloat16 *head, const rope_kernel_args &a, int lane) const
     {
 #pragma unroll
-        for (int j = 0; j < CHUNKS; j++) {
-            int at = lane + LANES * j;
-            if (at * WIDTH >= rotary_dim / 2) continue;
-            write_run(head + pairs<STYLE, WIDTH>::low_at(at), chunk[j].low);
-            write_run(head + pairs<STYLE, WIDTH>::high_at(at, rotary_dim), chunk[j].high);
+        for (int j = 0; j < L::CHUNKS; j++) {
+            int at = lane + L::LANES * j;
+            if (!L::has(a, at)) continue;
+            write_run(head + pair_runs::low_at(at), chunk[j].low);
+            write_run(head + pair_runs::high_at(at, L::rotary_dim(a)), chunk[j].high);
         }
     }
 
@@ -156,12 +212,11 @@ template <int STYLE, int WIDTH, int LANES, int ROTARY_MAX> struct lane_part {
                                                 float scale) const
     {
 #pragma unroll
-        for (int j = 0; j < CHUNKS; j++) {
-            int at = lane + LANES * j;
-            if (at * WIDTH >= a.rotary_dim / 2) continue;
-            write_run_codes(rows, row, a.head_dim, pairs<STYLE, WIDTH>::low_at(at), chunk[j].low, scale);
-            write_run_codes(rows, row, a.head_dim, pairs<STYLE, WIDTH>::high_at(at, a.rotary_dim),
-                            chunk[j].high, scale);
+        for (int j = 0; j < L::CHUNKS; j++) {
+            int at = lane + L::LANES * j, high_at = pair_runs::high_at(at, L::rotary_dim(a));
+            if (!L::has(a, at)) continue;
+            write_run_codes(rows, row, L::head_dim(a), pair_runs::low_at(at), chunk[j].low, scale);
+            write_run_codes(rows, row, L::head_dim(a), high_at, chunk[j].high, scale);
         }
     }
 
@@ -169,9 +224,9 @@ template <int STYLE, int WIDTH, int LANES, int ROTARY_MAX> struct lane_part {
     {
         uint32_t most = 0;
 #pragma unroll
-        for (int j = 0; j < CHUNKS; j++)
+        for (int j = 0; j < L::CHUNKS; j++)
 #pragma unroll
-            for (int i = 0; i < WIDTH; i++)
+            for (int i = 0; i < L::WIDTH; i++)
                 most =
                     max(most, max(magnitude_bits(chunk[j].low.at[i]), magnitude_bits(chunk[j].high.at[i])));
         return most;
@@ -181,138 +236,135 @@ template <int STYLE, int WIDTH, int LANES, int ROTARY_MAX> struct lane_part {
     {
         float sum = 0;
 #pragma unroll
-        for (int j = 0; j < CHUNKS; j++)
+        for (int j = 0; j < L::CHUNKS; j++)
 #pragma unroll
-            for (int i = 0; i < WIDTH; i++)
-                sum += chunk[j].low.at[i] * chunk[j].low.at[i] + chunk[j].high.at[i] * chunk[j].high.at[i];
+            for (int i = 0; i < L::WIDTH; i++) {
+                float low = chunk[j].low.at[i], high = chunk[j].high.at[i];
+                sum += __fmaf_rn(low, low, __fmul_rn(high, high));
+            }
         return sum;
     }
 
     __device__ __forceinline__ void scale(float by, const lane_part &weight)
     {
 #pragma unroll
-        for (int j = 0; j < CHUNKS; j++)
+        for (int j = 0; j < L::CHUNKS; j++)
 #pragma unroll
-            for (int i = 0; i < WIDTH; i++) {
+            for (int i = 0; i < L::WIDTH; i++) {
                 chunk[j].low.at[i] *= by * weight.chunk[j].low.at[i];
                 chunk[j].high.at[i] *= by * weight.chunk[j].high.at[i];
             }
     }
 
-    __device__ __forceinline__ void rotate(const float2 (&cos_sin)[CHUNKS][WIDTH])
+    __device__ __forceinline__ void rotate(const lane_angles<L> &angles)
     {
 #pragma unroll
-        for (int j = 0; j < CHUNKS; j++)
+        for (int j = 0; j < L::CHUNKS; j++)
 #pragma unroll
-            for (int i = 0; i < WIDTH; i++) {
+            for (int i = 0; i < L::WIDTH; i++) {
                 float *px = chunk[j].x(i), *py = chunk[j].y(i), x = *px, y = *py;
-                *px = x * cos_sin[j][i].x - y * cos_sin[j][i].y;
-                *py = y * cos_sin[j][i].x + x * cos_sin[j][i].y;
+                float c = angles.chunk[j].at[2 * i], s = angles.chunk[j].at[2 * i + 1];
+                *px = __fmaf_rn(x, c, -__fmul_rn(y, s));
+                *py = __fmaf_rn(x, s, __fmul_rn(y, c));
             }
     }
 };
 
 /* The elements behind rotary_dim: few models have any. Each lane returns the sum of squares of its own. */
-template <int LANES>
+template <typename L>
 __device__ __forceinline__ float tail_sum(const __nv_bfloat16 *head, const rope_kernel_args &a, int lane)
 {
     float sum = 0;
-    for (int i = a.rotary_dim + lane; i < a.head_dim; i += LANES) sum += (float)head[i] * (float)head[i];
+    for (int i = a.rotary_dim + lane; i < a.head_dim; i += L::LANES)
+        sum = __fmaf_rn((float)head[i], (float)head[i], sum);
     return sum;
 }
 
-template <int LANES>
+template <typename L>
 __device__ __forceinline__ void tail_write(__nv_bfloat16 *head, __nv_bfloat16 *pool_head, const float *norm,
                                            float scale, const rope_kernel_args &a, int lane)
 {
-    for (int i = a.rotary_dim + lane; i < a.head_dim; i += LANES) {
+    for (int i = a.rotary_dim + lane; i < a.head_dim; i += L::LANES) {
         if (norm) head[i] = __float2bfloat16_rn((float)head[i] * (scale * norm[i]));
         if (pool_head) pool_head[i] = head[i];
     }
 }
 
-/* K or V of one head of a token as codes. v: its elements up to rotary_dim; the others are in memory, as this lane has left
- * them there. */
-template <int LANES, typename PART>
+/* K or V of one head of a token as codes, kv_row: of the block's heads of K, then of V. v: its elements up to rotary_dim; the others are
+ * in memory, as this lane has left them there. */
+template <typename L, typename PART>
 __device__ __forceinline__ void write_head_codes(const rope_kernel_args &a, const PART &v,
-                                                 const __nv_bfloat16 *head, int32_t slot, bool is_v,
-                                                 int32_t kv_head, int lane)
+                                                 const __nv_bfloat16 *head, uint32_t slot, int32_t kv_row,
+                                                 int lane)
 {
-    size_t chunk = kv_chunk_bytes(a.head_dim), block = (size_t)(slot / BLOCK_SIZE);
+    const int head_dim = L::head_dim(a);
+    bool is_v = kv_row >= a.num_kv_heads;
+    int32_t kv_head = kv_row - (is_v ? a.num_kv_heads : 0);
     int row = slot % BLOCK_SIZE;
     uint8_t *codes =
-        (uint8_t *)(a.pool + a.layer * a.layer_elements + block * a.block_elements) + kv_head * chunk;
-    uint8_t *rows = codes + (is_v ? BLOCK_SIZE * a.head_dim : 0);
-    float *scales = (float *)(codes + (size_t)2 * BLOCK_SIZE * a.head_dim);
-    uint32_t group = (uint32_t)((1ull << LANES) - 1) << threadIdx.x % 32 / LANES * LANES;
+        (uint8_t *)(a.pool + slot / BLOCK_SIZE * a.block_elements) + kv_head * kv_chunk_bytes(head_dim);
+    uint8_t *rows = codes + (is_v ? BLOCK_SIZE * head_dim : 0);
+    float *scales = (float *)(codes + (size_t)2 * BLOCK_SIZE * head_dim);
+    uint32_t group = (uint32_t)((1ull << L::LANES) - 1) << threadIdx.x % 32 / L::LANES * L::LANES;
     uint32_t most = v.largest_bits();
-    for (int i = a.rotary_dim + lane; i < a.head_dim; i += LANES)
-        most = max(most, magnitude_bits((float)head[i]));
-    for (int mask = LANES / 2; mask > 0; mask /= 2) most = max(most, __shfl_xor_sync(group, most, mask));
+    if (L::HAS_TAIL)
+        for (int i = a.rotary_dim + lane; i < a.head_dim; i += L::LANES)
+            most = max(most, magnitude_bits((float)head[i]));
+    for (int mask = L::LANES / 2; mask > 0; mask /= 2) most = max(most, __shfl_xor_sync(group, most, mask));
     float scale = kv_scale_of(__uint_as_float(most));
     if (lane == 0) scales[(is_v ? BLOCK_SIZE : 0) + row] = scale;
     v.write_codes(rows, row, a, lane, scale);
-    for (int i = a.rotary_dim + lane; i < a.head_dim; i += LANES)
-        write_run_codes(rows, row, a.head_dim, i, run<1>{{(float)head[i]}}, scale);
+    if (L::HAS_TAIL)
+        for (int i = a.rotary_dim + lane; i < a.head_dim; i += L::LANES)
+            write_run_codes(rows, row, head_dim, i, run<1>{{(float)head[i]}}, scale);
 }
 
-/* What a head's elements are multiplied by, beside the norm's weights. */
-template <int LANES, typename PART>
+/* What a head's elements are multiplied by, beside the norm's weights. All lanes of the warp compute one, of V too, for the shuffles. */
+template <typename L, typename PART>
 __device__ __forceinline__ float norm_scale(const rope_kernel_args &a, const PART &v,
                                             const __nv_bfloat16 *head, int lane)
 {
-    uint32_t group = (uint32_t)((1ull << LANES) - 1) << threadIdx.x % 32 / LANES * LANES;
-    float sum = v.sum_of_squares() + tail_sum<LANES>(head, a, lane);
-    for (int mask = LANES / 2; mask > 0; mask /= 2) sum += __shfl_xor_sync(group, sum, mask);
-    return rsqrtf(sum / a.head_dim + a.eps);
+    float sum = v.sum_of_squares();
+    if (L::HAS_TAIL) sum += tail_sum<L>(head, a, lane);
+    for (int mask = L::LANES / 2; mask > 0; mask /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, mask);
+    return rsqrtf(sum / L::head_dim(a) + a.eps);
 }
 
-/* A head of one token, of Q, K or V, for LANES lanes. FOLLOWS: the norm, the rotation. */
-template <int STYLE, int WIDTH, int LANES, int ROTARY_MAX, bool CODES, bool FOLLOWS>
+/* A head of one token, of Q, K or V. CODES: the pool has them. */
+template <int STYLE, typename L, head_norm NORM, bool CODES>
 __global__ void __launch_bounds__(ROPE_THREADS) rope_kv_write_kernel(rope_kernel_args a)
 {
-    using part = lane_part<STYLE, WIDTH, LANES, ROTARY_MAX>;
     dependents_launch();
-    int lane = threadIdx.x % LANES, head = (blockIdx.y * ROPE_THREADS + threadIdx.x) / LANES;
+    int lane = threadIdx.x % L::LANES, head = (blockIdx.y * ROPE_THREADS + threadIdx.x) / L::LANES;
     int32_t num_rotated = a.num_heads + a.num_kv_heads, num_rows = num_rotated + a.num_kv_heads;
     if (head >= num_rows) return;
-    bool is_v = head >= num_rotated;
-    __nv_bfloat16 *at = a.qkv + ((size_t)blockIdx.x * num_rows + head) * a.head_dim, *pool_at = NULL;
     /* the step's arrays and the model's were there before the step's first kernel */
-    int32_t position = a.positions[blockIdx.x], slot = a.slot_mapping[blockIdx.x];
-    if (!CODES && head >= a.num_heads)
-        pool_at = a.pool +
-                  kv_offset(a.layer_elements, a.block_elements, a.layer, slot / BLOCK_SIZE, is_v,
-                            head - (is_v ? num_rotated : a.num_heads), a.num_kv_heads, a.head_dim) +
-                  (size_t)(slot % BLOCK_SIZE) * a.head_dim;
-    const float *norm = is_v ? NULL : head < a.num_heads ? a.q_norm : a.k_norm;
-    const float2 *row = (const float2 *)a.cos_sin + (size_t)position * (a.rotary_dim / 2);
-    float2 cos_sin[part::CHUNKS][WIDTH];
-    part weight, v;
-#pragma unroll
-    for (int j = 0; j < part::CHUNKS; j++)
-#pragma unroll
-        for (int i = 0; i < WIDTH; i++) {
-            int pair = (lane + LANES * j) * WIDTH + i;
-            cos_sin[j][i] = pair < a.rotary_dim / 2 ? row[pair] : float2{0, 0};
-        }
-    if (norm) weight.read(norm, a.rotary_dim, lane);
+    int32_t position = a.positions[blockIdx.x];
+    uint32_t slot = a.slot_mapping[blockIdx.x];
+    bool is_v = head >= num_rotated;
+    int32_t kv_row = head - a.num_heads;
+    __nv_bfloat16 *at = a.qkv + ((size_t)blockIdx.x * num_rows + head) * L::head_dim(a), *pool_at = NULL;
+    if (!CODES && kv_row >= 0)
+        pool_at = a.pool + slot / BLOCK_SIZE * a.block_elements +
+                  (size_t)(kv_row * BLOCK_SIZE + slot % BLOCK_SIZE) * L::head_dim(a);
+    const float *norm = NORM == NORM_NONE || is_v ? NULL : head < a.num_heads ? a.q_norm : a.k_norm;
+    const float *row = a.cos_sin + (size_t)position * L::rotary_dim(a);
+    lane_angles<L> angles;
+    lane_part<STYLE, L> weight, v;
+    gridDim.x <= KEPT_TOKENS ? angles.template read<true>(row, a, lane)
+                             : angles.template read<false>(row, a, lane);
+    if (norm) weight.read(norm, a, lane);
     dependency_wait();
-    v.read(at, a.rotary_dim, lane);
+    v.read(at, a, lane);
     float scale = 1;
-    if (FOLLOWS && !is_v) v.rotate(cos_sin);
-    if (norm) {
-        scale = norm_scale<LANES>(a, v, at, lane);
-        v.scale(scale, weight);
-    }
-    if (!is_v) {
-        if (!FOLLOWS) v.rotate(cos_sin);
-        v.write(at, a.rotary_dim, lane);
-    }
-    if (pool_at) v.write(pool_at, a.rotary_dim, lane);
-    tail_write<LANES>(at, pool_at, norm, scale, a, lane);
-    if (CODES && head >= a.num_heads)
-        write_head_codes<LANES>(a, v, at, slot, is_v, head - (is_v ? num_rotated : a.num_heads), lane);
+    if (NORM == NORM_FOLLOWS && !is_v) v.rotate(angles);
+    if (NORM != NORM_NONE) scale = norm_scale<L>(a, v, at, lane);
+    if (norm) v.scale(scale, weight);
+    if (NORM != NORM_FOLLOWS && !is_v) v.rotate(angles);
+    if (!is_v) v.write(at, a, lane);
+    if (pool_at) v.write(pool_at, a, lane);
+    if (L::HAS_TAIL) tail_write<L>(at, pool_at, norm, scale, a, lane);
+    if (CODES && kv_row >= 0) write_head_codes<L>(a, v, at, slot, kv_row, lane);
 }
 
 /* RMSNorm over all heads of Q (blockIdx.y 0) or of K (1) of a token: sums by thread, by lane, by warp, in an order that is a
@@ -339,28 +391,40 @@ __global__ void __launch_bounds__(ROPE_THREADS) norm_all_heads_kernel(rope_kerne
         x[i] = __float2bfloat16_rn((float)x[i] * scale * weight[i]);
 }
 
-template <int STYLE, bool FOLLOWS, int WIDTH, int LANES, int ROTARY_MAX>
-void launch(struct cuda_device *d, int32_t num_tokens, const rope_kernel_args &a)
+template <int STYLE, typename L, head_norm NORM>
+void launch(struct cuda_device *d, int32_t num_tokens, bool has_codes, const rope_kernel_args &a)
 {
-    int32_t num_threads = (a.num_heads + 2 * a.num_kv_heads) * LANES;
+    int32_t num_threads = (a.num_heads + 2 * a.num_kv_heads) * L::LANES;
     dim3 grid((unsigned)num_tokens, (unsigned)((num_threads + ROPE_THREADS - 1) / ROPE_THREADS));
-    auto kernel = a.has_codes ? rope_kv_write_kernel<STYLE, WIDTH, LANES, ROTARY_MAX, true, FOLLOWS>
-                              : rope_kv_write_kernel<STYLE, WIDTH, LANES, ROTARY_MAX, false, FOLLOWS>;
+    auto kernel =
+        has_codes ? rope_kv_write_kernel<STYLE, L, NORM, true> : rope_kv_write_kernel<STYLE, L, NORM, false>;
     launch_dependent(d, kernel, grid, dim3(ROPE_THREADS), 0, a);
 }
 
-/* The layout is a function of the model, so a row has the same bits whatever the number of tokens. */
-template <int STYLE, bool FOLLOWS>
-void launch_style(struct cuda_device *d, int32_t num_tokens, const rope_kernel_args &a)
+template <int STYLE, typename L>
+void launch(struct cuda_device *d, int32_t num_tokens, bool has_codes, head_norm norm,
+            const rope_kernel_args &a)
 {
-    if (a.rotary_dim == 64)
-        launch<STYLE, FOLLOWS, 8, 4, 64>(d, num_tokens, a);
-    else if (a.rotary_dim == 128)
-        launch<STYLE, FOLLOWS, 8, 8, 128>(d, num_tokens, a);
-    else if (a.rotary_dim % 4 == 0)
-        launch<STYLE, FOLLOWS, 2, 32, HEAD_DIM_MAX>(d, num_tokens, a);
-    else
-        launch<STYLE, FOLLOWS, 1, 32, HEAD_DIM_MAX>(d, num_tokens, a);
+    auto launch_norm = norm == NORM_NONE    ? launch<STYLE, L, NORM_NONE>
+                       : norm == NORM_AHEAD ? launch<STYLE, L, NORM_AHEAD>
+                                            : launch<STYLE, L, NORM_FOLLOWS>;
+    launch_norm(d, num_tokens, has_codes, a);
+}
+
+/* The layout is a function of the model, so a row has the same bits whatever the number of tokens. */
+template <int STYLE>
+void launch(struct cuda_device *d, int32_t num_tokens, bool has_codes, head_norm norm,
+            const rope_kernel_args &a)
+{
+    bool is_whole = a.rotary_dim == a.head_dim;
+    auto launch_layout =
+        a.rotary_dim == 64
+            ? is_whole ? launch<STYLE, head_layout<8, 4, 64, 64>> : launch<STYLE, head_layout<8, 4, 64, 0>>
+        : a.rotary_dim == 128
+            ? is_whole ? launch<STYLE, head_layout<8, 8, 128, 128>> : launch<STYLE, head_layout<8, 8, 128, 0>>
+        : a.rotary_dim % 4 == 0 ? launch<STYLE, head_layout<2, 32, 0, 0>>
+                                : launch<STYLE, head_layout<1, 32, 0, 0>>;
+    launch_layout(d, num_tokens, has_codes, norm, a);
 }
 
 } // namespace
@@ -371,29 +435,24 @@ void cuda_rope_kv_write(struct device *d, const struct batch *b, void *qkv, stru
     if (cuda_of(d)->latent_rotary_dim > 0) return cuda_latent_rotate(cuda_of(d), b, qkv, pool, layer, args);
     rope_kernel_args a = {};
     a.qkv = (__nv_bfloat16 *)qkv;
-    a.pool = pool->data;
+    a.pool = pool->data + layer * pool->layer_elements;
     a.cos_sin = args->cos_sin;
     a.q_norm = args->q_norm;
     a.k_norm = args->k_norm;
     a.positions = b->positions;
     a.slot_mapping = b->kv_groups[args->kv_group].slot_mapping;
-    a.layer_elements = pool->layer_elements;
     a.block_elements = pool->block_elements;
-    a.layer = layer;
     a.num_heads = args->num_heads;
     a.num_kv_heads = args->num_kv_heads;
     a.head_dim = args->head_dim;
     a.rotary_dim = args->rotary_dim;
     a.eps = args->norm_eps;
-    a.has_codes = kv_pool_has_codes(pool);
-    if (args->norm_all_heads) {
+    head_norm norm = !args->q_norm || args->norm_all_heads ? NORM_NONE
+                     : args->norm_follows                  ? NORM_FOLLOWS
+                                                           : NORM_AHEAD;
+    if (args->norm_all_heads)
         launch_dependent(cuda_of(d), norm_all_heads_kernel, dim3((unsigned)b->num_tokens, 2),
                          dim3(ROPE_THREADS), 0, a);
-        a.q_norm = a.k_norm = NULL;
-    }
-    auto launch = args->style == ROPE_HALVES ? args->norm_follows ? launch_style<ROPE_HALVES, true>
-                                                                  : launch_style<ROPE_HALVES, false>
-                  : args->norm_follows ? launch_style<ROPE_PAIRS, true>
-                                             : launch_style<ROPE_PAIRS, false>;
-    launch(cuda_of(d), b->num_tokens, a);
+    auto launch_style = args->style == ROPE_HALVES ? launch<ROPE_HALVES> : launch<ROPE_PAIRS>;
+    launch_style(cuda_of(d), b->num_tokens, kv_pool_has_codes(pool), norm, a);
 }
