@@ -62,9 +62,9 @@ __device__ __forceinline__ void load_queries(const decode_args &a, const struct 
                                              uint32_t (*q)[4])
 {
     int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    int32_t row_heads = a.num_heads + 2 * a.num_kv_heads, rows = num_tile_rows<BUNDLES>(a, tile);
+    int32_t row_heads = a.num_heads + 2 * a.num_kv_heads, rows = num_tile_rows<BUNDLES>(tile);
     struct tile_row r = tile_row_of<BUNDLES>(a.group, g), s = tile_row_of<BUNDLES>(a.group, g + 8);
-    const __nv_bfloat16 *from = a.qkv + ((size_t)tile.token * row_heads + first_query_head(a, tile.head)) * D;
+    const __nv_bfloat16 *from = a.qkv + ((size_t)tile.token * row_heads + tile.first_head) * D;
     const uint32_t *low = (const uint32_t *)(from + (r.row * row_heads + r.head) * D) + t,
                    *high = (const uint32_t *)(from + (s.row * row_heads + s.head) * D) + t;
 #pragma unroll
@@ -198,7 +198,7 @@ __device__ __forceinline__ void consume_tile(const decode_args &a, const struct 
 {
     using T = decode_traits<D>;
     uint32_t stage = shared_address(memory);
-    int g = threadIdx.x % 32 / 4, rows = num_tile_rows<BUNDLES>(a, tile);
+    int g = threadIdx.x % 32 / 4, rows = num_tile_rows<BUNDLES>(tile);
     float s[KV_TILE_TOKENS / 8][4] = {};
     struct softmax_state softmax[TILES];
     multiply_keys<D>(s, q, stage, places);
@@ -236,7 +236,7 @@ __device__ __forceinline__ void consume_code_tile(const decode_args &a, const st
     using T = decode_traits<D>;
     constexpr int COUNT = TILES > 1 && T::CHUNK % 2 == 0 ? T::CHUNK / 2 : T::CHUNK;
     uint32_t stage = shared_address(memory);
-    int g = threadIdx.x % 32 / 4, rows = rows_of(a, tile.head);
+    int g = threadIdx.x % 32 / 4, rows = tile.num_heads;
     float s[KV_TILE_TOKENS / 8][4] = {};
     struct softmax_state softmax[TILES];
     multiply_key_codes<D>(s, q.q, stage, places);
@@ -336,13 +336,11 @@ struct destination {
 };
 
 template <int D>
-__device__ __forceinline__ struct destination destination_of(const decode_args &a, int32_t seq, int32_t head,
-                                                             int32_t token)
+__device__ __forceinline__ struct destination destination_of(const decode_args &a, const struct kv_tile &tile)
 {
-    int32_t seq_heads = a.num_kv_heads * a.head_tiles, first_head = first_query_head(a, head);
-    size_t at = (size_t)seq * seq_heads + head, floats = (size_t)SPLITS_MAX * a.partial_floats;
-    return {a.partial + at * floats, seq_heads * floats, a.counters + at * MERGE_WARPS,
-            a.out + ((size_t)token * a.num_heads + first_head) * D, first_head};
+    size_t at = (size_t)tile.seq * a.seq_heads + tile.head, floats = (size_t)SPLITS_MAX * a.partial_floats;
+    return {a.partial + at * floats, a.seq_heads * floats, a.counters + at * MERGE_WARPS,
+            a.out + ((size_t)tile.token * a.num_heads + tile.first_head) * D, tile.first_head};
 }
 
 /* tile: the last one of a split, whose rows' results these are. head: of the splits before, where this range has all of them; else
@@ -398,7 +396,7 @@ __device__ void merge_results(const decode_args &a, const view &v, int merger)
             release(v.empty(c.stage));
             continue;
         }
-        int32_t rows = num_tile_rows<BUNDLES>(a, tile);
+        int32_t rows = num_tile_rows<BUNDLES>(tile);
         const float *result = (const float *)(v.stages + c.stage * stage::BYTES + stage::RESULT_OFFSET);
 #pragma unroll
         for (int i = 0; i < MERGER_ROWS<TILES>; i++) {
@@ -413,8 +411,7 @@ __device__ void merge_results(const decode_args &a, const view &v, int merger)
         }
         release(v.empty(c.stage));
         if (!tile.ends_split) continue;
-        close_split<D, TILES, EXTRA, BUNDLES>(a, tile, destination_of<D>(a, tile.seq, tile.head, tile.token),
-                                              rows, merger, split, head);
+        close_split<D, TILES, EXTRA, BUNDLES>(a, tile, destination_of<D>(a, tile), rows, merger, split, head);
     }
 }
 
@@ -460,10 +457,10 @@ __device__ __forceinline__ void merge_resident(const decode_args &a, const view 
     using T = decode_traits<D>;
     using S = stage_traits<D, CODE_ROWS>;
     struct row_result<T::VECTORS> split[MERGER_ROWS<TILES>], head[MERGER_ROWS<TILES>];
-    struct destination to = destination_of<D>(a, w.seq, w.head, w.token);
-    int32_t rows = rows_of(a, w.head), num_tiles = num_tiles_of(w);
+    int32_t rows = w.num_heads, num_tiles = num_tiles_of(w);
     w.page += (num_tiles - 1) * KV_TILE_PAGES;
     struct kv_tile last = kv_tile_of(a, w);
+    struct destination to = destination_of<D>(a, last);
     dependency_wait();
     __syncthreads();
 #pragma unroll
@@ -661,7 +658,9 @@ void cuda_attention_decode(struct cuda_device *d, const struct batch *b, __nv_bf
     a.num_heads = args->num_heads;
     a.num_kv_heads = args->num_kv_heads;
     a.group = decode_group(args);
-    a.head_tiles = cuda_decode_heads(args) / args->num_kv_heads;
+    a.seq_heads = cuda_decode_heads(args);
+    a.head_tiles = a.seq_heads / a.num_kv_heads;
+    a.splits_most = splits_most_of(a.seq_heads);
     a.sliding_window = args->sliding_window;
     a.partial_floats = decode_partial_floats(args);
     a.bundle = b->decode_bundle;

@@ -56,21 +56,28 @@ static inline __host__ __device__ bool is_bundled(int32_t seqlen, int32_t bundle
            first_page_of(seqlen, window) == first_page_of(seqlen - 1, window);
 }
 
-static inline __host__ __device__ struct cut cut_of(int32_t seqlen, int32_t window, int32_t num_heads)
+/* Of a sequence at most, where it has so many heads (cuda_decode_heads). */
+static inline int32_t splits_most_of(int32_t num_heads)
+{
+    int32_t most = SPLITS_ALL_HEADS / num_heads;
+    return most > SPLITS_MAX ? (int32_t)SPLITS_MAX : most < SPLITS_FEW ? (int32_t)SPLITS_FEW : most;
+}
+
+static inline __host__ __device__ struct cut cut_of(int32_t seqlen, int32_t window, int32_t splits_most)
 {
     struct cut c;
     c.num_pages = (seqlen + BLOCK_SIZE - 1) / BLOCK_SIZE;
-    int32_t most = SPLITS_ALL_HEADS / num_heads;
-    if (most > SPLITS_MAX) most = SPLITS_MAX;
-    if (most < SPLITS_FEW) most = SPLITS_FEW;
-    int32_t pages = (c.num_pages + most - 1) / most, few = (c.num_pages + SPLITS_FEW - 1) / SPLITS_FEW;
-    if (pages < SPLIT_PAGES) pages = SPLIT_PAGES;
-    if (pages > few) pages = few;
+    int32_t few = (c.num_pages + SPLITS_FEW - 1) / SPLITS_FEW, pages = few;
+    if (few >
+        SPLIT_PAGES) { /* the longest are divided by splits_most, whoever is shorter needs no division */
+        pages = (int32_t)((uint32_t)(c.num_pages + splits_most - 1) / (uint32_t)splits_most);
+        if (pages < SPLIT_PAGES) pages = SPLIT_PAGES;
+    }
     if (pages < SPLIT_PAGES_MIN) pages = SPLIT_PAGES_MIN;
     c.pages_per_split = (pages + KV_TILE_PAGES - 1) / KV_TILE_PAGES * KV_TILE_PAGES;
     c.first_page = first_page_of(seqlen, window);
-    c.first_split = c.first_page / c.pages_per_split;
-    c.end_split = (c.num_pages + c.pages_per_split - 1) / c.pages_per_split;
+    c.first_split = c.first_page == 0 ? 0 : c.first_page / c.pages_per_split;
+    c.end_split = (int32_t)((uint32_t)(c.num_pages + c.pages_per_split - 1) / (uint32_t)c.pages_per_split);
     return c;
 }
 
@@ -143,7 +150,9 @@ struct decode_args {
     size_t block_elements;
     int32_t first_block,
         num_boxes; /* of the layer, counted over the whole pool; the first index outside its map */
-    int32_t num_heads, num_kv_heads, group, head_tiles; /* head_tiles: tiles of query heads a K/V head */
+    int32_t num_heads, num_kv_heads, group;
+    int32_t head_tiles, seq_heads; /* tiles of query heads of a K/V head, of a sequence */
+    int32_t splits_most;           /* of a sequence */
     int32_t sliding_window, num_stages, partial_floats;
     int32_t bundle, num_seqs; /* rows of a bundle at most */
     int32_t num_teams;        /* of a CTA */
@@ -164,8 +173,9 @@ template <int D> static __device__ __forceinline__ uint32_t chunk_offset(int row
 
 /* What the producer says of the kv tile in a stage. */
 struct alignas(16) kv_tile {
-    int32_t seq, head; /* seq -1: there is no more */
-    int32_t token;     /* of the step: the sequence's row of queries and outputs, the first of a bundle */
+    int32_t seq, head; /* seq -1: there is no more; head: a tile of query heads, counted over the model's */
+    int32_t first_head, num_heads; /* its query heads */
+    int32_t token; /* of the step: the sequence's row of queries and outputs, the first of a bundle */
     int32_t num_valid,
         num_hidden; /* tokens of the tile before that row's end, and of those before its window: one more for each row behind */
     int32_t num_rows;          /* of the bundle; 1 */
@@ -201,17 +211,6 @@ struct view {
     __device__ uint32_t empty(int stage) const { return barriers + 8 * (2 * STAGES_MAX + stage); }
 };
 
-static __device__ __forceinline__ int32_t rows_of(const decode_args &a, int32_t head)
-{
-    return min(a.group - head % a.head_tiles * DECODE_TILE_ROWS, (int32_t)DECODE_TILE_ROWS);
-}
-
-/* The first query head of a tile, counted over the model's. */
-static __device__ __forceinline__ int32_t first_query_head(const decode_args &a, int32_t head)
-{
-    return head / a.head_tiles * a.group + head % a.head_tiles * DECODE_TILE_ROWS;
-}
-
 /* A row of a tile: which row of the bundle, and which of its query heads. */
 struct tile_row {
     int32_t row, head;
@@ -223,10 +222,9 @@ template <bool BUNDLES> static __device__ __forceinline__ struct tile_row tile_r
     return {row / group, row % group};
 }
 
-template <bool BUNDLES>
-static __device__ __forceinline__ int32_t num_tile_rows(const decode_args &a, const struct kv_tile &tile)
+template <bool BUNDLES> static __device__ __forceinline__ int32_t num_tile_rows(const struct kv_tile &tile)
 {
-    return BUNDLES ? a.group * tile.num_rows : rows_of(a, tile.head);
+    return BUNDLES ? tile.num_heads * tile.num_rows : tile.num_heads;
 }
 
 /* A warp is through with a stage. Each lane answers for what it read and wrote itself. */

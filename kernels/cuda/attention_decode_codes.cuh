@@ -68,9 +68,8 @@ template <int D> struct code_queries {
     __device__ __forceinline__ void load(const decode_args &a, const struct kv_tile &tile)
     {
         int g = threadIdx.x % 32 / 4;
-        int32_t row_heads = a.num_heads + 2 * a.num_kv_heads, rows = rows_of(a, tile.head);
-        const __nv_bfloat16 *from =
-            a.qkv + ((size_t)tile.token * row_heads + first_query_head(a, tile.head) + g) * D;
+        int32_t row_heads = a.num_heads + 2 * a.num_kv_heads, rows = tile.num_heads;
+        const __nv_bfloat16 *from = a.qkv + ((size_t)tile.token * row_heads + tile.first_head + g) * D;
         load_row(from, g < rows, 0);
         if (TILES > 1) load_row(from + 8 * D, g + 8 < rows, 1);
 #pragma unroll

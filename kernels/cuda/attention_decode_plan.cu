@@ -83,11 +83,12 @@ struct work {
     const struct cuda_device *device;
     const struct step *step;
     int64_t heads; /* of a sequence */
-    int32_t window, bundle;
+    int32_t splits_most, window, bundle;
     int64_t num_pages, num_items, num_heads, head_pages_max, item_pages_max;
 
     work(const struct cuda_device *d, const struct step *s, int32_t sliding_window, int32_t most)
-        : device(d), step(s), heads(cuda_decode_heads(&d->attention)), window(sliding_window), bundle(most)
+        : device(d), step(s), heads(cuda_decode_heads(&d->attention)),
+          splits_most(splits_most_of((int32_t)heads)), window(sliding_window), bundle(most)
     {
         num_pages = num_items = num_heads = head_pages_max = item_pages_max = 0;
         for (int32_t seq = step->num_prefill_seqs; seq < step->num_seqs; seq++) {
@@ -102,7 +103,7 @@ struct work {
         }
     }
 
-    struct cut cut(int32_t seq) const { return cut_of(step->seqlens_k[seq], window, (int32_t)heads); }
+    struct cut cut(int32_t seq) const { return cut_of(step->seqlens_k[seq], window, splits_most); }
 
     /* With the sequence before it. */
     bool is_walked_before(int32_t seq) const

@@ -22,7 +22,7 @@ struct walk {
     bool goes_on;                    /* where the row before it stands */
     struct cut cut;
     const int32_t *table;
-    int32_t kv_head;
+    int32_t kv_head, first_head, num_heads; /* first_head, num_heads: as in kv_tile */
 };
 
 static __device__ __forceinline__ int32_t num_bundled(const decode_args &a, int32_t seq)
@@ -42,12 +42,15 @@ static __device__ __forceinline__ void walk_open_seq(const decode_args &a, struc
     w->token = a.cu_seqlens_q[w->seq];
     w->table = a.base + a.counts[COUNT_TABLES] + a.table_offsets[w->seq];
     w->goes_on = w->seq > 0 && a.table_offsets[w->seq] == a.table_offsets[w->seq - 1];
-    w->cut = cut_of(w->seqlen, a.sliding_window, a.num_kv_heads * a.head_tiles);
+    w->cut = cut_of(w->seqlen, a.sliding_window, a.splits_most);
 }
 
 static __device__ __forceinline__ void walk_open_head(const decode_args &a, struct walk *w)
 {
-    w->kv_head = w->head / a.head_tiles;
+    w->kv_head = a.head_tiles == 1 ? w->head : w->head / a.head_tiles;
+    int32_t before = (w->head - w->kv_head * a.head_tiles) * DECODE_TILE_ROWS; /* of the K/V head's */
+    w->first_head = w->kv_head * a.group + before;
+    w->num_heads = min(a.group - before, (int32_t)DECODE_TILE_ROWS);
     w->num_mine = min(w->num_left, w->cut.end_split - w->split);
 }
 
@@ -80,7 +83,7 @@ template <bool BUNDLES> static __device__ __forceinline__ void walk_next(const d
 {
     if (--w->num_left == 0) return;
     if (++w->split == w->cut.end_split) {
-        if (++w->head == a.num_kv_heads * a.head_tiles) {
+        if (++w->head == a.seq_heads) {
             w->head = 0;
             w->seq += w->num_rows;
             walk_open_seq<BUNDLES>(a, w);
@@ -97,6 +100,8 @@ static __device__ __forceinline__ struct kv_tile kv_tile_of(const decode_args &a
     int32_t seqlen = w.seqlen - (w.num_rows - 1); /* of the first row */
     tile.seq = w.seq;
     tile.head = w.head;
+    tile.first_head = w.first_head;
+    tile.num_heads = w.num_heads;
     tile.token = w.token;
     tile.num_valid = min(seqlen - w.page * BLOCK_SIZE, (int32_t)KV_TILE_TOKENS);
     tile.num_hidden = a.sliding_window > 0 ? seqlen - a.sliding_window - w.page * BLOCK_SIZE
