@@ -336,11 +336,12 @@ struct destination {
 };
 
 template <int D>
-__device__ __forceinline__ struct destination destination_of(const decode_args &a, const struct kv_tile &tile)
+__device__ __forceinline__ struct destination destination_of(const decode_args &a, int32_t seq, int32_t head,
+                                                             int32_t token, int32_t first_head)
 {
-    size_t at = (size_t)tile.seq * a.seq_heads + tile.head, floats = (size_t)SPLITS_MAX * a.partial_floats;
+    size_t at = (size_t)seq * a.seq_heads + head, floats = (size_t)SPLITS_MAX * a.partial_floats;
     return {a.partial + at * floats, a.seq_heads * floats, a.counters + at * MERGE_WARPS,
-            a.out + ((size_t)tile.token * a.num_heads + tile.first_head) * D, tile.first_head};
+            a.out + ((size_t)token * a.num_heads + first_head) * D, first_head};
 }
 
 /* tile: the last one of a split, whose rows' results these are. head: of the splits before, where this range has all of them; else
@@ -372,8 +373,8 @@ __device__ __forceinline__ void close_split(const decode_args &a, const struct k
     if (tile.ends_mine && !whole && merger < rows) {
         struct partials p = {to.partial, a.partial_floats, tile.num_splits, rows,
                              a.group,    a.num_heads,      to.row_floats};
-        merge_partials<D, TILES, EXTRA, BUNDLES>(p, to.counters + merger, tile.num_mine, merger, to.out,
-                                                 a.sinks, to.first_head);
+        merge_partials<D, 16 / decode_traits<D>::VECTORS / TILES, SPLITS_MAX, EXTRA, BUNDLES>(
+            p, to.counters + merger, tile.num_mine, merger, to.out, a.sinks, to.first_head);
 #pragma unroll
         for (int i = 0; i < MERGER_ROWS<TILES>; i++)
             split[i] = head[i] = {}; /* not kept across the merge, which needs the registers */
@@ -411,7 +412,9 @@ __device__ void merge_results(const decode_args &a, const view &v, int merger)
         }
         release(v.empty(c.stage));
         if (!tile.ends_split) continue;
-        close_split<D, TILES, EXTRA, BUNDLES>(a, tile, destination_of<D>(a, tile), rows, merger, split, head);
+        close_split<D, TILES, EXTRA, BUNDLES>(
+            a, tile, destination_of<D>(a, tile.seq, tile.head, tile.token, tile.first_head), rows, merger,
+            split, head);
     }
 }
 
@@ -450,34 +453,39 @@ __device__ __forceinline__ void attend_tile(const decode_args &a, const CUtensor
     c.compute(a, tile, memory);
 }
 
-/* What a merger does. Where results go it reckons before they are there. */
-template <int D, int TILES, bool EXTRA, int CODE_ROWS>
-__device__ __forceinline__ void merge_resident(const decode_args &a, const view &v, struct walk w, int merger)
+/* What a merger does: row by row, the split's tiles, then, whoever comes last, the head's splits. Where results go it reckons before they
+ * are there. */
+template <int D, bool EXTRA, int CODE_ROWS>
+__device__ __forceinline__ void merge_resident(const decode_args &a, const view &v, const struct walk &w,
+                                               int merger)
 {
     using T = decode_traits<D>;
     using S = stage_traits<D, CODE_ROWS>;
-    struct row_result<T::VECTORS> split[MERGER_ROWS<TILES>], head[MERGER_ROWS<TILES>];
-    int32_t rows = w.num_heads, num_tiles = num_tiles_of(w);
-    w.page += (num_tiles - 1) * KV_TILE_PAGES;
-    struct kv_tile last = kv_tile_of(a, w);
-    struct destination to = destination_of<D>(a, last);
+    struct destination to = destination_of<D>(a, w.seq, w.head, w.token, w.first_head);
+    int32_t num_splits = w.cut.end_split - w.cut.first_split, num_tiles = num_tiles_of(w);
+    float *partial = to.partial + (size_t)(w.split - w.cut.first_split) * a.partial_floats;
+    struct partials all = {to.partial, a.partial_floats, num_splits, w.num_heads, a.group, a.num_heads, 0};
     dependency_wait();
     __syncthreads();
-#pragma unroll
-    for (int i = 0; i < MERGER_ROWS<TILES>; i++) {
-        int row = merger + i * MERGE_WARPS;
-        if (row >= rows) break;
+#pragma unroll 1
+    for (int row = merger; row < w.num_heads; row += MERGE_WARPS) {
         const unsigned char *result =
             v.stages + S::RESULT_OFFSET + row * T::ROW_FLOATS * (int32_t)sizeof(float);
-        row_read<D>(&split[i], (const float *)result);
+        struct row_result<T::VECTORS> split, x;
+        row_read<D>(&split, (const float *)result);
 #pragma unroll 1
         for (int32_t tile = 1; tile < num_tiles; tile++) {
-            struct row_result<T::VECTORS> x;
             row_read<D>(&x, (const float *)(result += S::BYTES));
-            row_merge(&split[i], x);
+            row_merge(&split, x);
         }
+        if (num_splits == 1)
+            row_write_out<D, EXTRA>(to.out + row * D, split, a.sinks, to.first_head + row);
+        else
+            row_write<D>(partial + row * T::ROW_FLOATS, split);
     }
-    close_split<D, TILES, EXTRA, false>(a, last, to, rows, merger, split, head);
+    if (num_splits > 1 && merger < w.num_heads)
+        merge_partials<D, SPLITS_FEW, resident_splits<D, CODE_ROWS>(), EXTRA, false>(
+            all, to.counters + merger, 1, merger, to.out, a.sinks, to.first_head);
 }
 
 /* The first warps of the CTA have tiles, the last ones merge. */
@@ -486,7 +494,7 @@ __device__ void attend_resident(const decode_args &a, const CUtensorMap *map, co
                                 int warp, int num_warps)
 {
     if (warp >= num_warps - MERGE_WARPS) {
-        merge_resident<D, TILES, EXTRA, CODE_ROWS>(a, v, w, warp - (num_warps - MERGE_WARPS));
+        merge_resident<D, EXTRA, CODE_ROWS>(a, v, w, warp - (num_warps - MERGE_WARPS));
         return;
     }
     w.page += warp * KV_TILE_PAGES;
@@ -520,10 +528,11 @@ __global__ void __launch_bounds__(decode_teams_per_sm(D) * team_warps<D, CODE_RO
     int32_t num_ranges = a.plan[0], range = (int32_t)(blockIdx.x + team * gridDim.x);
     if ((int32_t)blockIdx.x >= num_ranges) return;
     struct walk w;
-    bool is_only = BY_ENGINE && !BUNDLES && a.num_teams > 1 && num_ranges <= (int32_t)gridDim.x;
+    bool is_only = BY_ENGINE && !BUNDLES && decode_teams_per_sm(D) > 1 && a.num_teams > 1 &&
+                   num_ranges <= (int32_t)gridDim.x;
     if (is_only || (warp == 0 && range < num_ranges))
         walk_open<BUNDLES>(a, &w, is_only ? (int32_t)blockIdx.x : range);
-    if constexpr (BY_ENGINE && !BUNDLES)
+    if constexpr (BY_ENGINE && !BUNDLES && decode_teams_per_sm(D) > 1)
         if (is_only && is_resident(a, w)) {
             attend_resident<D, TILES, EXTRA, CODE_ROWS>(a, &map, view::of<D, CODE_ROWS>(shared, a, 0), w,
                                                         team * WARPS + warp, a.num_teams * WARPS);

@@ -88,13 +88,12 @@ struct partials {
 };
 
 /* One row's partial results, merged in order. All factors are known at once: lane i has those of split i, from the
- * maximum of the splits before. */
-template <int D, int TILES, bool EXTRA, bool BUNDLES>
+ * maximum of the splits before. BATCH: splits whose values are fetched at a time, MOST: that there may be. */
+template <int D, int BATCH, int MOST, bool EXTRA, bool BUNDLES>
 static __device__ __forceinline__ void merge_row(const struct partials &p, int row, __nv_bfloat16 *out,
                                                  const float *sinks, int32_t first_head)
 {
     using T = decode_traits<D>;
-    constexpr int BATCH = 16 / T::VECTORS / TILES; /* splits whose values are fetched at a time */
     int lane = threadIdx.x % 32;
     struct tile_row r = tile_row_of<BUNDLES>(p.group, row);
     const float *from = p.first + r.row * p.row_floats + r.head * T::ROW_FLOATS;
@@ -112,7 +111,7 @@ static __device__ __forceinline__ void merge_row(const struct partials &p, int r
     if (lane < p.num_splits) ml = __ldcg((const float2 *)(from + (size_t)lane * p.floats + D));
     fetch(0);
     float top = ml.x;
-    for (int i = 1; i < 32; i *= 2) {
+    for (int i = 1; i < MOST; i *= 2) {
         float before = __shfl_up_sync(0xffffffffu, top, i);
         if (lane >= i) top = fmaxf(top, before);
     }
@@ -121,8 +120,9 @@ static __device__ __forceinline__ void merge_row(const struct partials &p, int r
     struct row_result<T::VECTORS> sum;
     for (int v = 0; v < T::VECTORS; v++) sum.o[v] = o[0][v];
     sum.softmax.sum = __shfl_sync(0xffffffffu, ml.y, 0);
-    if (EXTRA) sum.softmax.maximum = __shfl_sync(0xffffffffu, top, 31);
-    for (int32_t begin = 0; begin < p.num_splits; begin += BATCH) {
+    if (EXTRA) sum.softmax.maximum = __shfl_sync(0xffffffffu, top, MOST - 1);
+    int32_t begin = 0;
+    do {
         if (begin > 0) fetch(begin);
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {
@@ -132,19 +132,20 @@ static __device__ __forceinline__ void merge_row(const struct partials &p, int r
                                       __shfl_sync(0xffffffffu, f.second, begin + i)};
             row_merge_by(&sum, o[i], __shfl_sync(0xffffffffu, ml.y, begin + i), g);
         }
-    }
+        begin += BATCH;
+    } while (BATCH < MOST && begin < p.num_splits);
     row_write_out<D, EXTRA>(out + (r.row * p.num_heads + r.head) * D, sum, sinks, first_head + r.head);
 }
 
 /* A warp's rows of a head whose splits were walked by several CTAs: the last one to arrive merges them. */
-template <int D, int TILES, bool EXTRA, bool BUNDLES>
+template <int D, int BATCH, int MOST, bool EXTRA, bool BUNDLES>
 static __device__ void merge_partials(struct partials p, int32_t *counter, int32_t num_mine, int warp,
                                       __nv_bfloat16 *out, const float *sinks, int32_t first_head)
 {
     if (!arrives_last(counter, num_mine, p.num_splits)) return;
 #pragma unroll 1
     for (int row = warp; row < p.rows; row += MERGE_WARPS)
-        merge_row<D, TILES, EXTRA, BUNDLES>(p, row, out, sinks, first_head);
+        merge_row<D, BATCH, MOST, EXTRA, BUNDLES>(p, row, out, sinks, first_head);
 }
 
 #endif

@@ -1,5 +1,5 @@
-/* attention_decode_resident.cuh - decode attention of a range that is one split with no more kv tiles than its CTA has stages, in steps of
- * few sequences. What counts there is not bytes but the way of one tile, so there is no ring: each tile has a stage and a warp from
+/* attention_decode_resident.cuh - decode attention of a range that is one split, of a sequence whose splits have no more kv tiles than the
+ * CTA has stages, in steps of few sequences. What counts there is not bytes but the way of one tile, so there is no ring: each tile has a stage and a warp from
  * the beginning, and has come before the kernel ahead has ended.
  *
  *   first warps, a tile each:  copy it | zero V's rows beyond the end | wait for the kernel ahead | queries, newest row | softmax(Q K) V
@@ -12,6 +12,13 @@
 
 #include "kernels/cuda/attention_decode_producer.cuh"
 
+/* Of such a sequence at most: splits shorter than SPLIT_PAGES are SPLITS_FEW (cut_of). */
+template <int D, int CODE_ROWS> static constexpr __host__ __device__ int resident_splits(void)
+{
+    constexpr int PAGES = decode_teams_per_sm(D) * stage_traits<D, CODE_ROWS>::NUM * KV_TILE_PAGES;
+    return PAGES < SPLIT_PAGES ? SPLITS_FEW : SPLITS_MAX;
+}
+
 /* Of the split. */
 static __device__ __forceinline__ int32_t num_tiles_of(const struct walk &w)
 {
@@ -20,7 +27,7 @@ static __device__ __forceinline__ int32_t num_tiles_of(const struct walk &w)
 
 static __device__ __forceinline__ bool is_resident(const decode_args &a, const struct walk &w)
 {
-    return w.num_left == 1 && num_tiles_of(w) <= a.num_teams * a.num_stages;
+    return w.num_left == 1 && w.cut.pages_per_split <= a.num_teams * a.num_stages * KV_TILE_PAGES;
 }
 
 /* K and V of a sequence's newest token, as they lie in the pool and in a stage: 16 bytes a lane at a time, and of e4m3 the scales. */
