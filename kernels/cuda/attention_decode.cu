@@ -427,7 +427,7 @@ __device__ __forceinline__ void attend_tile(const decode_args &a, const CUtensor
 {
     using S = stage_traits<D, CODE_ROWS>;
     int32_t page = w.page + (int32_t)threadIdx.x % KV_TILE_PAGES, last = w.cut.num_pages - 1 - w.page,
-            block = page < w.cut.num_pages ? w.table[page] : -1;
+            block = page < w.cut.num_pages ? load_kept(w.table + page) : -1;
     unsigned char *memory = v.stages + stage * S::BYTES;
     if (threadIdx.x % 32 == 0) {
         barrier_init(v.full(stage), 1);
@@ -525,9 +525,9 @@ __global__ void __launch_bounds__(decode_teams_per_sm(D) * team_warps<D, CODE_RO
 
     /* the step's arrays, and pages of earlier steps, were there before the first kernel of this step began */
     dependents_launch();
-    int32_t num_ranges = a.plan[0], range = (int32_t)(blockIdx.x + team * gridDim.x);
-    if ((int32_t)blockIdx.x >= num_ranges) return;
     struct walk w;
+    int32_t num_ranges = walk_find_lists(a, &w), range = (int32_t)(blockIdx.x + team * gridDim.x);
+    if ((int32_t)blockIdx.x >= num_ranges) return;
     bool is_only = BY_ENGINE && !BUNDLES && decode_teams_per_sm(D) > 1 && a.num_teams > 1 &&
                    num_ranges <= (int32_t)gridDim.x;
     if (is_only || (warp == 0 && range < num_ranges))

@@ -12,10 +12,13 @@
 #define KERNELS_CUDA_ATTENTION_DECODE_PRODUCER_CUH
 
 #include "kernels/cuda/attention_decode.cuh"
+#include "kernels/cuda/load_kept.cuh"
 
 /* Where the producer stands in its range of items. */
 struct walk {
-    int32_t num_left; /* items, this one included */
+    const struct decode_range *ranges; /* of the step */
+    const int32_t *tables;             /* of all sequences */
+    int32_t num_left;                  /* items, this one included */
     int32_t seq, head, split, num_mine;
     int32_t seqlen, num_rows, token; /* of a bundle's last row; of the bundle */
     int32_t page, end_page;          /* the next tile's first page; of the split */
@@ -34,14 +37,25 @@ static __device__ __forceinline__ int32_t num_bundled(const decode_args &a, int3
     return n;
 }
 
+/* Where the step's lists are. What walks read of them, every layer does again. Returns the number of ranges. */
+static __device__ __forceinline__ int32_t walk_find_lists(const decode_args &a, struct walk *w)
+{
+    int32_t num_ranges = load_kept(a.plan);
+    w->ranges = (const struct decode_range *)(a.base + load_kept(a.plan + 1));
+    w->tables = a.base + load_kept(a.counts + COUNT_TABLES);
+    return num_ranges;
+}
+
 template <bool BUNDLES>
 static __device__ __forceinline__ void walk_open_seq(const decode_args &a, struct walk *w)
 {
     w->num_rows = BUNDLES ? num_bundled(a, w->seq) : 1;
-    w->seqlen = a.seqlens_k[w->seq + w->num_rows - 1];
-    w->token = a.cu_seqlens_q[w->seq];
-    w->table = a.base + a.counts[COUNT_TABLES] + a.table_offsets[w->seq];
-    w->goes_on = w->seq > 0 && a.table_offsets[w->seq] == a.table_offsets[w->seq - 1];
+    int32_t offset = load_kept(a.table_offsets + w->seq),
+            before = load_kept(a.table_offsets + max(w->seq - 1, 0));
+    w->seqlen = load_kept(a.seqlens_k + w->seq + w->num_rows - 1);
+    w->token = load_kept(a.cu_seqlens_q + w->seq);
+    w->table = w->tables + offset;
+    w->goes_on = w->seq > 0 && offset == before;
     w->cut = cut_of(w->seqlen, a.sliding_window, a.splits_most);
 }
 
@@ -69,11 +83,11 @@ static __device__ __forceinline__ void walk_open_split(struct walk *w)
 template <bool BUNDLES>
 static __device__ __forceinline__ void walk_open(const decode_args &a, struct walk *w, int32_t range_idx)
 {
-    struct decode_range range = ((const struct decode_range *)(a.base + a.plan[1]))[range_idx];
-    w->num_left = range.num_items;
-    w->seq = range.seq;
-    w->head = range.head;
-    w->split = range.split;
+    int4 range = load_kept((const int4 *)(w->ranges + range_idx)); /* struct decode_range */
+    w->seq = range.x;
+    w->head = range.y;
+    w->split = range.z;
+    w->num_left = range.w;
     walk_open_seq<BUNDLES>(a, w);
     walk_open_head(a, w);
     walk_open_split(w);

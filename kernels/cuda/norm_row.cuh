@@ -7,6 +7,7 @@
 #define KERNELS_CUDA_NORM_ROW_CUH
 
 #include "kernels/cuda/bf16.cuh"
+#include "kernels/cuda/load_kept.cuh"
 
 enum { NORM_THREADS = 256, NORM_WARPS = NORM_THREADS / 32 };
 
@@ -33,17 +34,6 @@ static __device__ __forceinline__ float sum_of_warps(const float (&partial)[NORM
 static __device__ __forceinline__ float norm_scale(float squares, float inverse_size, float eps)
 {
     return rsqrtf(__fmaf_rn(squares, inverse_size, eps));
-}
-
-/* What every step reads again: in the L2 it is the last to go, while weights of products, which are read once, pass by. */
-static __device__ __forceinline__ float4 load_kept(const float4 *from)
-{
-    float4 v;
-    asm volatile("{\n\t.reg .b64 policy;\n\tcreatepolicy.fractional.L2::evict_last.b64 policy, 1.0;\n\t"
-                 "ld.global.L2::cache_hint.v4.f32 {%0, %1, %2, %3}, [%4], policy;\n\t}"
-                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-                 : "l"(from));
-    return v;
 }
 
 /* x + delta * scale. */

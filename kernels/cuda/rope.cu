@@ -10,8 +10,8 @@
 #include "kernels/cuda/kv_codes.cuh"
 #include "kernels/cuda/kv_pool.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/load_kept.cuh"
 #include "kernels/cuda/mma.cuh"
-#include "kernels/cuda/norm_row.cuh"
 
 namespace
 {
@@ -339,8 +339,8 @@ __global__ void __launch_bounds__(ROPE_THREADS) rope_kv_write_kernel(rope_kernel
     int32_t num_rotated = a.num_heads + a.num_kv_heads, num_rows = num_rotated + a.num_kv_heads;
     if (head >= num_rows) return;
     /* the step's arrays and the model's were there before the step's first kernel */
-    int32_t position = a.positions[blockIdx.x];
-    uint32_t slot = a.slot_mapping[blockIdx.x];
+    int32_t position = load_kept(a.positions + blockIdx.x);
+    uint32_t slot = load_kept(a.slot_mapping + blockIdx.x);
     bool is_v = head >= num_rotated;
     int32_t kv_row = head - a.num_heads;
     __nv_bfloat16 *at = a.qkv + ((size_t)blockIdx.x * num_rows + head) * L::head_dim(a), *pool_at = NULL;

@@ -328,9 +328,9 @@ static inline void tensor_multicast_2d(uint32_t, const CUtensorMap *, uint32_t, 
     no_clusters();
 }
 
-/* ---- norm_row.cuh ---- */
+/* ---- load_kept.cuh ---- */
 
-static inline float4 load_kept(const float4 *from)
+template <typename T> T load_kept(const T *from)
 {
     return *from;
 }
