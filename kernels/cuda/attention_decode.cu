@@ -56,8 +56,9 @@ template <int D> struct tile_places {
     }
 };
 
-/* Q of a tile's heads as A fragments; rows beyond are zero. */
-template <int D, int TILES, bool BUNDLES>
+/* Q of a tile's heads as A fragments; rows beyond are zero. With up to 8 heads no row g + 8 is there, but of zeros that it knows the
+ * compiler makes copies for product after product. */
+template <int D, bool BUNDLES>
 __device__ __forceinline__ void load_queries(const decode_args &a, const struct kv_tile &tile,
                                              uint32_t (*q)[4])
 {
@@ -70,9 +71,9 @@ __device__ __forceinline__ void load_queries(const decode_args &a, const struct 
 #pragma unroll
     for (int k = 0; k < D / 16; k++) {
         q[k][0] = g < rows ? low[8 * k] : 0;
-        q[k][1] = TILES > 1 && g + 8 < rows ? high[8 * k] : 0;
+        q[k][1] = g + 8 < rows ? high[8 * k] : 0;
         q[k][2] = g < rows ? low[8 * k + 4] : 0;
-        q[k][3] = TILES > 1 && g + 8 < rows ? high[8 * k + 4] : 0;
+        q[k][3] = g + 8 < rows ? high[8 * k + 4] : 0;
     }
 }
 
@@ -284,7 +285,7 @@ template <int D, int TILES, bool EXTRA, bool BUNDLES> struct consumer<D, TILES, 
 
     __device__ __forceinline__ void load(const decode_args &a, const struct kv_tile &tile)
     {
-        load_queries<D, TILES, BUNDLES>(a, tile, q);
+        load_queries<D, BUNDLES>(a, tile, q);
     }
     __device__ __forceinline__ void prepare(const struct kv_tile &tile, unsigned char *stage) const
     {
