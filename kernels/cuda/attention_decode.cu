@@ -443,14 +443,14 @@ __device__ __forceinline__ void attend_tile(const decode_args &a, const CUtensor
     struct consumer<D, TILES, EXTRA, CODE_ROWS, false> c;
     struct newest_row<D, CODE_ROWS> newest;
     struct kv_tile tile = kv_tile_of(a, w);
+    bool has_newest = last < KV_TILE_PAGES;
+    int32_t newest_block = __shfl_sync(0xffffffffu, block, last % KV_TILE_PAGES);
     barrier_wait(v.full(stage), 0);
     c.prepare(tile, memory);
     dependency_wait();
+    if (has_newest) newest.read(a, w, newest_block);
     c.load(a, tile);
-    if (last < KV_TILE_PAGES) {
-        newest.read(a, w, __shfl_sync(0xffffffffu, block, last));
-        newest.write(memory, last);
-    }
+    if (has_newest) newest.write(memory, last);
     c.compute(a, tile, memory);
 }
 
