@@ -99,13 +99,13 @@ static __device__ __forceinline__ void merge_row(const struct partials &p, int r
     const float *from = p.first + r.row * p.row_floats + r.head * T::ROW_FLOATS;
     float4 o[BATCH][T::VECTORS];
     auto fetch = [&](int32_t begin) {
+        const float *at = from + (size_t)begin * p.floats + 4 * lane;
 #pragma unroll
-        for (int i = 0; i < BATCH; i++)
+        for (int i = 0; i < BATCH; i++, at += p.floats)
 #pragma unroll
             for (int v = 0; v < T::VECTORS; v++)
                 if (begin + i < p.num_splits && (D % 128 == 0 || 4 * lane < D))
-                    o[i][v] =
-                        __ldcg((const float4 *)(from + (size_t)(begin + i) * p.floats + 128 * v + 4 * lane));
+                    o[i][v] = __ldcg((const float4 *)(at + 128 * v));
     };
     float2 ml = {-INFINITY, 0};
     if (lane < p.num_splits) ml = __ldcg((const float2 *)(from + (size_t)lane * p.floats + D));
