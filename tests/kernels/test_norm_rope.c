@@ -471,6 +471,7 @@ static void ropes(const char *isa)
     for (size_t i = 0; i < array_length(cases); i++) {
         rope_of(isa, &cases[i], 1 + random_below(&random, TOKENS_MAX), &random);
         rope_of(isa, &cases[i], TOKENS_MAX, &random); /* a device may treat many tokens in another way */
+        rope_of(isa, &cases[i], 1, &random);          /* or one */
     }
 }
 
