@@ -10,8 +10,7 @@
 enum {
     MOE_EXPERTS_MAX = 1024,
     MOE_CHOSEN_MAX = 32,
-    MOE_GROUP_ROWS = 16,
-    MOE_PACKED_SCALES = 4 /* of MXFP4 */
+    MOE_GROUP_ROWS = 16
 };
 
 /* Rows [first, first + count), all of one expert. */
@@ -97,7 +96,7 @@ struct moe_product {
     bool is_gated;
     enum gate_function gate;
     const float *bias;           /* [E][N] or NULL; always with GATE_CLAMPED_SWISH */
-    const struct linear *packed; /* moe_packed.cu: in the place of weight */
+    const struct linear *packed; /* moe_packed.cu: in the place of weight; packed->packed NULL: none */
     struct fp8_product
         fp8; /* moe_fp8_*.cu: in the place of x and weight, whose E N rows are as one matrix's; w NULL: none */
 };

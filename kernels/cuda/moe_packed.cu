@@ -84,12 +84,12 @@ __device__ __forceinline__ void store(const moe_packed_args &a, const float (&d)
             to, d, tile.rows.first, n);
 }
 
-template <int HALVES, int COLS, enum moe_epilogue EPILOGUE>
-__global__ void __launch_bounds__((packed_traits<MOE_PACKED_SCALES, HALVES, 1, COLS>::THREADS),
-                                  (packed_traits<MOE_PACKED_SCALES, HALVES, 1, COLS>::CTAS))
+template <int FORMAT, int SCALES, int HALVES, int COLS, enum moe_epilogue EPILOGUE>
+__global__ void __launch_bounds__((packed_traits<SCALES, HALVES, 1, COLS>::THREADS),
+                                  (packed_traits<SCALES, HALVES, 1, COLS>::CTAS))
     moe_packed_kernel(moe_packed_args a, const __grid_constant__ CUtensorMap x_map)
 {
-    using T = packed_traits<MOE_PACKED_SCALES, HALVES, 1, COLS>;
+    using T = packed_traits<SCALES, HALVES, 1, COLS>;
     extern __shared__ unsigned char shared[];
     __shared__ uint64_t barriers[2 * STAGES_MAX];
     __shared__ int32_t is_over;
@@ -117,17 +117,17 @@ __global__ void __launch_bounds__((packed_traits<MOE_PACKED_SCALES, HALVES, 1, C
     int32_t strip = warp * HALVES, n = tile.first_n + strip * PACKED_ROWS;
     struct lane_bias bias = {};
     if (moe_has_bias(EPILOGUE)) bias = load_lane_bias(a.biases + (size_t)tile.rows.expert * a.n, n, a.n);
-    packed_consumer<LINEAR_E2M1, T> c{a, r, packed_strip_offset<T>(strip), {}};
+    packed_consumer<FORMAT, T> c{a, r, packed_strip_offset<T>(strip), {}};
     c.run();
     store<HALVES, COLS, EPILOGUE>(a, c.d, tile, bias, n);
 }
 
 /* ---- host ---- */
 
-template <int HALVES, int COLS, enum moe_epilogue EPILOGUE>
+template <int FORMAT, int SCALES, int HALVES, int COLS, enum moe_epilogue EPILOGUE>
 bool launch(struct cuda_device *d, const struct moe_product *p)
 {
-    using T = packed_traits<MOE_PACKED_SCALES, HALVES, 1, COLS>;
+    using T = packed_traits<SCALES, HALVES, 1, COLS>;
     constexpr int STAGE_BYTES = T::W_BYTES + T::x_bytes(COLS);
     const CUtensorMap *x_map = tensor_map_of_matrix(d, p->x, p->x_rows, p->k, X_BOX_ROWS);
     moe_packed_args a = {};
@@ -146,35 +146,36 @@ bool launch(struct cuda_device *d, const struct moe_product *p)
     a.shares_x = p->shares_x;
     a.knows_tiles = p->knows_tiles;
     assert_always((int64_t)p->tiles_max * a.num_columns <= INT32_MAX);
-    return launch_dependent(d, moe_packed_kernel<HALVES, COLS, EPILOGUE>,
+    return launch_dependent(d, moe_packed_kernel<FORMAT, SCALES, HALVES, COLS, EPILOGUE>,
                             dim3((unsigned)(p->tiles_max * a.num_columns)), dim3(T::THREADS),
                             1024 + (size_t)a.num_stages * STAGE_BYTES, a, *x_map);
 }
 
 /* Few rows of x: then unpacking takes the time, and all warps have a share of the few rows of W in a smaller tile. Gate and up are
  * in one warp. */
-template <int COLS> bool launch_epilogue(struct cuda_device *d, const struct moe_product *p)
+template <int FORMAT, int SCALES, int COLS>
+bool launch_epilogue(struct cuda_device *d, const struct moe_product *p)
 {
     constexpr int HALVES = COLS == 8 ? 1 : 2;
-    switch (moe_epilogue_of(p)) {
-    case MOE_SUMS:
-        return launch<HALVES, COLS, MOE_SUMS>(d, p);
-    case MOE_SUMS_BIAS:
-        return launch<HALVES, COLS, MOE_SUMS_BIAS>(d, p);
-    case MOE_SILU:
-        return launch<2, COLS, MOE_SILU>(d, p);
-    case MOE_CLAMPED:
-        return launch<2, COLS, MOE_CLAMPED>(d, p);
-    default:
-        return false;
+    constexpr bool IS_MXFP4 = FORMAT == LINEAR_E2M1 && SCALES == 4;
+    const enum moe_epilogue epilogue = moe_epilogue_of(p);
+    if (epilogue == MOE_SUMS) return launch<FORMAT, SCALES, HALVES, COLS, MOE_SUMS>(d, p);
+    if (epilogue == MOE_SILU) return launch<FORMAT, SCALES, 2, COLS, MOE_SILU>(d, p);
+    if constexpr (IS_MXFP4) { /* gpt-oss; has_packed_epilogues */
+        if (epilogue == MOE_SUMS_BIAS) return launch<FORMAT, SCALES, HALVES, COLS, MOE_SUMS_BIAS>(d, p);
+        if (epilogue == MOE_CLAMPED) return launch<FORMAT, SCALES, 2, COLS, MOE_CLAMPED>(d, p);
     }
+    return false;
 }
 
 } // namespace
 
 bool cuda_moe_packed(struct cuda_device *d, int32_t tile_rows, const struct moe_product *p)
 {
-    if (tile_rows == 8) return launch_epilogue<8>(d, p);
-    if (tile_rows == 32) return launch_epilogue<32>(d, p);
-    return launch_epilogue<64>(d, p);
+    return with_packed_form(p->packed, [&](auto format, auto scales) {
+        constexpr int FORMAT = decltype(format)::value, SCALES = decltype(scales)::value;
+        return tile_rows == 8    ? launch_epilogue<FORMAT, SCALES, 8>(d, p)
+               : tile_rows == 32 ? launch_epilogue<FORMAT, SCALES, 32>(d, p)
+                                 : launch_epilogue<FORMAT, SCALES, 64>(d, p);
+    });
 }

@@ -112,26 +112,43 @@ struct linear_desc down_of(const struct expert_desc *e)
     return desc;
 }
 
-bool is_mxfp4(const struct cuda_device *d, const struct linear_desc &desc)
+/* The form that all experts' weights of a product have: into w. False: there is none. */
+template <typename DESC_OF>
+bool find_form(const struct cuda_device *d, struct linear *w, const struct moe *m,
+               const struct expert_desc *experts, DESC_OF desc_of)
 {
-    int32_t scales;
-    return packed_format(d, &desc, &scales) == LINEAR_E2M1 && scales == MOE_PACKED_SCALES;
-}
-
-/* Whether no two experts have rows in one quad, and all are of four bits alike. */
-bool can_be_packed(const struct cuda_device *d, const struct moe *m, const struct expert_desc *experts)
-{
-    if (m->gate == GATE_GELU_TANH || moe_rows_of_gate_up(m) % QUAD_ROWS != 0 || m->hidden % QUAD_ROWS != 0)
-        return false;
-    for (int32_t e = 0; e < m->num_experts; e++)
-        if (!is_mxfp4(d, gate_up_of(&experts[e])) || !is_mxfp4(d, down_of(&experts[e]))) return false;
+    for (int32_t e = 0; e < m->num_experts; e++) {
+        const struct linear_desc desc = desc_of(&experts[e]);
+        int32_t scales;
+        const enum linear_format format = packed_format(d, &desc, &scales);
+        if (e == 0) {
+            w->format = format;
+            w->packed_scales = scales;
+        }
+        if (format == LINEAR_BF16 || format != w->format || scales != w->packed_scales) return false;
+    }
     return true;
 }
 
+/* moe_packed.cu has biases and clamped gates of MXFP4 alone. */
+bool has_packed_epilogues(const struct moe *m, const struct linear *w)
+{
+    if (m->gate == GATE_GELU_TANH) return false;
+    return m->gate != GATE_CLAMPED_SWISH || (w->format == LINEAR_E2M1 && w->packed_scales == 4);
+}
+
+/* Whether no two experts have rows in one quad, and all are of four bits alike. */
+bool can_be_packed(const struct cuda_device *d, struct moe *m, const struct expert_desc *experts)
+{
+    if (moe_rows_of_gate_up(m) % QUAD_ROWS != 0 || m->hidden % QUAD_ROWS != 0) return false;
+    return find_form(d, &m->packed_gate_up, m, experts, gate_up_of) &&
+           find_form(d, &m->packed_down, m, experts, down_of) &&
+           has_packed_epilogues(m, &m->packed_gate_up) && has_packed_epilogues(m, &m->packed_down);
+}
+
+/* Of a form that has been found. */
 bool allocate_packed(struct cuda_device *d, struct linear *w, int32_t num_experts, int32_t n, int32_t k)
 {
-    w->format = LINEAR_E2M1;
-    w->packed_scales = MOE_PACKED_SCALES;
     w->n = num_experts * n;
     w->k = k;
     /* an expert's last tile may end behind its rows, and behind all of them */

@@ -1,7 +1,7 @@
 /* bench_moe.cu - a mixture of experts alone, of the shape of Qwen3-30B-A3B, Mixtral 8x7B or gpt-oss-20b: microseconds of a call by the number of tokens,
  * medians of replayed graphs, and what that is of reading the chosen experts once and of the products' operations. Calls rotate over layers.
  *
- *   bench_moe [qwen3 | qwen3-fp8 | mixtral | mixtral-fp8 | gpt-oss | gpt-oss-bf16] [profile]     profile: one call each, for a profiler that tells the kernels apart */
+ *   bench_moe [qwen3 | qwen3-int4 | qwen3-fp8 | mixtral | mixtral-fp8 | gpt-oss | gpt-oss-bf16] [profile]     profile: one call each, for a profiler that tells the kernels apart */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,9 +16,9 @@ extern "C" int cuda_device_open(const struct device_options *options, struct dev
 
 enum { EXPERTS_MAX = 128, LAYERS = 3, CALLS = 12, TOKENS_MAX = 8192 };
 
-enum form { BF16, MXFP4, FP8_OF_ROWS, FP8_IN_BLOCKS };
+enum form { BF16, INT4, MXFP4, FP8_OF_ROWS, FP8_IN_BLOCKS };
 
-static const double bytes_of_weight[] = {2, 0.53125, 1, 1};
+static const double bytes_of_weight[] = {2, 0.53125, 0.53125, 1, 1};
 
 static const struct shape {
     const char *name;
@@ -27,6 +27,7 @@ static const struct shape {
     enum form form;
 } shapes[] = {
     {"qwen3", 128, 8, 2048, 768, GATE_SILU, BF16},
+    {"qwen3-int4", 128, 8, 2048, 768, GATE_SILU, INT4},
     {"qwen3-fp8", 128, 8, 2048, 768, GATE_SILU, FP8_IN_BLOCKS},
     {"mixtral", 8, 2, 4096, 14336, GATE_SILU, BF16},
     {"mixtral-fp8", 8, 2, 4096, 14336, GATE_SILU, FP8_OF_ROWS},
@@ -61,6 +62,7 @@ static std::vector<uint16_t> random_matrix(size_t count, uint32_t seed, float de
 struct expert_values {
     std::vector<uint16_t> bf16; /* or codes: halves of random ones */
     std::vector<uint8_t> scales;
+    std::vector<uint16_t> int4_scales;
     std::vector<float> fp8_scales;
 };
 
@@ -79,11 +81,25 @@ static struct weight_view fp8_view_of(const struct shape &s, const struct expert
     return view;
 }
 
+/* Of integers of four bits less 8. */
+static struct weight_view int4_view_of(const struct expert_values &v, int32_t rows, int32_t cols)
+{
+    struct weight_view view = weight_view_plain(v.bf16.data(), DTYPE_U4, rows, cols);
+    view.scheme = WEIGHT_SCALED;
+    view.codes.scales = {v.int4_scales.data(), SCALE_BF16, rows, cols / 128};
+    view.codes.scale_rows = 1;
+    view.codes.scale_cols = 128;
+    view.codes.scale_factor = view.codes.scale_divisor = 1;
+    view.codes.zero = 8;
+    return view;
+}
+
 static struct weight_view view_of(const struct shape &s, const struct expert_values &v, int32_t rows,
                                   int32_t cols)
 {
     if (s.form == BF16) return weight_view_plain(v.bf16.data(), DTYPE_BF16, rows, cols);
-    if (s.form != MXFP4) return fp8_view_of(s, v, rows, cols);
+    if (s.form == FP8_OF_ROWS || s.form == FP8_IN_BLOCKS) return fp8_view_of(s, v, rows, cols);
+    if (s.form == INT4) return int4_view_of(v, rows, cols);
     struct weight_view view = weight_view_plain(v.bf16.data(), DTYPE_MXFP4, rows, cols);
     view.scheme = WEIGHT_SCALED;
     view.codes.scales = {v.scales.data(), SCALE_E8M0, rows, cols / 32};
@@ -99,6 +115,7 @@ static struct moe *make_layer(struct device *device, const struct shape &s, uint
     std::vector<uint16_t> router = random_matrix(num_router, seed, 0.02f);
     struct expert_values values = {random_matrix(num_inner, seed + 1, 0.02f),
                                    std::vector<uint8_t>(num_inner / 32, 120),
+                                   std::vector<uint16_t>(num_inner / 128, 0x3c23), /* 0.01 */
                                    std::vector<float>((size_t)max(s.hidden, 2 * s.inner), 0.001f)};
     std::vector<float> biases((size_t)max(s.hidden, s.inner), 0.5f);
     struct expert_desc one = {}, experts[EXPERTS_MAX];

@@ -20,8 +20,9 @@ struct shape {
     bool crowded;    /* the bias of choices sends every token to CROWDED_EXPERT */
     bool f32_router; /* else bf16 */
     bool scale_input;
-    bool mxfp4;      /* all but the router: floats of four bits, a scale for 32 columns */
-    bool blocks;     /* as GGUF files have them */
+    bool mxfp4;   /* all but the router: floats of four bits, a scale for 32 columns */
+    bool blocks;  /* as GGUF files have them */
+    int32_t int4; /* all but the router: integers of four bits, a scale of bf16 for so many columns; 0: not */
     enum scales fp8; /* all but the router: e4m3, for a model whose rows are quantised, too */
     int32_t num_groups, num_chosen_groups; /* 0: none */
 };
@@ -77,6 +78,10 @@ static const struct shape shapes[] = {
      .choice_bias = true},
     {TOKENS_MAX, 160, 96, 0, 9, 3, ROUTER_SIGMOID, GATE_RELU_SQUARED, .normalize = true, .choice_bias = true,
      .mxfp4 = true},
+    /* integers of four bits, a scale for 128 columns and for 32 */
+    {TOKENS_MAX, 256, 96, 0, 12, 4, ROUTER_SOFTMAX, GATE_SILU, .normalize = true, .int4 = 128},
+    {150, 160, 288, 0, 9, 3, ROUTER_SIGMOID, GATE_RELU_SQUARED, .normalize = true, .choice_bias = true,
+     .int4 = 32},
     /* e4m3: stages that end within K, a shared expert, tiles of 192 and of 128 rows of W, some beyond an expert's */
     {150, 640, 128, 0, 8, 2, ROUTER_SOFTMAX, GATE_SILU, .normalize = true, .fp8 = OF_BLOCKS},
     {150, 256, 640, 128, 12, 3, ROUTER_SOFTMAX, GATE_SILU, .shared_gate = true, .fp8 = OF_ROWS},
@@ -93,7 +98,9 @@ struct matrix {
     uint16_t *bits;
     uint8_t *codes, *scales; /* of MXFP4, two to a byte, and one for 32 columns; NULL: bits */
     uint8_t *blocks;         /* both, as GGUF files have them */
-    enum scales fp8;         /* of codes in e4m3 */
+    int32_t int4; /* of codes that are integers of four bits, two to a byte: columns with one scale */
+    uint16_t *int4_scales;
+    enum scales fp8; /* of codes in e4m3 */
     float *fp8_scales;
     int32_t rows, cols;
 };
@@ -137,6 +144,31 @@ static struct matrix matrix_new_mxfp4(struct random *random, int32_t rows, int32
         int32_t code = random_below(random, 16);
         m.codes[i / 2] |= (uint8_t)(code << (i % 2 * 4));
         m.values[i] = ldexpf(code & 8 ? -magnitudes[code & 7] : magnitudes[code & 7], m.scales[i / 32] - 127);
+    }
+    return m;
+}
+
+static int32_t num_int4_groups(const struct matrix *m)
+{
+    return (m->cols + m->int4 - 1) / m->int4;
+}
+
+/* The same of integers of four bits less 8. */
+static struct matrix matrix_new_int4(struct random *random, int32_t rows, int32_t cols, float deviation,
+                                     int32_t group)
+{
+    struct matrix m = matrix_new(random, rows, cols, deviation);
+    m.int4 = group;
+    const int32_t num_groups = num_int4_groups(&m);
+    m.codes = calloc((size_t)rows * (size_t)cols / 2, 1);
+    m.int4_scales = malloc((size_t)(rows * num_groups) * sizeof(uint16_t));
+    for (int32_t i = 0; i < rows * num_groups; i++)
+        m.int4_scales[i] = dtype_f32_to_bf16(deviation / 5 * (0.5f + (float)random_uniform(random)));
+    for (int32_t i = 0; i < rows * cols; i++) {
+        int32_t code = random_below(random, 16);
+        m.codes[i / 2] |= (uint8_t)(code << (i % 2 * 4));
+        m.values[i] =
+            (float)(code - 8) * dtype_bf16_to_f32(m.int4_scales[i / cols * num_groups + i % cols / group]);
     }
     return m;
 }
@@ -192,6 +224,7 @@ static void matrix_free(struct matrix *m)
     free(m->codes);
     free(m->scales);
     free(m->fp8_scales);
+    free(m->int4_scales);
     free(m->values);
     free(m->bits);
 }
@@ -211,8 +244,22 @@ static struct weight_view fp8_view_of(const struct matrix *m)
     return v;
 }
 
+static struct weight_view int4_view_of(const struct matrix *m)
+{
+    struct weight_view v = weight_view_plain(m->codes, DTYPE_U4, m->rows, m->cols);
+    v.scheme = WEIGHT_SCALED;
+    v.codes = (struct weight_codes){.scales = {m->int4_scales, SCALE_BF16, m->rows, num_int4_groups(m)},
+                                    .scale_rows = 1,
+                                    .scale_cols = m->int4,
+                                    .scale_factor = 1,
+                                    .scale_divisor = 1,
+                                    .zero = 8};
+    return v;
+}
+
 static struct weight_view view_of(const struct matrix *m)
 {
+    if (m->int4) return int4_view_of(m);
     if (m->fp8) return fp8_view_of(m);
     if (m->blocks) return weight_view_plain(m->blocks, DTYPE_MXFP4, m->rows, m->cols);
     if (m->codes) {
@@ -259,6 +306,7 @@ static struct matrix matrix_create(const struct shape *s, struct random *random,
 {
     const float deviation = 1 / sqrtf((float)cols);
     struct matrix m = s->fp8     ? matrix_new_fp8(random, rows, cols, deviation, s->fp8)
+                      : s->int4  ? matrix_new_int4(random, rows, cols, deviation, s->int4)
                       : s->mxfp4 ? matrix_new_mxfp4(random, rows, cols, deviation)
                                  : matrix_new(random, rows, cols, deviation);
     if (s->blocks) matrix_put_in_blocks(&m);
