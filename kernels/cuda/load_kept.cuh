@@ -27,6 +27,13 @@ static __device__ __forceinline__ int4 load_kept(const int4 *from)
     return v;
 }
 
+static __device__ __forceinline__ float load_kept(const float *from)
+{
+    float v;
+    asm volatile(LOAD_KEPT("f32 %0, [%1]") : "=f"(v) : "l"(from));
+    return v;
+}
+
 static __device__ __forceinline__ int32_t load_kept(const int32_t *from)
 {
     int32_t v;
