@@ -132,6 +132,7 @@ bool reserve_scratch(struct cuda_device *d, const struct moe *m, int32_t shared_
     s->shared_inner = max(s->shared_inner, shared_inner);
     size_t rows = (size_t)rows_max(d), pairs = rows * (size_t)s->num_chosen, experts = (size_t)s->num_experts;
     size_t group_rows = (size_t)moe_rows_max((int32_t)pairs, s->num_experts);
+    size_t num_few = MOE_SHARED_TOKENS * (experts + 1);
     const char *what = "experts";
     bool ok =
         allocate(d, &s->logits, rows * ((size_t)s->num_experts + 1), what) &&
@@ -139,11 +140,11 @@ bool reserve_scratch(struct cuda_device *d, const struct moe *m, int32_t shared_
         allocate(d, &s->shared_weight, rows, what) && allocate(d, &s->counts, experts, what) &&
         allocate(d, &s->next, experts, what) && allocate(d, &s->rows, pairs, what) &&
         allocate(d, &s->tiles, (size_t)moe_tiles_max((int32_t)pairs, s->num_experts, TILE_ROWS_MIN), what) &&
-        allocate(d, &s->num_tiles, 1, what) && allocate(d, &s->ctas_done, 1, what) &&
+        allocate(d, &s->num_tiles, 1, what) && allocate(d, &s->few_logits, num_few, what) &&
         allocate(d, &s->gathered, group_rows * (size_t)m->hidden, what) &&
         allocate(d, &s->mid, group_rows * (size_t)s->inner, what) &&
         CUDA_CHECK(d, cudaMemset(s->counts, 0, experts * sizeof *s->counts)) &&
-        CUDA_CHECK(d, cudaMemset(s->ctas_done, 0, sizeof *s->ctas_done));
+        CUDA_CHECK(d, cudaMemset(s->few_logits, 0xff, num_few * sizeof *s->few_logits));
     if (ok && s->shared_inner > 0)
         ok = allocate(d, &s->shared_mid, rows * (size_t)s->shared_inner, what) &&
              allocate(d, &s->shared_made, rows * (size_t)m->hidden, what);

@@ -59,7 +59,7 @@ struct moe_scratch {
     int32_t *rows;                                        /* [P] */
     struct moe_tile *tiles;
     int32_t *num_tiles;
-    int32_t *ctas_done;                      /* 0 between launches */
+    float *few_logits;                       /* [MOE_SHARED_TOKENS][E + 1], all bits set between launches */
     __nv_bfloat16 *gathered;                 /* [rows][H]: x, and when that has been read, results */
     __nv_bfloat16 *mid;                      /* [rows][I] */
     __nv_bfloat16 *shared_mid, *shared_made; /* [T][S] [T][H] */

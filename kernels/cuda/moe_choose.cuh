@@ -4,6 +4,9 @@
 
 #include <math.h>
 
+#include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/load_kept.cuh"
+#include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/moe.cuh"
 
 namespace
@@ -14,16 +17,9 @@ struct choose_args {
     int32_t *choices;
     float *weights, *shared_weight;
     int32_t num_tokens, num_experts, num_rows, num_chosen; /* num_rows: of logits */
-    enum router_scores scores;
     bool normalize;
     float scale, near;
 };
-
-__device__ __forceinline__ float warp_max(float x)
-{
-    for (int mask = 16; mask > 0; mask /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, mask));
-    return x;
-}
 
 __device__ __forceinline__ float warp_sum(float x)
 {
@@ -36,36 +32,6 @@ __device__ __forceinline__ float sigmoid(float x)
     return 1.0f / (1.0f + expf(-x));
 }
 
-/* Of logits that may have been written by other CTAs of the kernel. A lane's experts are lane, lane + 32, ... SPARSE: logits are
- * scores (ROUTER_SPARSE). */
-template <bool SPARSE>
-__device__ void make_scores(float *scores, const float *logits, const choose_args &a, int lane)
-{
-    constexpr int BATCH = 4; /* that are asked for at a time */
-    float largest = -INFINITY, sum = 0;
-    for (int first = lane; first < a.num_experts; first += 32 * BATCH) {
-        float batch[BATCH];
-#pragma unroll
-        for (int i = 0; i < BATCH; i++)
-            batch[i] = first + 32 * i < a.num_experts ? __ldcg(logits + first + 32 * i) : 0.0f;
-#pragma unroll
-        for (int i = 0; i < BATCH; i++) {
-            int e = first + 32 * i;
-            if (e >= a.num_experts) continue;
-            scores[e] = a.router_bias ? batch[i] + a.router_bias[e] : batch[i];
-            largest = fmaxf(largest, scores[e]);
-        }
-    }
-    if (SPARSE) return;
-    largest = warp_max(largest);
-    for (int e = lane; e < a.num_experts; e += 32) {
-        scores[e] = a.scores == ROUTER_SIGMOID ? sigmoid(scores[e]) : expf(scores[e] - largest);
-        sum += scores[e];
-    }
-    sum = warp_sum(sum);
-    for (int e = lane; e < a.num_experts && a.scores == ROUTER_SOFTMAX; e += 32) scores[e] /= sum;
-}
-
 /* A NaN counts as the least, and -0 as 0. */
 __device__ __forceinline__ uint32_t rank_of(float key)
 {
@@ -73,20 +39,99 @@ __device__ __forceinline__ uint32_t rank_of(float key)
     return bits ^ ((int32_t)bits < 0 ? 0xffffffffu : 0x80000000u);
 }
 
-/* A lane's experts, lane, lane + 32, ...: how good each is, larger for better ones, 0 for one that may not be chosen. */
+__device__ __forceinline__ float key_of(uint32_t rank)
+{
+    return __uint_as_float(rank ^ ((int32_t)rank < 0 ? 0x80000000u : 0xffffffffu));
+}
+
+/* x / sum of each, with the bits of a division, which has these steps, too. x: from 0 to 1; sum: from 1 on, or a NaN, which is that of
+ * all the warp's. */
+template <int N> __device__ __forceinline__ void divide(float (&x)[N], float sum)
+{
+    float guess = reciprocal_fast(sum), inverse = __fmaf_rn(guess, __fmaf_rn(-sum, guess, 1.0f), guess);
+    bool is_small = false; /* rests are not exact */
+#pragma unroll
+    for (int i = 0; i < N; i++) is_small |= x[i] > 0 && x[i] < 0x1p-90f;
+    if (is_small) {
+#pragma unroll 1
+        for (int i = 0; i < N; i++) {
+            float first = x[0] / sum;
+#pragma unroll
+            for (int j = 0; j + 1 < N; j++) x[j] = x[j + 1];
+            x[N - 1] = first;
+        }
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        float quotient = x[i] * inverse;
+        quotient = __fmaf_rn(__fmaf_rn(-quotient, sum, x[i]), inverse, quotient);
+        x[i] = __fmaf_rn(__fmaf_rn(-quotient, sum, x[i]), inverse, quotient);
+    }
+}
+
+/* Of a lane's experts, lane, lane + 32, ... */
+template <int PER_LANE, typename CALL> __device__ __forceinline__ void for_experts_of_lane(CALL call)
+{
+#pragma unroll
+    for (int i = 0; i < PER_LANE; i++) call(i, (int32_t)threadIdx.x % 32 + 32 * i);
+}
+
+template <int PER_LANE>
+__device__ __forceinline__ void load_logits(float (&to)[PER_LANE], const float *logits, int32_t num)
+{
+    for_experts_of_lane<PER_LANE>(
+        [&](int i, int32_t e) { to[i] = e < num ? __ldcg(logits + e) : -INFINITY; });
+}
+
+/* Of a lane's experts; without biases -0, which changes no bit when it is added. Nobody's result: ahead of the dependency. */
+template <int PER_LANE>
+__device__ __forceinline__ void load_biases(float (&to)[PER_LANE], const float *biases, int32_t num)
+{
+    for_experts_of_lane<PER_LANE>([&](int i, int32_t) { to[i] = -0.0f; });
+    if (biases)
+        for_experts_of_lane<PER_LANE>([&](int i, int32_t e) { to[i] = load_kept(biases + min(e, num - 1)); });
+}
+
+template <int PER_LANE> struct lane_biases {
+    float of_logit[PER_LANE], of_choice[PER_LANE];
+
+    __device__ __forceinline__ lane_biases(const choose_args &a)
+    {
+        load_biases(of_logit, a.router_bias, a.num_experts);
+        load_biases(of_choice, a.choice_bias, a.num_experts);
+    }
+};
+
+/* What logits become, in a lane's registers; there are none behind the last expert, -INFINITY stands there. */
+template <enum router_scores SCORES, int PER_LANE>
+__device__ __forceinline__ void make_scores(float (&scores)[PER_LANE])
+{
+    uint32_t most = 0;
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < PER_LANE; i++) most = max(most, rank_of(scores[i]));
+    const float largest = key_of(__reduce_max_sync(0xffffffffu, most));
+#pragma unroll
+    for (int i = 0; i < PER_LANE; i++) {
+        scores[i] = SCORES == ROUTER_SIGMOID ? sigmoid(scores[i]) : expf(scores[i] - largest);
+        sum += scores[i];
+    }
+    if (SCORES == ROUTER_SOFTMAX) divide(scores, warp_sum(sum));
+}
+
+/* A lane's experts: how good each is, larger for better ones, 0 for one that may not be chosen. */
 template <int PER_LANE> struct lane_experts {
     uint32_t rank[PER_LANE];
 
     /* hidden: a bit each. */
-    __device__ __forceinline__ void rank_all(const float *scores, uint32_t hidden, const choose_args &a)
+    __device__ __forceinline__ void rank_all(const float (&scores)[PER_LANE], const float (&biases)[PER_LANE],
+                                             uint32_t hidden, int32_t num_experts)
     {
-        int lane = threadIdx.x % 32;
-#pragma unroll
-        for (int i = 0; i < PER_LANE; i++) {
-            int e = lane + 32 * i;
-            bool can_be = e < a.num_experts && !(hidden >> i & 1);
-            rank[i] = can_be ? rank_of(scores[e] + (a.choice_bias ? a.choice_bias[e] : 0.0f)) : 0;
-        }
+        for_experts_of_lane<PER_LANE>([&](int i, int32_t e) {
+            bool can_be = e < num_experts && !(hidden >> i & 1);
+            rank[i] = can_be ? rank_of(scores[i] + biases[i]) : 0;
+        });
     }
 
     /* The best of the warp's, the lowest of equal ones. */
@@ -106,17 +151,18 @@ template <int PER_LANE> struct lane_experts {
 
     __device__ __forceinline__ void take(int32_t expert)
     {
-#pragma unroll
-        for (int i = 0; i < PER_LANE; i++)
-            if (expert == (int32_t)threadIdx.x % 32 + 32 * i) rank[i] = 0;
+        for_experts_of_lane<PER_LANE>([&](int i, int32_t e) {
+            if (e == expert) rank[i] = 0;
+        });
     }
 };
 
 /* Of ROUTER_SPARSE. The order of logits says who was chosen before this one. */
-__device__ float sparse_weight(const float *scores, const choose_args &a, int32_t chosen)
+__device__ __forceinline__ float sparse_weight(const float *scores, const choose_args &a, int32_t chosen)
 {
     const float best = scores[chosen];
     float sum = 0;
+#pragma unroll 1
     for (int e = 0; e < a.num_experts; e++) {
         const float logit = scores[e], far = (best - logit) / fmaxf(fabsf(logit), best);
         if (logit > best || (logit == best && e < chosen) || far > a.near) continue;
@@ -125,36 +171,46 @@ __device__ float sparse_weight(const float *scores, const choose_args &a, int32_
     return 1 / sum;
 }
 
-/* By a warp, of 32 PER_LANE experts at most. Returns what lane i, i < num_chosen, has chosen, in no order; choices and weights are stored in the order of experts.
- * scores: shared, of the warp. hidden(): the lane's experts that may not be chosen, a bit each, once scores are there. */
-template <bool SPARSE, int PER_LANE, typename HIDDEN>
-__device__ __forceinline__ int32_t choose_experts(const choose_args &a, float *scores, int32_t token,
-                                                  HIDDEN hidden)
+/* What a lane below num_chosen has: an expert, its weight, and its place among the chosen, in the order of experts. Others: INT32_MAX. */
+struct lane_choice {
+    int32_t expert, place;
+    float weight;
+};
+
+/* By a warp, of 32 PER_LANE experts at most. scores: the lane's logits, then its scores; all: shared, of the warp, where scores go.
+ * hidden(): the lane's experts that may not be chosen, a bit each, once scores are there. */
+template <enum router_scores SCORES, int PER_LANE, typename HIDDEN>
+__device__ __forceinline__ struct lane_choice
+choose_experts(const choose_args &a, float *all, float (&scores)[PER_LANE],
+               const lane_biases<PER_LANE> &biases, HIDDEN hidden)
 {
-    int lane = threadIdx.x % 32;
-    float sum = 0;
-    const float *logits = a.logits + (size_t)token * a.num_rows;
-    make_scores<SPARSE>(scores, logits, a, lane);
+    const int lane = threadIdx.x % 32;
+    float sum = 0, last = 0; /* of a choice's, which comes after the next one is made */
+    struct lane_choice mine = {INT32_MAX, 0, 0};
+#pragma unroll
+    for (int i = 0; i < PER_LANE; i++) scores[i] += biases.of_logit[i];
+    if constexpr (SCORES != ROUTER_SPARSE) make_scores<SCORES>(scores);
+    for_experts_of_lane<PER_LANE>([&](int i, int32_t e) {
+        if (e < a.num_experts) all[e] = scores[i];
+    });
     __syncwarp();
     struct lane_experts<PER_LANE> left;
-    left.rank_all(scores, hidden(), a);
-    int32_t mine = INT32_MAX; /* lane i has the i-th choice */
-    for (int i = 0; i < a.num_chosen; i++) {
+    left.rank_all(scores, biases.of_choice, hidden(), a.num_experts);
+#pragma unroll 1
+    for (int i = 0; i < a.num_chosen; i++) { /* lane i has the i-th choice */
+        sum += last;
         int32_t best = left.best();
-        if (lane == i) mine = best;
-        sum += SPARSE ? sparse_weight(scores, a, best) : scores[best];
+        last = SCORES == ROUTER_SPARSE ? sparse_weight(all, a, best) : all[best];
+        if (lane == i) mine = {best, 0, last};
         left.take(best);
     }
-    int place = 0; /* among the chosen, in the order of experts */
-    for (int i = 0; i < a.num_chosen; i++) place += __shfl_sync(0xffffffffu, mine, i) < mine;
-    if (lane < a.num_chosen) {
-        size_t at = (size_t)token * a.num_chosen + place;
-        a.choices[at] = mine;
-        float weight = SPARSE ? sparse_weight(scores, a, mine) : scores[mine];
-        a.weights[at] = (a.normalize ? weight / sum : weight) * a.scale;
-    }
-    if (a.shared_weight && lane == 0) a.shared_weight[token] = sigmoid(__ldcg(logits + a.num_experts));
-    __syncwarp(); /* scores may be the next token's */
+    sum += last;
+#pragma unroll 1
+    for (int i = 0; i < a.num_chosen; i += 4)
+#pragma unroll
+        for (int j = 0; j < 4; j++) mine.place += __shfl_sync(0xffffffffu, mine.expert, i + j) < mine.expert;
+    mine.weight = (a.normalize ? mine.weight / sum : mine.weight) * a.scale;
+    __syncwarp(); /* what is shared may be the next token's */
     return mine;
 }
 

@@ -6,19 +6,20 @@
  *   gather    a token's pairs get their rows, and x is copied there
  *
  * Up to MOE_SHARED_TOKENS tokens nothing is gathered: each chosen expert gets a row for every token, computes them all, and the pairs are
- * those that are asked for. The CTA of the logits that is the last to come chooses and groups then.
+ * those that are asked for. The last CTA of the logits waits for those of the others, in memory, chooses and groups then: it is the last
+ * one to begin, and the others wait for nobody.
  *
  * Where among an expert's rows a pair stands changes nothing of its results, which are sums along K in order. So atomics may
  * place the pairs as they come: a token's bits do not depend on who else chose its experts. */
 #include <type_traits>
 
-#include "kernels/cuda/arrival.cuh"
 #include "kernels/cuda/bf16.cuh"
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/moe.cuh"
 #include "kernels/cuda/moe_choose.cuh"
 #include "kernels/cuda/moe_logits.cuh"
+#include "kernels/cuda/wgmma.cuh"
 
 namespace
 {
@@ -63,16 +64,29 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
+/* By a CTA of a warp a slice. */
+template <int ROWS, int COLS>
+__device__ __forceinline__ void store_logits_tile(const float (&sums)[ROWS][COLS][4], const logit_args &a)
+{
+    using tile_of_cta = logit_tile<ROWS, COLS>;
+    __shared__ __align__(8) tile_of_cta tile;
+    tile.put(threadIdx.x / 32, sums);
+    __syncthreads();
+    tile.add(a, threadIdx.x, [&](int32_t token, int32_t expert, float logit) {
+        a.logits[(size_t)token * a.num_experts + expert] = logit;
+    });
+}
+
 /* Of a step's tokens, fewer than WIDE_TOKENS. */
 __global__ void __launch_bounds__(THREADS) logits_kernel(logit_args a)
 {
-    const int32_t first_expert = blockIdx.y * LOGIT_EXPERTS;
+    const int32_t slice = threadIdx.x / 32, first_expert = blockIdx.y * LOGIT_EXPERTS;
     float sums[1][1][4] = {};
     uint4 w[LOGIT_BATCH];
     dependents_launch();
-    load_logit_weights(w, a, first_expert, 0);
+    load_logit_weights(w, a, slice, first_expert, 0);
     dependency_wait();
-    sum_logit_slice(sums, a, blockIdx.x * LOGIT_ROWS, first_expert, w);
+    sum_logit_slice(sums, a, slice, blockIdx.x * LOGIT_ROWS, first_expert, w);
     store_logits_tile<1, 1>(sums, a);
 }
 
@@ -81,23 +95,41 @@ template <int ROWS, int COLS> __global__ void __launch_bounds__(THREADS) wide_lo
     float sums[ROWS][COLS][4] = {};
     dependents_launch();
     dependency_wait();
-    sum_logit_slice<ROWS, COLS>(sums, a, blockIdx.x * LOGIT_ROWS * ROWS, blockIdx.y * LOGIT_EXPERTS * COLS);
+    sum_wide_logit_slice<ROWS, COLS>(sums, a, blockIdx.x * LOGIT_ROWS * ROWS,
+                                     blockIdx.y * LOGIT_EXPERTS * COLS);
     store_logits_tile<ROWS, COLS>(sums, a);
 }
 
 /* Experts of a lane where a warp chooses: few of them where that will do. */
-enum { PER_LANE_FEW = 8, PER_LANE_MAX = MOE_EXPERTS_MAX / 32 };
+enum { PER_LANE_LEAST = 4, PER_LANE_FEW = 8, PER_LANE_MAX = MOE_EXPERTS_MAX / 32 };
 
 /* A warp of its own for each token: CTAs that wait for their dependency are put where there is room, many of them on one SM, whose warps
  * then have to share its schedulers. Shared memory: the token's scores. */
-template <bool SPARSE, int PER_LANE> __global__ void choose_kernel(choose_args a, int32_t *counts)
+template <enum router_scores SCORES, int PER_LANE, typename HIDDEN>
+__device__ __forceinline__ void choose_token(const choose_args &a, float *all, int32_t *counts, HIDDEN hidden)
 {
-    extern __shared__ __align__(8) unsigned char shared[];
+    const size_t token = blockIdx.x;
+    const float *logits = a.logits + token * a.num_rows;
+    float scores[PER_LANE];
     dependents_launch();
+    const lane_biases<PER_LANE> biases(a);
     dependency_wait();
-    int32_t mine =
-        choose_experts<SPARSE, PER_LANE>(a, (float *)shared, (int32_t)blockIdx.x, [] { return 0u; });
-    if ((int32_t)threadIdx.x < a.num_chosen) atomicAdd(&counts[mine], 1);
+    load_logits(scores, logits, a.num_experts);
+    const lane_choice mine = choose_experts<SCORES>(a, all, scores, biases, hidden);
+    if ((int32_t)threadIdx.x < a.num_chosen) {
+        const size_t at = token * a.num_chosen + mine.place;
+        a.choices[at] = mine.expert;
+        a.weights[at] = mine.weight;
+        atomicAdd(&counts[mine.expert], 1);
+    }
+    if (a.shared_weight && threadIdx.x == 0) a.shared_weight[token] = sigmoid(__ldcg(logits + a.num_experts));
+}
+
+template <enum router_scores SCORES, int PER_LANE>
+__global__ void choose_kernel(choose_args a, int32_t *counts)
+{
+    extern __shared__ __align__(16) unsigned char shared[];
+    choose_token<SCORES, PER_LANE>(a, (float *)shared, counts, [] { return 0u; });
 }
 
 struct choose_groups_args {
@@ -144,16 +176,14 @@ __device__ uint32_t hidden_by_groups(const float *scores, float *groups, const c
     return hidden;
 }
 
-template <int PER_LANE> __global__ void choose_groups_kernel(choose_groups_args a, int32_t *counts)
+template <enum router_scores SCORES, int PER_LANE>
+__global__ void choose_groups_kernel(choose_groups_args a, int32_t *counts)
 {
-    extern __shared__ __align__(8) unsigned char shared[];
+    extern __shared__ __align__(16) unsigned char shared[];
     __shared__ float of_groups[MOE_GROUPS_MAX];
     float *scores = (float *)shared;
-    dependents_launch();
-    dependency_wait();
-    int32_t mine = choose_experts<false, PER_LANE>(a.choose, scores, (int32_t)blockIdx.x,
-                                                   [&] { return hidden_by_groups(scores, of_groups, a); });
-    if ((int32_t)threadIdx.x < a.choose.num_chosen) atomicAdd(&counts[mine], 1);
+    choose_token<SCORES, PER_LANE>(a.choose, scores, counts,
+                                   [&] { return hidden_by_groups(scores, of_groups, a); });
 }
 
 struct group_args {
@@ -220,29 +250,63 @@ __global__ void __launch_bounds__(GATHER_THREADS) gather_kernel(gather_args a)
 
 /* ---- few tokens ---- */
 
+/* Warps of a slice each, behind one that only runs ahead of them: it goes through their code with zeros, and in the CTA that chooses
+ * through that of a choice, so that the instructions are there when they are wanted. What runs once a launch is fetched otherwise while
+ * everything waits for it. */
+using logits_tile = logit_tile<1, 1>;
+enum { FEW_WARPS = 1 + LOGIT_SLICES, FEW_THREADS = FEW_WARPS * 32, NO_TOKEN = -1, SLICES_BARRIER = 1 };
+
 struct few_args {
-    logit_args logits;
+    logit_args logits; /* to where NOT_THERE stands between launches */
     choose_args choose;
     int32_t *rows, *num_tiles;
     struct moe_tile *tiles;
-    int32_t *ctas_done; /* 0 between launches */
 };
+
+/* No logit has these bits: a NaN of ours has others. */
+enum { NOT_THERE = -1 };
+
+/* For the CTA that chooses, which waits for the word itself. */
+__device__ __forceinline__ void publish(float *to, float logit)
+{
+    *(volatile int32_t *)to = __float_as_int(logit == logit ? logit : NAN);
+}
+
+/* Takes a lane's logits when all of the warp's are there, and leaves NOT_THERE. */
+template <int PER_LANE>
+__device__ __forceinline__ void await_logits(float (&to)[PER_LANE], float *logits, int32_t num)
+{
+    volatile int32_t *from = (volatile int32_t *)logits;
+    bool is_missing;
+    do {
+        is_missing = false;
+        for_experts_of_lane<PER_LANE>([&](int i, int32_t e) {
+            int32_t word = e < num ? from[e] : __float_as_int(-INFINITY);
+            is_missing |= word == NOT_THERE;
+            to[i] = __int_as_float(word);
+        });
+    } while (__ballot_sync(0xffffffffu, is_missing));
+    for_experts_of_lane<PER_LANE>([&](int i, int32_t e) {
+        if (e < num) from[e] = NOT_THERE;
+    });
+}
 
 /* Tiles of the experts that anybody chose, MOE_GROUP_ROWS rows each. places: for each expert, 1 where it was chosen; its
  * place among them when this returns. By a CTA. */
 __device__ __forceinline__ void place_experts(int32_t *places, const few_args &a)
 {
-    __shared__ int32_t counts[WARPS];
+    __shared__ int32_t counts[FEW_WARPS];
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int32_t num_before = 0;
-    for (int32_t first = 0; first < a.choose.num_experts; first += THREADS) {
+#pragma unroll 1
+    for (int32_t first = 0; first < a.choose.num_experts; first += FEW_THREADS) {
         int32_t e = first + threadIdx.x;
         bool chosen = e < a.choose.num_experts && places[e];
         uint32_t mask = __ballot_sync(0xffffffffu, chosen);
         if (lane == 0) counts[warp] = __popc(mask);
         __syncthreads();
         int32_t place = num_before + __popc(mask & ((1u << lane) - 1));
-        for (int w = 0; w < WARPS; w++) {
+        for (int w = 0; w < FEW_WARPS; w++) {
             place += w < warp ? counts[w] : 0;
             num_before += counts[w];
         }
@@ -255,46 +319,118 @@ __device__ __forceinline__ void place_experts(int32_t *places, const few_args &a
     if (threadIdx.x == 0) *a.num_tiles = num_before;
 }
 
-/* Of all CTAs of the launch, once what this one wrote is there for the last one. */
-__device__ __forceinline__ bool is_last_cta(int32_t *ctas_done)
+/* Of all tokens' experts. places: shared, 1 for each that was chosen. By a CTA. */
+__device__ __forceinline__ void group_few(int32_t *places, const few_args &a)
 {
-    __shared__ bool is_last;
-    __syncthreads();
-    if (threadIdx.x < 32) {
-        bool last = arrives_last(ctas_done, 1, (int32_t)(gridDim.x * gridDim.y));
-        if (threadIdx.x == 0) is_last = last;
-    }
-    __syncthreads();
-    return is_last;
-}
-
-/* Shared memory: scores of each warp's token, [E]; places, [E]. */
-template <bool SPARSE, int PER_LANE> __global__ void __launch_bounds__(THREADS) route_few_kernel(few_args a)
-{
-    extern __shared__ __align__(8) unsigned char shared[];
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int32_t first_expert = blockIdx.y * LOGIT_EXPERTS;
-    float *scores = (float *)shared + warp * a.choose.num_experts;
-    int32_t *places = (int32_t *)shared + WARPS * a.choose.num_experts;
-    float sums[1][1][4] = {};
-    uint4 w[LOGIT_BATCH];
-    dependents_launch();
-    load_logit_weights(w, a.logits, first_expert, 0);
-    dependency_wait();
-    sum_logit_slice(sums, a.logits, 0, first_expert, w);
-    store_logits_tile<1, 1>(sums, a.logits);
-    if (!is_last_cta(a.ctas_done)) return;
-    for (int e = threadIdx.x; e < a.choose.num_experts; e += THREADS) places[e] = 0;
-    __syncthreads();
-    for (int32_t token = warp; token < a.choose.num_tokens; token += WARPS) {
-        int32_t mine = choose_experts<SPARSE, PER_LANE>(a.choose, scores, token, [] { return 0u; });
-        if (lane < a.choose.num_chosen) places[mine] = 1;
-    }
     __syncthreads();
     place_experts(places, a);
     __syncthreads();
-    for (int32_t pair = threadIdx.x; pair < a.choose.num_tokens * a.choose.num_chosen; pair += THREADS)
+    for (int32_t pair = threadIdx.x; pair < a.choose.num_tokens * a.choose.num_chosen; pair += FEW_THREADS)
         a.rows[pair] = places[a.choose.choices[pair]] * MOE_GROUP_ROWS + pair / a.choose.num_chosen;
+}
+
+/* By a warp. NO_TOKEN: nothing is read nor written but shared memory. IS_ONE: there is no other token, and the experts' places are known. */
+template <bool IS_ONE, enum router_scores SCORES, int PER_LANE>
+__device__ __forceinline__ void choose_few(const few_args &a, int32_t token, float *all, int32_t *places,
+                                           const lane_biases<PER_LANE> &biases)
+{
+    const choose_args &c = a.choose;
+    const int32_t lane = threadIdx.x % 32;
+    float *logits = a.logits.logits + (size_t)max(token, 0) * c.num_rows, scores[PER_LANE];
+    await_logits(scores, logits, token == NO_TOKEN ? 0 : c.num_experts);
+    const lane_choice mine = choose_experts<SCORES>(c, all, scores, biases, [] { return 0u; });
+    if (token == NO_TOKEN) return;
+    if (lane < c.num_chosen) {
+        const size_t at = (size_t)token * c.num_chosen + mine.place;
+        c.weights[at] = mine.weight;
+        if (IS_ONE) {
+            a.rows[at] = mine.place * MOE_GROUP_ROWS;
+            a.tiles[at] = {mine.expert, mine.place * MOE_GROUP_ROWS, 1};
+            if (lane == 0) *a.num_tiles = c.num_chosen;
+        } else {
+            c.choices[at] = mine.expert;
+            places[mine.expert] = 1;
+        }
+    }
+    if (!c.shared_weight) return;
+    float gate[1];
+    await_logits(gate, logits + c.num_experts, 1);
+    if (lane == 0) c.shared_weight[token] = sigmoid(gate[0]);
+}
+
+/* By the last CTA, when what its warps have of the logits is on its way; the first warp comes ahead of the dependency. scores: of each
+ * warp's token, [E]. */
+template <bool IS_ONE, enum router_scores SCORES, int PER_LANE>
+__device__ __forceinline__ void choose_all_few(const few_args &a, float *scores, int32_t *places)
+{
+    const int32_t warp = threadIdx.x / 32;
+    int32_t token = warp == 0 ? (int32_t)NO_TOKEN : warp;
+    const lane_biases<PER_LANE> biases(a.choose);
+#pragma unroll 1
+    while (token < a.choose.num_tokens) {
+        choose_few<IS_ONE, SCORES>(a, token, scores + warp * a.choose.num_experts, places, biases);
+        token += token == NO_TOKEN ? 1 : (int32_t)FEW_WARPS;
+        if (token == 0) dependency_wait();
+    }
+    if (!IS_ONE) group_few(places, a);
+}
+
+/* By the warps of the slices: what this CTA has of the logits is on its way to the last one. */
+__device__ __forceinline__ void publish_logits(logits_tile *tile, const float (&sums)[1][1][4],
+                                               const logit_args &a, int32_t thread)
+{
+    tile->put(thread / 32, sums);
+    named_barrier_sync(SLICES_BARRIER, LOGIT_SLICES * 32);
+    tile->add(a, thread, [&](int32_t token, int32_t expert, float logit) {
+        publish(a.logits + (size_t)token * a.num_experts + expert, logit);
+    });
+}
+
+/* Shared memory: scores of each warp's token, [E]; places, [E]. */
+template <enum router_scores SCORES, int PER_LANE>
+__global__ void __launch_bounds__(FEW_THREADS) route_few_kernel(few_args a)
+{
+    extern __shared__ __align__(16) unsigned char shared[];
+    __shared__ __align__(8) logits_tile tile;
+    float *scores = (float *)shared, sums[1][1][4] = {};
+    int32_t *places = (int32_t *)scores + FEW_WARPS * a.choose.num_experts;
+    const bool is_ahead = threadIdx.x < 32;
+    const int32_t thread = (int32_t)threadIdx.x - 32, slice = is_ahead ? 0 : thread / 32,
+                  first_expert = is_ahead ? a.logits.num_experts : (int32_t)blockIdx.y * LOGIT_EXPERTS;
+    uint4 w[LOGIT_BATCH];
+    dependents_launch();
+    load_logit_weights(w, a.logits, slice, first_expert, 0);
+    for (int e = threadIdx.x; e < a.choose.num_experts; e += FEW_THREADS) places[e] = 0;
+    __syncthreads();
+    if (!is_ahead) dependency_wait();
+    sum_logit_slice(sums, a.logits, slice, is_ahead ? a.logits.num_tokens : 0, first_expert, w);
+    if (!is_ahead) publish_logits(&tile, sums, a.logits, thread);
+    if (blockIdx.y + 1 == gridDim.y) choose_all_few<false, SCORES, PER_LANE>(a, scores, places);
+}
+
+/* Of one token. BATCH: of the slices' blocks. Shared memory: the token, in whole batches; scores, [E]. */
+template <int BATCH, enum router_scores SCORES, int PER_LANE>
+__global__ void __launch_bounds__(FEW_THREADS) route_one_kernel(few_args a)
+{
+    extern __shared__ __align__(16) unsigned char shared[];
+    __shared__ __align__(8) logits_tile tile;
+    uint4 *x = (uint4 *)shared, w[BATCH];
+    float sums[1][1][4] = {};
+    const bool is_ahead = threadIdx.x < 32;
+    const int32_t thread = (int32_t)threadIdx.x - 32, slice = is_ahead ? 0 : thread / 32,
+                  first_expert = is_ahead ? a.logits.num_experts : (int32_t)blockIdx.y * LOGIT_EXPERTS;
+    dependents_launch();
+    load_logit_weights(w, a.logits, slice, first_expert, 0);
+    if (!is_ahead) {
+        dependency_wait();
+        copy_token<BATCH>(x, a.logits, thread);
+        named_barrier_sync(SLICES_BARRIER, LOGIT_SLICES * 32);
+    }
+    sum_token_slice(sums, a.logits, x, slice, first_expert, w);
+    if (!is_ahead) publish_logits(&tile, sums, a.logits, thread);
+    if (blockIdx.y + 1 == gridDim.y)
+        choose_all_few<true, SCORES, PER_LANE>(
+            a, (float *)(x + logit_columns_padded<BATCH>(a.logits.hidden) / 8), NULL);
 }
 
 /* ---- host ---- */
@@ -324,7 +460,6 @@ choose_args choose_args_of(const struct cuda_device *d, const struct moe *m, int
     a.num_experts = m->num_experts;
     a.num_rows = m->num_experts + m->has_shared_gate;
     a.num_chosen = m->num_chosen;
-    a.scores = m->scores;
     a.normalize = m->normalize;
     a.scale = m->scale;
     a.near = m->near;
@@ -355,16 +490,23 @@ void compute_logits(struct cuda_device *d, const struct moe *m, const __nv_bfloa
                      num_rows, m->hidden, num_tokens);
 }
 
-/* call(SPARSE, PER_LANE), both as types whose value is known when it is compiled. */
+/* call(SCORES, PER_LANE), both as types whose value is known when it is compiled. */
 template <typename CALL> void with_choosing(const struct moe *m, CALL call)
 {
-    auto with_lanes = [&](auto sparse) {
-        if (m->num_experts <= 32 * PER_LANE_FEW)
-            call(sparse, std::integral_constant<int, PER_LANE_FEW>());
+    auto with_lanes = [&](auto scores) {
+        if (m->num_experts <= 32 * PER_LANE_LEAST)
+            call(scores, std::integral_constant<int, PER_LANE_LEAST>());
+        else if (m->num_experts <= 32 * PER_LANE_FEW)
+            call(scores, std::integral_constant<int, PER_LANE_FEW>());
         else
-            call(sparse, std::integral_constant<int, PER_LANE_MAX>());
+            call(scores, std::integral_constant<int, PER_LANE_MAX>());
     };
-    m->scores == ROUTER_SPARSE ? with_lanes(std::true_type()) : with_lanes(std::false_type());
+    if (m->scores == ROUTER_SOFTMAX)
+        with_lanes(std::integral_constant<enum router_scores, ROUTER_SOFTMAX>());
+    else if (m->scores == ROUTER_SIGMOID)
+        with_lanes(std::integral_constant<enum router_scores, ROUTER_SIGMOID>());
+    else
+        with_lanes(std::integral_constant<enum router_scores, ROUTER_SPARSE>());
 }
 
 void choose(struct cuda_device *d, const struct moe *m, int32_t num_tokens)
@@ -373,13 +515,15 @@ void choose(struct cuda_device *d, const struct moe *m, int32_t num_tokens)
                                   m->groups_by_two};
     const dim3 grid((unsigned)num_tokens), block(32);
     const size_t bytes = sizeof(float) * (size_t)m->num_experts;
-    with_choosing(m, [&](auto sparse, auto per_lane) {
-        if (m->num_groups > 1)
-            launch_dependent(d, choose_groups_kernel<per_lane.value>, grid, block, bytes, a,
-                             d->moe_scratch->counts);
-        else
-            launch_dependent(d, choose_kernel<sparse.value, per_lane.value>, grid, block, bytes, a.choose,
-                             d->moe_scratch->counts);
+    with_choosing(m, [&](auto scores, auto per_lane) {
+        if constexpr (scores.value != ROUTER_SPARSE) /* those have no groups */
+            if (m->num_groups > 1) {
+                launch_dependent(d, choose_groups_kernel<scores.value, per_lane.value>, grid, block, bytes, a,
+                                 d->moe_scratch->counts);
+                return;
+            }
+        launch_dependent(d, choose_kernel<scores.value, per_lane.value>, grid, block, bytes, a.choose,
+                         d->moe_scratch->counts);
     });
 }
 
@@ -430,15 +574,24 @@ void cuda_moe_route_few(struct cuda_device *d, const struct moe *m, const __nv_b
                         int32_t num_tokens)
 {
     struct moe_scratch *s = d->moe_scratch;
-    few_args a = {logit_args_of(d, m, x, num_tokens),
-                  choose_args_of(d, m, num_tokens),
-                  s->rows,
-                  s->num_tiles,
-                  s->tiles,
-                  s->ctas_done};
-    const size_t bytes = sizeof(float) * (WARPS + 1) * (size_t)m->num_experts;
-    with_choosing(m, [&](auto sparse, auto per_lane) {
-        launch_dependent(d, route_few_kernel<sparse.value, per_lane.value>, logit_grid<1, 1>(a.logits),
-                         dim3(THREADS), bytes, a);
+    few_args a = {logit_args_of(d, m, x, num_tokens), choose_args_of(d, m, num_tokens), s->rows, s->num_tiles,
+                  s->tiles};
+    a.logits.logits = s->few_logits;
+    with_choosing(m, [&](auto scores, auto per_lane) {
+        auto launch = [&](auto kernel, size_t shared_bytes) {
+            launch_dependent(d, kernel, logit_grid<1, 1>(a.logits), dim3(FEW_THREADS), shared_bytes, a);
+        };
+        auto launch_one = [&](auto batch) {
+            launch(route_one_kernel<batch.value, scores.value, per_lane.value>,
+                   2 * (size_t)logit_columns_padded<batch.value>(m->hidden) +
+                       sizeof(float) * (size_t)m->num_experts);
+        };
+        if (num_tokens > 1)
+            launch(route_few_kernel<scores.value, per_lane.value>,
+                   sizeof(float) * (FEW_WARPS + 1) * (size_t)m->num_experts);
+        else if (m->hidden <= LOGIT_BATCH * LOGIT_STEP)
+            launch_one(std::integral_constant<int, LOGIT_BATCH>());
+        else
+            launch_one(std::integral_constant<int, LOGIT_BATCH_LONG>());
     });
 }
