@@ -17,6 +17,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <vector>
 
 #include "tests/emulator/memory.h"
 
@@ -100,6 +101,16 @@ launch_of<KERNEL> launch(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_
                          bool begins_early = false)
 {
     return {grid, block, shared_bytes, stream, kernel, begins_early};
+}
+
+/* Which is chosen of those that took some time, HUGE_VALF where they cannot: each time another one. */
+static inline size_t turn(const std::vector<float> &ms)
+{
+    static size_t num_turns;
+    const size_t first = num_turns++;
+    for (size_t i = 0; i < ms.size(); i++)
+        if (ms[(first + i) % ms.size()] < HUGE_VALF) return (first + i) % ms.size();
+    return 0;
 }
 
 template <typename T> T exchanged(uint32_t mask, T mine, int32_t from)

@@ -47,9 +47,10 @@ def main(source, target):
     text = LAUNCH.sub(r"emulated::launch(\2, \3, \4, d->stream, [=](auto... of) { \1(of...); })(", text)
     text = DYNAMIC.sub(lambda found: "unsigned char *%s = emulated::dynamic_shared(%s);" % (found[2], found[1] or 1), text)
     text = SHARED.sub(shared, text)
-#no clock tells which product is the fastest : each runs once
+    # no clock tells which product is the fastest: each runs once, and those that can take turns at being chosen
     text = re.sub(r"\bTIMED_TURNS = \d+", "TIMED_TURNS = 0", text)
     text = re.sub(r"\bint num_runs = [^;]*;", "int num_runs = 1;", text)
+    text = text.replace("size_t winner = 0;", "size_t winner = emulated::turn(best);").replace("if (turn > 0 && ms", "if (ms")
     open(target, "w").write('#line 1 "%s"\n%s' % (source, text))
 
 
