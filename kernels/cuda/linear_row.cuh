@@ -32,7 +32,7 @@ struct row_args {
 namespace
 {
 
-enum { ROW_WARPS = NORM_WARPS, ROW_BARRIER = 1 };
+enum { ROW_WARPS = NORM_WARPS, ROW_BARRIER = 4 };
 
 /* What kernels are compiled for instead of a number of rows of x: 1 and 2 are one row that the CTA makes, a short one and any. What is
  * compiled for more than there is takes time: code that runs once is fetched for each launch. */
@@ -55,9 +55,16 @@ __host__ __device__ constexpr int row_max(int cols)
     return cols == 1 ? ROW_VALUES_MAX / 4 : ROW_VALUES_MAX;
 }
 
-/* By the CTA's first ROW_WARPS warps. block_scales: pairs in shared memory, of which the first counts, one for each 128 columns. */
-template <int COLS> struct row_maker {
-    static constexpr int VECTORS = row_vectors(COLS);                    /* of four values, of a norm */
+/* Of a row of so many columns of bf16, in front of a ring whose boxes are swizzled. */
+__host__ __device__ __forceinline__ int32_t row_place_bytes(int32_t columns)
+{
+    return (columns * 2 + ROW_BYTES_BEHIND + 1023) / 1024 * 1024;
+}
+
+/* By the CTA's first WARPS warps; of fewer than ROW_WARPS each has the threads of several. block_scales: pairs in shared memory, of which the first counts, one for each 128 columns. */
+template <int COLS, int WARPS = ROW_WARPS> struct row_maker {
+    static constexpr int THREADS = WARPS * 32, PARTS = ROW_WARPS / WARPS;
+    static constexpr int VECTORS = row_vectors(COLS) * PARTS;            /* of four values, of a norm */
     static constexpr int ROW_VECTORS = row_max(COLS) / 8 / NORM_THREADS; /* of eight, of a row as it is */
     const row_args &a;
     unsigned char *to; /* shared: the row, of K rounded up to filled columns */
@@ -65,14 +72,14 @@ template <int COLS> struct row_maker {
     float (&partial)[2][ROW_WARPS];
     float4 weight[VECTORS], v[VECTORS];
 
-    static __device__ __forceinline__ void meet(void) { named_barrier_sync(ROW_BARRIER, NORM_THREADS); }
+    static __device__ __forceinline__ void meet(void) { named_barrier_sync(ROW_BARRIER, THREADS); }
 
     /* call(j, i) for the thread's j-th vector of four, which is the row's i-th, of those that there are. */
     template <typename CALL> __device__ __forceinline__ void for_each(CALL call) const
     {
 #pragma unroll
         for (int j = 0; j < VECTORS; j++) {
-            int32_t i = (int32_t)threadIdx.x + j * NORM_THREADS;
+            int32_t i = (int32_t)threadIdx.x + j * THREADS;
             if (i < a.k / 4) call(j, i);
         }
     }
@@ -87,7 +94,7 @@ template <int COLS> struct row_maker {
     __device__ __forceinline__ float norm(void)
     {
         uint2 delta[VECTORS] = {};
-        float squares = 0;
+        float squares[PARTS] = {};
         for_each([&](int j, int32_t i) {
             v[j] = ((const float4 *)a.x)[i];
             if (a.delta) delta[j] = ((const uint2 *)a.delta)[i];
@@ -95,10 +102,13 @@ template <int COLS> struct row_maker {
         __syncwarp(); /* or the compiler keeps a load for later, one latency behind another */
         for_each([&](int j, int32_t) {
             if (a.delta) v[j] = add_delta(v[j], unpack_bf16x4(delta[j]), a.delta_scale);
-            squares = add_squares(squares, v[j]);
+            squares[j % PARTS] = add_squares(squares[j % PARTS], v[j]);
         });
-        squares = sum_of_warp(squares);
-        if (threadIdx.x % 32 == 0) partial[0][threadIdx.x / 32] = squares;
+#pragma unroll
+        for (int part = 0; part < PARTS; part++) {
+            float sum = sum_of_warp(squares[part]);
+            if (threadIdx.x % 32 == 0) partial[0][part * WARPS + threadIdx.x / 32] = sum;
+        }
         meet();
         return norm_scale(sum_of_warps(partial[0]), a.inverse_k, a.eps);
     }
@@ -123,7 +133,7 @@ template <int COLS> struct row_maker {
     template <int VALUE_BYTES> __device__ __forceinline__ void finish(void) const
     {
         int32_t i = a.k * VALUE_BYTES / 16 + (int32_t)threadIdx.x;
-        for (; i < filled * VALUE_BYTES / 16; i += NORM_THREADS) ((uint4 *)to)[i] = make_uint4(0, 0, 0, 0);
+        for (; i < filled * VALUE_BYTES / 16; i += THREADS) ((uint4 *)to)[i] = make_uint4(0, 0, 0, 0);
         shared_writes_fence();
         meet();
     }

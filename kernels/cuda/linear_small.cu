@@ -202,7 +202,7 @@ template <int ROWS, int COLS> struct consumer {
 /* Of a row's place in front of the ring. */
 template <int ROWS> __host__ __device__ __forceinline__ int32_t row_bytes(int32_t num_k)
 {
-    return (num_k * small_traits<ROWS>::STAGE_K * 2 + ROW_BYTES_BEHIND + 1023) / 1024 * 1024;
+    return row_place_bytes(num_k * small_traits<ROWS>::STAGE_K);
 }
 
 /* What a CTA does. row, or x_map. */
