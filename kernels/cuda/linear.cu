@@ -398,11 +398,10 @@ bool cuda_norm_linear(struct device *device, const struct batch *b, enum row_set
     struct cuda_device *d = cuda_of(device);
     const bool is_plain = norm->weight && !norm->delta_weight && !norm->is_layer_norm,
                is_gated = w->kind == LINEAR_GATE_UP,
-               has_kernel = (w->format == LINEAR_BF16 || w->format == LINEAR_FP8) && w->kind != LINEAR_UP &&
-                            !w->wide_output && (!is_gated || w->gate == GATE_SILU);
+               has_kernel = w->format != LINEAR_BLOCKS && w->kind != LINEAR_UP && !w->wide_output &&
+                            (!is_gated || w->gate == GATE_SILU);
     if (batch_num_rows(b, rows) != 1 || !is_plain || !has_kernel || w->k > ROW_NORM_MAX) return false;
     const struct linear_choice c = cuda_linear_choice(w, 1);
-    if (c.kernel != LINEAR_SMALL) return false;
     struct row_args row = {};
     row.x = (const float *)x;
     row.delta = (const __nv_bfloat16 *)delta;
@@ -412,6 +411,10 @@ bool cuda_norm_linear(struct device *device, const struct batch *b, enum row_set
     row.eps = norm->eps;
     row.k = w->k;
     row.inverse_k = 1.0f / (float)w->k;
+    if (c.kernel == LINEAR_PACKED)
+        return cuda_linear_packed(d, c.tile_rows, c.columns, 1, out, NULL, w, is_gated, &row);
+    if (c.kernel == LINEAR_RELAY) return cuda_linear_relay(d, c.tile_rows, 1, out, NULL, w, is_gated, &row);
+    if (c.kernel != LINEAR_SMALL) return false;
     if (w->format == LINEAR_BF16) return cuda_linear_small(d, c.tile_rows, 1, out, NULL, w, is_gated, &row);
     const struct fp8_product p = fp8_product_of(d, 1, out, w, is_gated);
     return cuda_linear_fp8_small(d, c.tile_rows, &p, &row);

@@ -10,14 +10,17 @@ enum { LINEAR_PACKED_ROWS = 256 }; /* at most; beyond it the weight is unpacked 
 static const int32_t linear_packed_tile_rows[] = {32, 64, 128};
 
 /* out = x W^T (+ bias), or silu(gate) * up. columns: rows of x that a CTA has at most, which changes the speed, too. False where
- * the driver cannot, or tiles do not suit the product. */
+ * the driver cannot, or tiles do not suit the product. row: what the only row, of which there is no x yet, is made of, at most
+ * ROW_NORM_MAX columns (linear_row.cuh); false, too, where a norm of its own would be as fast. */
+struct row_args;
 bool cuda_linear_packed(struct cuda_device *d, int32_t tile_rows, int32_t columns, int32_t rows, void *out,
-                        const void *x, const struct linear *w, bool silu_mul);
+                        const void *x, const struct linear *w, bool silu_mul,
+                        const struct row_args *row = NULL);
 
 /* linear_relay.cu: the same for few rows, by groups of warps that take turns along K. tile_rows: one of linear_relay_tile_rows. */
 enum { LINEAR_RELAY_ROWS = 64 };
 static const int32_t linear_relay_tile_rows[] = {32, 64};
 bool cuda_linear_relay(struct cuda_device *d, int32_t tile_rows, int32_t rows, void *out, const void *x,
-                       const struct linear *w, bool silu_mul);
+                       const struct linear *w, bool silu_mul, const struct row_args *row = NULL);
 
 #endif

@@ -3,7 +3,7 @@
  *
  * The groups of a CTA's warps have all of its rows and take turns along K. While one multiplies, the other unpacks the columns of its
  * next turn into registers; then the sums go from warp to warp through shared memory, and the products go on in the order of K. So
- * the bits are those of linear_packed.cu, where one group does both one after another. */
+ * the bits are those of linear_packed.cu, where one group does both one after another. Of one row both groups can make it, as there. */
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear_packed.cuh"
 #include "kernels/cuda/linear_packed_tile.cuh"
@@ -19,7 +19,9 @@ struct relay_traits : packed_tile_traits<SCALES, HALVES, HALVES, COLS, COLS <= 8
     static constexpr int THREADS = GROUPS * GROUP_THREADS + 32;
     /* Of an SM: the next kernel fills its ring beside this one. */
     static constexpr int CTAS = 2;
-    static constexpr int SUMS = COLS / 4 * HALVES; /* of a lane: those of rows that there are */
+    static constexpr int WARPS = GROUPS * GROUP_WARPS;
+    static constexpr int SUMS =
+        (is_row(COLS) ? 8 : COLS) / 4 * HALVES; /* of a lane: those of rows that there are */
     static constexpr int HANDED = SUMS / 2 * GROUP_THREADS;
 };
 
@@ -69,12 +71,11 @@ template <int FORMAT, typename T> struct relay_consumer : packed_consumer<FORMAT
 
     __device__ __forceinline__ void multiply_stage(const uint32_t (&operand)[4 * STEPS], uint32_t x, int add)
     {
-        const uint32_t x_box = this->a.x_rows * BOX_ROW_BYTES / 16;
         wgmma_fence();
 #pragma unroll
         for (int i = 0; i < STEPS; i++)
             wgmma_registers<0>(this->d, operand + 4 * i,
-                               wgmma_descriptor_of(x + i / BOX_STEPS * x_box + i % BOX_STEPS * 2),
+                               base::x_part(x + i / BOX_STEPS * this->x_box() + i % BOX_STEPS * 2),
                                add || i > 0);
         wgmma_commit();
         wgmma_wait<0>();
@@ -110,8 +111,7 @@ template <int FORMAT, typename T> struct relay_consumer : packed_consumer<FORMAT
                 named_barrier_sync(1 + group, 2 * T::GROUP_THREADS);
                 take_sums();
             }
-            multiply_stage(operand, wgmma_descriptor_low(this->r.x) + p.stage * (T::x_bytes(a.x_rows) / 16),
-                           turn > 0);
+            multiply_stage(operand, this->x_of(turn, p.stage), turn > 0);
             if (turn + 1 == a.num_k) return true;
             hand_sums();
             named_barrier_arrive(1 + (group + 1) % T::GROUPS, 2 * T::GROUP_THREADS);
@@ -122,43 +122,58 @@ template <int FORMAT, typename T> struct relay_consumer : packed_consumer<FORMAT
     }
 };
 
+/* What a CTA does. row, or x_map. */
 template <int FORMAT, int SCALES, int HALVES, int COLS>
-__global__ void __launch_bounds__((relay_traits<SCALES, HALVES, COLS>::THREADS),
-                                  (relay_traits<SCALES, HALVES, COLS>::CTAS))
-    relay_kernel(linear_packed_args a, const __grid_constant__ CUtensorMap x_map)
+__device__ __forceinline__ void multiply_tile(const linear_packed_args &a, const CUtensorMap *x_map,
+                                              const row_args *row)
 {
     using T = relay_traits<SCALES, HALVES, COLS>;
     extern __shared__ unsigned char shared[];
     __shared__ uint64_t barriers[2 * STAGES_MAX];
     __shared__ int32_t is_over;
     __shared__ float2 handed[T::HANDED];
-    const packed_ring r =
-        packed_ring_init(shared, barriers, &is_over, &x_map, a.num_stages, T::x_bytes(a.x_rows), GROUP_WARPS);
-    __syncthreads();
+    const packed_ring r = ring_of_tile<T>(a, shared, barriers, &is_over, x_map, GROUP_WARPS);
     int32_t warp = warp_uniform(threadIdx.x / 32), group = warp / GROUP_WARPS;
     if (group == T::GROUPS) {
-        if (elect_lane()) fill_packed_ring(packed_producer<T>{a, r, &x_map});
+        if (elect_lane()) fill_packed_ring(packed_producer<T>{a, r, x_map});
         return;
     }
-    dependency_wait_and_tell(&is_over); /* the results overwrite what kernels before may still read */
+    wait_or_make_row<T, T::WARPS>(a, r, shared, row);
     int32_t strip = warp % GROUP_WARPS * HALVES; /* of the tile */
     relay_consumer<FORMAT, T> c{{a, r, packed_strip_offset<T>(strip), {}},
                                 handed + threadIdx.x % T::GROUP_THREADS};
     if (!c.run(group)) return;
     int32_t n = (int32_t)blockIdx.x * T::ROWS + strip * PACKED_ROWS;
     if (!a.silu_mul) {
-        store_columns<COLS, EPILOGUE_BF16, HALVES>(a, c.d, 0, n);
+        store_columns<T::N, EPILOGUE_BF16, HALVES>(a, c.d, 0, n);
         return;
     }
     bool is_gate = HALVES == 2 || strip % 2 == 0;
     if (HALVES == 1) c.join_gate_and_up(is_gate);
-    if (is_gate) store_columns<COLS, EPILOGUE_SILU_MUL, 2>(a, c.d, 0, n);
+    if (is_gate) store_columns<T::N, EPILOGUE_SILU_MUL, 2>(a, c.d, 0, n);
+}
+
+template <int FORMAT, int SCALES, int HALVES, int COLS>
+__global__ void __launch_bounds__((relay_traits<SCALES, HALVES, COLS>::THREADS),
+                                  (relay_traits<SCALES, HALVES, COLS>::CTAS))
+    relay_kernel(linear_packed_args a, const __grid_constant__ CUtensorMap x_map)
+{
+    multiply_tile<FORMAT, SCALES, HALVES, COLS>(a, &x_map, NULL);
+}
+
+template <int FORMAT, int SCALES, int HALVES, int COLS>
+__global__ void __launch_bounds__((relay_traits<SCALES, HALVES, COLS>::THREADS),
+                                  (relay_traits<SCALES, HALVES, COLS>::CTAS))
+    relay_row_kernel(linear_packed_args a, row_args row)
+{
+    multiply_tile<FORMAT, SCALES, HALVES, COLS>(a, NULL, &row);
 }
 
 /* ---- host ---- */
 
 template <int FORMAT, int SCALES, int HALVES, int COLS>
-bool launch(struct cuda_device *d, linear_packed_args a, const void *x, const struct linear *w)
+bool launch(struct cuda_device *d, linear_packed_args a, const void *x, const row_args *row,
+            const struct linear *w)
 {
     using T = relay_traits<SCALES, HALVES, COLS>;
     int32_t num_tiles = (w->n + T::ROWS - 1) / T::ROWS;
@@ -168,37 +183,46 @@ bool launch(struct cuda_device *d, linear_packed_args a, const void *x, const st
     a.pause = cuda_pause_ahead(d, T::W_BYTES);
     /* they begin where the kernel before has ended first: two at a time, and half of the SMs would have none */
     if (num_tiles <= d->num_sms) shared_bytes = std::max(shared_bytes, (size_t)ALONE_BYTES);
-    const CUtensorMap *x_map = tensor_map_of_matrix(d, x, a.m, w->k, a.x_rows);
-    if (!x_map) return false;
-    return launch_dependent(d, relay_kernel<FORMAT, SCALES, HALVES, COLS>, dim3((unsigned)num_tiles),
-                            dim3(T::THREADS), shared_bytes, a, *x_map);
+    const dim3 grid((unsigned)num_tiles), block(T::THREADS);
+    if constexpr (T::IS_ROW) {
+        return launch_dependent(d, relay_row_kernel<FORMAT, SCALES, HALVES, COLS>, grid, block, shared_bytes,
+                                a, *row);
+    } else {
+        const CUtensorMap *x_map = tensor_map_of_matrix(d, x, a.m, w->k, a.x_rows);
+        return x_map && launch_dependent(d, relay_kernel<FORMAT, SCALES, HALVES, COLS>, grid, block,
+                                         shared_bytes, a, *x_map);
+    }
 }
 
 template <int FORMAT, int SCALES, int HALVES>
-bool launch_rows(struct cuda_device *d, const linear_packed_args &a, const void *x, const struct linear *w)
+bool launch_rows(struct cuda_device *d, const linear_packed_args &a, const void *x, const row_args *row,
+                 const struct linear *w)
 {
-    if (a.m <= 8) return launch<FORMAT, SCALES, HALVES, 8>(d, a, x, w);
-    if (a.m <= 16) return launch<FORMAT, SCALES, HALVES, 16>(d, a, x, w);
-    if (a.m <= 32) return launch<FORMAT, SCALES, HALVES, 32>(d, a, x, w);
-    if (a.m <= 64) return launch<FORMAT, SCALES, HALVES, 64>(d, a, x, w);
+    if (row)
+        return w->k <= row_norm_max(1) ? launch<FORMAT, SCALES, HALVES, 1>(d, a, NULL, row, w)
+                                       : launch<FORMAT, SCALES, HALVES, 2>(d, a, NULL, row, w);
+    if (a.m <= 8) return launch<FORMAT, SCALES, HALVES, 8>(d, a, x, NULL, w);
+    if (a.m <= 16) return launch<FORMAT, SCALES, HALVES, 16>(d, a, x, NULL, w);
+    if (a.m <= 32) return launch<FORMAT, SCALES, HALVES, 32>(d, a, x, NULL, w);
+    if (a.m <= 64) return launch<FORMAT, SCALES, HALVES, 64>(d, a, x, NULL, w);
     return false;
 }
 
 template <int FORMAT, int SCALES>
 bool launch_tiles(struct cuda_device *d, int32_t tile_rows, const linear_packed_args &a, const void *x,
-                  const struct linear *w)
+                  const row_args *row, const struct linear *w)
 {
-    if (tile_rows == 64) return launch_rows<FORMAT, SCALES, 2>(d, a, x, w);
-    return launch_rows<FORMAT, SCALES, 1>(d, a, x, w);
+    if (tile_rows == 64) return launch_rows<FORMAT, SCALES, 2>(d, a, x, row, w);
+    return launch_rows<FORMAT, SCALES, 1>(d, a, x, row, w);
 }
 
 } // namespace
 
 bool cuda_linear_relay(struct cuda_device *d, int32_t tile_rows, int32_t rows, void *out, const void *x,
-                       const struct linear *w, bool silu_mul)
+                       const struct linear *w, bool silu_mul, const struct row_args *row)
 {
     const linear_packed_args a = packed_args_of(rows, out, w, silu_mul);
     return with_packed_form(w, [&](auto format, auto scales) {
-        return launch_tiles<format.value, scales.value>(d, tile_rows, a, x, w);
+        return launch_tiles<format.value, scales.value>(d, tile_rows, a, x, row, w);
     });
 }

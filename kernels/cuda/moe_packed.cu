@@ -100,8 +100,8 @@ __global__ void __launch_bounds__((packed_traits<SCALES, HALVES, 1, COLS>::THREA
         return;
     }
     tile.first_n = (int32_t)blockIdx.x % a.num_columns * T::ROWS;
-    const packed_ring r =
-        packed_ring_init(shared, barriers, &is_over, &x_map, a.num_stages, T::x_bytes(COLS), T::WARPS);
+    const packed_ring r = packed_ring_init(shared, barriers, &is_over, &x_map, a.num_stages,
+                                           a.num_stages * T::x_bytes(COLS), T::WARPS);
     __syncthreads();
     int32_t warp = warp_uniform(threadIdx.x / 32);
     if (warp == T::WARPS) {

@@ -8,6 +8,7 @@
 #define KERNELS_CUDA_PACKED_RING_CUH
 
 #include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/linear_row.cuh"
 #include "kernels/cuda/linear_store.cuh"
 #include "kernels/cuda/packed.cuh"
 #include "kernels/cuda/wgmma.cuh"
@@ -28,16 +29,18 @@ enum {
 
 struct packed_args : store_args {
     const unsigned char *packed;
-    int32_t x_rows;     /* m rounded up to 8: rows of x in a stage */
+    int32_t x_rows;     /* m rounded up to 8: rows of x in a stage; 0: the CTA makes the only one */
     int32_t num_k;      /* stages along K */
     int32_t num_blocks; /* along K, in memory */
     int32_t num_stages; /* in the ring */
     int32_t pause;      /* cycles between stages ahead of the dependency, as in linear_ring.cuh */
 };
 
-/* A tile of W and COLS rows of x. HALVES: strips of eight rows that a warp has, 1 or 2. */
+/* A tile of W and COLS rows of x, or what is_row says of one. HALVES: strips of eight rows that a warp has, 1 or 2. */
 template <int SCALES_, int HALVES_, int QUADS_, int COLS_, int STAGE_BLOCKS_> struct packed_tile_traits {
     static constexpr int SCALES = SCALES_, HALVES = HALVES_, QUADS = QUADS_, COLS = COLS_;
+    static constexpr bool IS_ROW = is_row(COLS);
+    static constexpr int N = IS_ROW ? 8 : COLS; /* of wgmma */
     static constexpr int STAGE_BLOCKS = STAGE_BLOCKS_, ROWS = QUADS * PACKED_ROWS * PACKED_STRIPS;
     static constexpr int BLOCK_BYTES = packed_block_bytes(SCALES);
     static constexpr int QUAD_BYTES = STAGE_BLOCKS * PACKED_STRIPS * BLOCK_BYTES; /* of a stage */
@@ -61,12 +64,12 @@ struct packed_traits : packed_tile_traits<SCALES, HALVES, GROUPS * HALVES, COLS,
 
 /* Addresses of shared memory. */
 struct packed_ring {
-    uint32_t w, x;        /* [stage][quad][block][strip]; [stage][box][x_rows][64], swizzled */
+    uint32_t w, x;        /* [stage][quad][block][strip]; [stage][box][x_rows][64], swizzled, or the row */
     uint32_t full, empty; /* barriers of the stages */
     int32_t *is_over;     /* the dependency */
 };
 
-/* Lays the ring out in a CTA's dynamic shared memory, of x a stage so many bytes, and makes its barriers, [2 STAGES_MAX] there; a stage is
+/* Lays the ring out in a CTA's dynamic shared memory, behind so many bytes of x, and makes its barriers, [2 STAGES_MAX] there; a stage is
  * empty when so many readers have said so. By all threads, before their barrier. */
 __device__ __forceinline__ packed_ring packed_ring_init(unsigned char *shared, uint64_t *barriers,
                                                         int32_t *is_over, const CUtensorMap *x_map,
@@ -75,13 +78,13 @@ __device__ __forceinline__ packed_ring packed_ring_init(unsigned char *shared, u
 {
     packed_ring r;
     r.x = (shared_address(shared) + 1023) & ~1023u; /* swizzled boxes want 1024-byte alignment */
-    r.w = r.x + num_stages * x_bytes;
+    r.w = r.x + x_bytes;
     r.full = shared_address(barriers);
     r.empty = r.full + 8 * STAGES_MAX;
     r.is_over = is_over;
     if (threadIdx.x == 0) {
         *is_over = 0;
-        tensor_map_prefetch(x_map);
+        if (x_map) tensor_map_prefetch(x_map);
         ring_init(r.full, r.empty, num_stages, num_readers);
     }
     return r;
@@ -134,12 +137,29 @@ template <typename T> __device__ __forceinline__ uint32_t packed_strip_offset(in
 
 /* The warps that multiply. T: packed_tile_traits, or more. */
 template <int FORMAT, typename T> struct packed_consumer {
-    static constexpr int SCALES = T::SCALES, HALVES = T::HALVES, COLS = T::COLS;
+    static constexpr int SCALES = T::SCALES, HALVES = T::HALVES;
     using codes = lane_codes<SCALES, HALVES>;
     const packed_args &a;
     const packed_ring &r;
     uint32_t w_offset; /* of the warp's first strip in a stage */
-    float d[COLS / 2];
+    float d[T::N / 2];
+
+    /* Descriptors of x, as wgmma.cuh counts them: where a stage of K begins, and from box to box of it. */
+    __device__ __forceinline__ uint32_t x_of(int32_t k, int32_t stage) const
+    {
+        return T::IS_ROW ? wgmma_row_descriptor_low(r.x) + k * (T::STAGE_BLOCKS * BLOCK_BOXES) * x_box()
+                         : wgmma_descriptor_low(r.x) + stage * (T::x_bytes(a.x_rows) / 16);
+    }
+
+    __device__ __forceinline__ int32_t x_box(void) const
+    {
+        return (T::IS_ROW ? 1 : a.x_rows) * (BOX_ROW_BYTES / 16);
+    }
+
+    static __device__ __forceinline__ uint64_t x_part(uint32_t x)
+    {
+        return T::IS_ROW ? wgmma_row_descriptor_of(x) : wgmma_descriptor_of(x);
+    }
 
     __device__ __forceinline__ void load(codes &c, int32_t stage, int block) const
     {
@@ -175,14 +195,13 @@ template <int FORMAT, typename T> struct packed_consumer {
         wgmma_fence();
 #pragma unroll
         for (int i = 0; i < BOX_STEPS; i++)
-            wgmma_registers<0>(d, operand + 4 * i, wgmma_descriptor_of(x + 2 * i), add || i > 0);
+            wgmma_registers<0>(d, operand + 4 * i, x_part(x + 2 * i), add || i > 0);
         wgmma_commit();
     }
 
     /* All of K. Products of two boxes are under way at most: an operand is made anew when those before the last are over. */
     __device__ __forceinline__ void run(void)
     {
-        const uint32_t x_box = a.x_rows * BOX_ROW_BYTES / 16, x_first = wgmma_descriptor_low(r.x);
         uint32_t operands[2][4 * BOX_STEPS] = {};
         codes c;
         pipeline_state p = {0, 0};
@@ -190,18 +209,18 @@ template <int FORMAT, typename T> struct packed_consumer {
         barrier_wait(r.full, 0);
         load(c, 0, 0);
         for (int32_t k = 0; k < a.num_k; k++) {
-            uint32_t x = x_first + p.stage * (T::x_bytes(a.x_rows) / 16);
+            uint32_t x = x_of(k, p.stage);
             int32_t stage = p.stage;
             p.advance(a.num_stages);
 #pragma unroll
             for (int block = 0; block < T::STAGE_BLOCKS; block++) {
                 wgmma_wait<1>();
                 unpack(operands[0], c, 0);
-                multiply(operands[0], x + 2 * block * x_box, k > 0 || block > 0);
+                multiply(operands[0], x + 2 * block * x_box(), k > 0 || block > 0);
                 wgmma_wait<1>();
                 if (block == 0 && k > 0 && threadIdx.x % 32 == 0) barrier_arrive(r.empty + 8 * before);
                 unpack(operands[1], c, 1);
-                multiply(operands[1], x + (2 * block + 1) * x_box, 1);
+                multiply(operands[1], x + (2 * block + 1) * x_box(), 1);
                 if (block + 1 < T::STAGE_BLOCKS) {
                     load(c, stage, block + 1);
                 } else if (k + 1 < a.num_k) {

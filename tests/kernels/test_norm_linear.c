@@ -4,7 +4,7 @@
 
 enum { TOKENS_MAX = 8, ROWS = 3 /* of a step that nothing is made together in */, BLOCK = 128 };
 
-enum format { BF16, FP8_ROWS, FP8_BLOCKS, NUM_FORMATS };
+enum format { BF16, FP8_ROWS, FP8_BLOCKS, INT4_128, INT4_32, MXFP4, NUM_FORMATS };
 
 struct rig {
     struct device *d;
@@ -25,19 +25,20 @@ static uint8_t random_code(struct random *random)
     return code;
 }
 
-static struct weight_view view_of(struct rig *r, enum format format, int32_t rows)
+static bool is_fp8(enum format format)
+{
+    return format == FP8_ROWS || format == FP8_BLOCKS;
+}
+
+/* Columns, which have to be whole ones, that have one scale; of FP8_ROWS the most that may have several. */
+static int32_t group_size(enum format format)
+{
+    return format == BF16 ? 1 : format == INT4_32 || format == MXFP4 ? 32 : BLOCK;
+}
+
+static struct weight_view fp8_view(struct rig *r, enum format format, int32_t rows)
 {
     const size_t count = (size_t)rows * (size_t)r->k;
-    if (format == BF16) {
-        uint16_t *values = malloc(count * sizeof *values);
-        for (size_t i = 0; i < count; i++) {
-            float v = random_normal(&r->random) / sqrtf((float)r->k);
-            uint32_t word;
-            memcpy(&word, &v, 4);
-            values[i] = (uint16_t)(word >> 16);
-        }
-        return weight_view_plain(values, DTYPE_BF16, rows, r->k);
-    }
     uint8_t *codes = malloc(count);
     float *scales = malloc((size_t)rows * sizeof *scales);
     const int64_t scale_rows = format == FP8_ROWS ? 1 : BLOCK, scale_cols = format == FP8_ROWS ? r->k : BLOCK;
@@ -56,10 +57,55 @@ static struct weight_view view_of(struct rig *r, enum format format, int32_t row
     return v;
 }
 
+/* Scales: positive numbers of bf16, or exponents. */
+static struct weight_view four_bits_view(struct rig *r, enum format format, int32_t rows)
+{
+    const bool is_mxfp4 = format == MXFP4;
+    const int32_t group = group_size(format), num_groups = (r->k + group - 1) / group;
+    const size_t num_bytes = (size_t)rows * (size_t)r->k / 2, num_scales = (size_t)rows * (size_t)num_groups;
+    uint8_t *codes = malloc(num_bytes), *scales = malloc(2 * num_scales);
+    for (size_t i = 0; i < num_bytes; i++) codes[i] = (uint8_t)random_bits(&r->random);
+    for (size_t i = 0; i < num_scales; i++) {
+        const uint16_t half = (uint16_t)(0x3b00 + random_below(&r->random, 128));
+        if (is_mxfp4)
+            scales[i] = (uint8_t)(115 + random_below(&r->random, 8));
+        else
+            memcpy(scales + 2 * i, &half, sizeof half);
+    }
+    struct weight_view v = weight_view_plain(codes, is_mxfp4 ? DTYPE_MXFP4 : DTYPE_U4, rows, r->k);
+    v.scheme = WEIGHT_SCALED;
+    v.codes = (struct weight_codes){.scales = {.data = scales,
+                                               .type = is_mxfp4 ? SCALE_E8M0 : SCALE_BF16,
+                                               .rows = rows,
+                                               .cols = num_groups},
+                                    .scale_rows = 1,
+                                    .scale_cols = group,
+                                    .scale_factor = 1,
+                                    .scale_divisor = 1,
+                                    .zero = is_mxfp4 ? 0 : 8};
+    return v;
+}
+
+static struct weight_view view_of(struct rig *r, enum format format, int32_t rows)
+{
+    const size_t count = (size_t)rows * (size_t)r->k;
+    if (format == BF16) {
+        uint16_t *values = malloc(count * sizeof *values);
+        for (size_t i = 0; i < count; i++) {
+            float v = random_normal(&r->random) / sqrtf((float)r->k);
+            uint32_t word;
+            memcpy(&word, &v, 4);
+            values[i] = (uint16_t)(word >> 16);
+        }
+        return weight_view_plain(values, DTYPE_BF16, rows, r->k);
+    }
+    return is_fp8(format) ? fp8_view(r, format, rows) : four_bits_view(r, format, rows);
+}
+
 static struct linear *create(struct rig *r, enum format format, enum linear_kind kind)
 {
     struct linear_desc desc = {
-        .kind = kind, .num_parts = kind == LINEAR_GATE_UP ? 2 : 1, .quantise_input = format != BF16};
+        .kind = kind, .num_parts = kind == LINEAR_GATE_UP ? 2 : 1, .quantise_input = is_fp8(format)};
     struct error err = {0};
     struct linear *made;
     for (int i = 0; i < desc.num_parts; i++) desc.parts[i] = view_of(r, format, r->n / desc.num_parts);
@@ -203,7 +249,7 @@ static void one_row_is_normed_where_it_is_multiplied(void **state)
     for (size_t i = 0; i < array_length(shapes); i++)
         for (int format = BF16; format < NUM_FORMATS; format++) {
             struct rig r;
-            if (format != BF16 && shapes[i].k % BLOCK != 0) continue;
+            if (shapes[i].k % group_size((enum format)format) != 0) continue;
             rig_open(&r, shapes[i].k, shapes[i].n, (enum format)format);
             for (int gated = 0; gated < 2; gated++) {
                 check_row(&r, (enum format)format, NULL, gated);
