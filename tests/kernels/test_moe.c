@@ -8,7 +8,7 @@ enum scales { NO_SCALES, OF_ALL, OF_ROWS, OF_BLOCKS };
 
 enum { BLOCK = 128 /* columns, and rows, with one scale */ };
 
-enum { TOKENS_MAX = 2100, EXPERTS_MAX = 268, HIDDEN_MAX = 2880, CROWDED_EXPERT = 3 };
+enum { TOKENS_MAX = 2100, EXPERTS_MAX = 268, HIDDEN_MAX = 3328, CROWDED_EXPERT = 3 };
 
 struct shape {
     int32_t num_tokens;                                           /* that are run together */
@@ -66,9 +66,12 @@ static const struct shape shapes[] = {
      .num_chosen_groups = 4},
     /* several experts for each lane of a warp that chooses, and more than a kernel for few of them has room for */
     {150, 64, 16, 0, 72, 9, ROUTER_SOFTMAX, GATE_SILU, .normalize = true},
+    {40, 64, 8, 0, 136, 8, ROUTER_SIGMOID, GATE_SILU, .normalize = true, .choice_bias = true},
     {40, 64, 8, 0, 268, 12, ROUTER_SIGMOID, GATE_SILU, .normalize = true, .choice_bias = true},
     {40, 64, 8, 0, 264, 8, ROUTER_SIGMOID, GATE_SILU, .normalize = true, .choice_bias = true,
      .f32_router = true, .num_groups = 8, .num_chosen_groups = 4},
+    /* more columns than a token's kernel has of the router at a time */
+    {40, 3328, 8, 0, 40, 4, ROUTER_SOFTMAX, GATE_SILU, .normalize = true},
     /* weighed against those that are near */
     {150, 72, 48, 0, 16, 2, ROUTER_SPARSE, GATE_SILU, .normalize = false},
     /* without a gate: all methods of a GPU, and weights of four bits */
