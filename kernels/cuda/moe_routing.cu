@@ -250,11 +250,7 @@ __global__ void __launch_bounds__(GATHER_THREADS) gather_kernel(gather_args a)
 
 /* ---- few tokens ---- */
 
-/* Warps of a slice each, behind one that only runs ahead of them: it goes through their code with zeros, and in the CTA that chooses
- * through that of a choice, so that the instructions are there when they are wanted. What runs once a launch is fetched otherwise while
- * everything waits for it. */
 using logits_tile = logit_tile<1, 1>;
-enum { FEW_WARPS = 1 + LOGIT_SLICES, FEW_THREADS = FEW_WARPS * 32, NO_TOKEN = -1, SLICES_BARRIER = 1 };
 
 struct few_args {
     logit_args logits; /* to where NOT_THERE stands between launches */
@@ -295,18 +291,18 @@ __device__ __forceinline__ void await_logits(float (&to)[PER_LANE], float *logit
  * place among them when this returns. By a CTA. */
 __device__ __forceinline__ void place_experts(int32_t *places, const few_args &a)
 {
-    __shared__ int32_t counts[FEW_WARPS];
+    __shared__ int32_t counts[WARPS];
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int32_t num_before = 0;
 #pragma unroll 1
-    for (int32_t first = 0; first < a.choose.num_experts; first += FEW_THREADS) {
+    for (int32_t first = 0; first < a.choose.num_experts; first += THREADS) {
         int32_t e = first + threadIdx.x;
         bool chosen = e < a.choose.num_experts && places[e];
         uint32_t mask = __ballot_sync(0xffffffffu, chosen);
         if (lane == 0) counts[warp] = __popc(mask);
         __syncthreads();
         int32_t place = num_before + __popc(mask & ((1u << lane) - 1));
-        for (int w = 0; w < FEW_WARPS; w++) {
+        for (int w = 0; w < WARPS; w++) {
             place += w < warp ? counts[w] : 0;
             num_before += counts[w];
         }
@@ -325,21 +321,20 @@ __device__ __forceinline__ void group_few(int32_t *places, const few_args &a)
     __syncthreads();
     place_experts(places, a);
     __syncthreads();
-    for (int32_t pair = threadIdx.x; pair < a.choose.num_tokens * a.choose.num_chosen; pair += FEW_THREADS)
+    for (int32_t pair = threadIdx.x; pair < a.choose.num_tokens * a.choose.num_chosen; pair += THREADS)
         a.rows[pair] = places[a.choose.choices[pair]] * MOE_GROUP_ROWS + pair / a.choose.num_chosen;
 }
 
-/* By a warp. NO_TOKEN: nothing is read nor written but shared memory. IS_ONE: there is no other token, and the experts' places are known. */
+/* By a warp. IS_ONE: there is no other token, and the experts' places are known. */
 template <bool IS_ONE, enum router_scores SCORES, int PER_LANE>
 __device__ __forceinline__ void choose_few(const few_args &a, int32_t token, float *all, int32_t *places,
                                            const lane_biases<PER_LANE> &biases)
 {
     const choose_args &c = a.choose;
     const int32_t lane = threadIdx.x % 32;
-    float *logits = a.logits.logits + (size_t)max(token, 0) * c.num_rows, scores[PER_LANE];
-    await_logits(scores, logits, token == NO_TOKEN ? 0 : c.num_experts);
+    float *logits = a.logits.logits + (size_t)token * c.num_rows, scores[PER_LANE];
+    await_logits(scores, logits, c.num_experts);
     const lane_choice mine = choose_experts<SCORES>(c, all, scores, biases, [] { return 0u; });
-    if (token == NO_TOKEN) return;
     if (lane < c.num_chosen) {
         const size_t at = (size_t)token * c.num_chosen + mine.place;
         c.weights[at] = mine.weight;
@@ -358,76 +353,64 @@ __device__ __forceinline__ void choose_few(const few_args &a, int32_t token, flo
     if (lane == 0) c.shared_weight[token] = sigmoid(gate[0]);
 }
 
-/* By the last CTA, when what its warps have of the logits is on its way; the first warp comes ahead of the dependency. scores: of each
- * warp's token, [E]. */
+/* By the last CTA, when what its warps have of the logits is on its way. scores: of each warp's token, [E]. */
 template <bool IS_ONE, enum router_scores SCORES, int PER_LANE>
 __device__ __forceinline__ void choose_all_few(const few_args &a, float *scores, int32_t *places)
 {
     const int32_t warp = threadIdx.x / 32;
-    int32_t token = warp == 0 ? (int32_t)NO_TOKEN : warp;
     const lane_biases<PER_LANE> biases(a.choose);
 #pragma unroll 1
-    while (token < a.choose.num_tokens) {
+    for (int32_t token = warp; token < a.choose.num_tokens; token += WARPS)
         choose_few<IS_ONE, SCORES>(a, token, scores + warp * a.choose.num_experts, places, biases);
-        token += token == NO_TOKEN ? 1 : (int32_t)FEW_WARPS;
-        if (token == 0) dependency_wait();
-    }
     if (!IS_ONE) group_few(places, a);
 }
 
-/* By the warps of the slices: what this CTA has of the logits is on its way to the last one. */
+/* What this CTA has of the logits is on its way to the last one. */
 __device__ __forceinline__ void publish_logits(logits_tile *tile, const float (&sums)[1][1][4],
-                                               const logit_args &a, int32_t thread)
+                                               const logit_args &a)
 {
-    tile->put(thread / 32, sums);
-    named_barrier_sync(SLICES_BARRIER, LOGIT_SLICES * 32);
-    tile->add(a, thread, [&](int32_t token, int32_t expert, float logit) {
+    tile->put((int32_t)threadIdx.x / 32, sums);
+    __syncthreads();
+    tile->add(a, (int32_t)threadIdx.x, [&](int32_t token, int32_t expert, float logit) {
         publish(a.logits + (size_t)token * a.num_experts + expert, logit);
     });
 }
 
 /* Shared memory: scores of each warp's token, [E]; places, [E]. */
 template <enum router_scores SCORES, int PER_LANE>
-__global__ void __launch_bounds__(FEW_THREADS) route_few_kernel(few_args a)
+__global__ void __launch_bounds__(THREADS) route_few_kernel(few_args a)
 {
     extern __shared__ __align__(16) unsigned char shared[];
     __shared__ __align__(8) logits_tile tile;
     float *scores = (float *)shared, sums[1][1][4] = {};
-    int32_t *places = (int32_t *)scores + FEW_WARPS * a.choose.num_experts;
-    const bool is_ahead = threadIdx.x < 32;
-    const int32_t thread = (int32_t)threadIdx.x - 32, slice = is_ahead ? 0 : thread / 32,
-                  first_expert = is_ahead ? a.logits.num_experts : (int32_t)blockIdx.y * LOGIT_EXPERTS;
+    int32_t *places = (int32_t *)scores + WARPS * a.choose.num_experts;
+    const int32_t slice = (int32_t)threadIdx.x / 32, first_expert = (int32_t)blockIdx.y * LOGIT_EXPERTS;
     uint4 w[LOGIT_BATCH];
     dependents_launch();
     load_logit_weights(w, a.logits, slice, first_expert, 0);
-    for (int e = threadIdx.x; e < a.choose.num_experts; e += FEW_THREADS) places[e] = 0;
-    __syncthreads();
-    if (!is_ahead) dependency_wait();
-    sum_logit_slice(sums, a.logits, slice, is_ahead ? a.logits.num_tokens : 0, first_expert, w);
-    if (!is_ahead) publish_logits(&tile, sums, a.logits, thread);
+    for (int e = threadIdx.x; e < a.choose.num_experts; e += THREADS) places[e] = 0;
+    dependency_wait();
+    sum_logit_slice(sums, a.logits, slice, 0, first_expert, w);
+    publish_logits(&tile, sums, a.logits);
     if (blockIdx.y + 1 == gridDim.y) choose_all_few<false, SCORES, PER_LANE>(a, scores, places);
 }
 
 /* Of one token. BATCH: of the slices' blocks. Shared memory: the token, in whole batches; scores, [E]. */
 template <int BATCH, enum router_scores SCORES, int PER_LANE>
-__global__ void __launch_bounds__(FEW_THREADS) route_one_kernel(few_args a)
+__global__ void __launch_bounds__(THREADS) route_one_kernel(few_args a)
 {
     extern __shared__ __align__(16) unsigned char shared[];
     __shared__ __align__(8) logits_tile tile;
     uint4 *x = (uint4 *)shared, w[BATCH];
     float sums[1][1][4] = {};
-    const bool is_ahead = threadIdx.x < 32;
-    const int32_t thread = (int32_t)threadIdx.x - 32, slice = is_ahead ? 0 : thread / 32,
-                  first_expert = is_ahead ? a.logits.num_experts : (int32_t)blockIdx.y * LOGIT_EXPERTS;
+    const int32_t slice = (int32_t)threadIdx.x / 32, first_expert = (int32_t)blockIdx.y * LOGIT_EXPERTS;
     dependents_launch();
     load_logit_weights(w, a.logits, slice, first_expert, 0);
-    if (!is_ahead) {
-        dependency_wait();
-        copy_token<BATCH>(x, a.logits, thread);
-        named_barrier_sync(SLICES_BARRIER, LOGIT_SLICES * 32);
-    }
+    dependency_wait();
+    copy_token<BATCH>(x, a.logits, (int32_t)threadIdx.x);
+    __syncthreads();
     sum_token_slice(sums, a.logits, x, slice, first_expert, w);
-    if (!is_ahead) publish_logits(&tile, sums, a.logits, thread);
+    publish_logits(&tile, sums, a.logits);
     if (blockIdx.y + 1 == gridDim.y)
         choose_all_few<true, SCORES, PER_LANE>(
             a, (float *)(x + logit_columns_padded<BATCH>(a.logits.hidden) / 8), NULL);
@@ -579,7 +562,7 @@ void cuda_moe_route_few(struct cuda_device *d, const struct moe *m, const __nv_b
     a.logits.logits = s->few_logits;
     with_choosing(m, [&](auto scores, auto per_lane) {
         auto launch = [&](auto kernel, size_t shared_bytes) {
-            launch_dependent(d, kernel, logit_grid<1, 1>(a.logits), dim3(FEW_THREADS), shared_bytes, a);
+            launch_dependent(d, kernel, logit_grid<1, 1>(a.logits), dim3(THREADS), shared_bytes, a);
         };
         auto launch_one = [&](auto batch) {
             launch(route_one_kernel<batch.value, scores.value, per_lane.value>,
@@ -588,7 +571,7 @@ void cuda_moe_route_few(struct cuda_device *d, const struct moe *m, const __nv_b
         };
         if (num_tokens > 1)
             launch(route_few_kernel<scores.value, per_lane.value>,
-                   sizeof(float) * (FEW_WARPS + 1) * (size_t)m->num_experts);
+                   sizeof(float) * (WARPS + 1) * (size_t)m->num_experts);
         else if (m->hidden <= LOGIT_BATCH * LOGIT_STEP)
             launch_one(std::integral_constant<int, LOGIT_BATCH>());
         else
