@@ -7,11 +7,7 @@
 #include "kernels/cuda/linear.cuh"
 #include "kernels/cuda/linear_fp8.cuh"
 
-enum {
-    MOE_EXPERTS_MAX = 1024,
-    MOE_CHOSEN_MAX = 32,
-    MOE_GROUP_ROWS = 16
-};
+enum { MOE_EXPERTS_MAX = 1024, MOE_CHOSEN_MAX = 32, MOE_GROUP_ROWS = 16 };
 
 /* Rows [first, first + count), all of one expert. */
 struct moe_tile {
