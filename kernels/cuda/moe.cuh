@@ -63,7 +63,7 @@ struct moe_scratch {
     size_t unpacked_count;
     struct fp8_rows
         fp8; /* [rows][H or I]: x, and when that has been read, mid; codes NULL: no experts of e4m3 */
-    size_t fp8_count; /* codes that there is room for */
+    int32_t fp8_columns; /* that there is room for */
 };
 
 /* Rows that so many pairs may take. */

@@ -66,14 +66,14 @@ bool can_be_fp8(const struct cuda_device *d, const struct moe *m, const struct m
 bool reserve_fp8_rows(struct cuda_device *d, const struct moe *m)
 {
     struct moe_scratch *s = d->moe_scratch;
-    const size_t rows = (size_t)moe_rows_max(max(d->limits.num_tokens, d->limits.num_logits) * s->num_chosen,
-                                             s->num_experts),
-                 columns = (size_t)max(m->hidden, s->inner), count = rows * columns;
-    if (count <= s->fp8_count) return true;
-    s->fp8_count = count;
-    s->fp8.pitch = (int32_t)rows;
-    return allocate(d, &s->fp8.codes, count) &&
-           allocate(d, &s->fp8.scales, rows * max(columns / FP8_BLOCK, (size_t)1) + SCALES_TAIL);
+    const int32_t num_pairs = max(d->limits.num_tokens, d->limits.num_logits) * s->num_chosen,
+                  rows = moe_rows_max(num_pairs, s->num_experts), columns = max(m->hidden, s->inner);
+    if (rows <= s->fp8.pitch && columns <= s->fp8_columns) return true;
+    s->fp8.pitch = max(s->fp8.pitch, rows);
+    s->fp8_columns = max(s->fp8_columns, columns);
+    const size_t pitch = (size_t)s->fp8.pitch;
+    return allocate(d, &s->fp8.codes, pitch * (size_t)s->fp8_columns) &&
+           allocate(d, &s->fp8.scales, pitch * (size_t)(s->fp8_columns / FP8_BLOCK) + SCALES_TAIL);
 }
 
 bool upload_fp8(struct cuda_device *d, struct moe *m, const struct expert_desc *experts)
