@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
+from conftest import wait_until
 from test_engine_process import engine_pid
 
 QUESTION = [{"role": "user", "content": "Name three colours."}]
@@ -206,15 +207,14 @@ def test_one_log_line_a_request(server, client, model):
     secret = "xylophone-7731"
     answer = client.chat.completions.create(model=model, messages=[{"role": "user", "content": secret}], max_tokens=4,
                                             seed=42, extra_headers={"X-Request-Id": "log-test-1"})
-    time.sleep(0.05)
-    line, = log_lines(server, "log-test-1")
+    line, = wait_until(lambda: log_lines(server, "log-test-1"), server)
     assert line["path"] == "/v1/chat/completions" and line["method"] == "POST" and line["status"] == 200
     assert line["prompt_tokens"] == answer.usage.prompt_tokens and line["completion_tokens"] == 4
     assert line["finish_reason"] == answer.choices[0].finish_reason and line["model"] == model
     assert line["n"] == 1 and line["stream"] == 0 and line["seed"] == 42
     assert 0 <= line["queue_ms"] <= line["ttft_ms"] <= line["duration_ms"] < 60_000
+    time.sleep(1.1)  # refusals within a second of one before have a line together
     refused = server.post("/v1/chat/completions", {"messages": 1}, headers={"X-Request-Id": "log-test-2"})
     assert refused.status_code == 400
-    time.sleep(0.05)
-    assert len(log_lines(server, "log-test-2")) == 1
+    assert len(wait_until(lambda: log_lines(server, "log-test-2"), server)) == 1
     assert secret not in server.log() and answer.choices[0].message.content not in server.log()
