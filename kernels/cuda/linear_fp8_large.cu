@@ -85,22 +85,9 @@ __global__ void __launch_bounds__(THREADS, 1)
     large_kernel(large_args a, const __grid_constant__ CUtensorMap x_map,
                  const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtensorMap out_map)
 {
-    using T = fp8_tile_traits<WIDTH>;
     extern __shared__ unsigned char shared[];
-    __shared__ uint64_t barriers[2 * T::STAGES];
-    fp8_tile_ring r;
-    r.x = (shared_address(shared) + 1023) & ~1023u; /* swizzled boxes want 1024-byte alignment */
-    r.w = r.x + T::STAGES * X_BYTES;
-    uint32_t outs = r.w + T::STAGES * T::W_BYTES;
-    r.scales = outs + WARPS * OUT_BUFFERS * OUT_BYTES;
-    r.full = shared_address(barriers);
-    r.empty = r.full + 8 * T::STAGES;
-    if (threadIdx.x == 0) {
-        tensor_map_prefetch(&x_map);
-        tensor_map_prefetch(&w_map);
-        tensor_map_prefetch(&out_map);
-        ring_init(r.full, r.empty, T::STAGES, IN_BLOCKS ? WARPS * 32 : WARPS);
-    }
+    __shared__ uint64_t barriers[2 * fp8_tile_traits<WIDTH>::STAGES];
+    const fp8_tile_ring r = fp8_tile_ring_init<WIDTH, IN_BLOCKS>(shared, barriers, &x_map, &w_map, &out_map);
     __syncthreads();
     int warp = warp_uniform(threadIdx.x / 32);
     if (warp >= WARPS) {
@@ -115,12 +102,10 @@ __global__ void __launch_bounds__(THREADS, 1)
     for (int32_t index = blockIdx.x; index < num_tiles; index += gridDim.x) {
         struct tile_place tile = place_of(a.tiles, index);
         int32_t first_m = tile.row * TILE_M, first_n = tile.column * WIDTH;
-#pragma unroll
-        for (int i = 0; i < WIDTH / 2; i++) c.sums[i] = 0;
-        for (int32_t k = 0; k < a.num_k; k++) c.multiply();
+        c.multiply_all();
         if (!IN_BLOCKS) c.scale(first_m, first_n);
         store_tile<WIDTH, SILU_MUL>({a.p.bias, a.p.n}, &out_map, c.sums,
-                                    outs + warp * OUT_BUFFERS * OUT_BYTES, num_stored,
+                                    r.outs + warp * OUT_BUFFERS * OUT_BYTES, num_stored,
                                     first_m + warp * OUT_ROWS, first_n);
         num_stored = (num_stored + OUT_BOXES<WIDTH, SILU_MUL>) % OUT_BUFFERS;
     }

@@ -38,8 +38,32 @@ template <int WIDTH> struct fp8_tile_traits {
 struct fp8_tile_ring {
     uint32_t x, w;        /* [stage], swizzled */
     uint32_t scales;      /* [stage]: TILE_M of x, WIDTH / 8 of W */
+    uint32_t outs;        /* [warp][OUT_BUFFERS], of store_tile */
     uint32_t full, empty; /* barriers of the stages */
 };
+
+/* Lays the ring out in a CTA's dynamic shared memory, and makes its barriers. By all threads, before their barrier. */
+template <int WIDTH, bool IN_BLOCKS>
+__device__ __forceinline__ fp8_tile_ring
+fp8_tile_ring_init(unsigned char *shared, uint64_t (&barriers)[2 * fp8_tile_traits<WIDTH>::STAGES],
+                   const CUtensorMap *x_map, const CUtensorMap *w_map, const CUtensorMap *out_map)
+{
+    using T = fp8_tile_traits<WIDTH>;
+    fp8_tile_ring r;
+    r.x = (shared_address(shared) + 1023) & ~1023u; /* swizzled boxes want 1024-byte alignment */
+    r.w = r.x + T::STAGES * X_BYTES;
+    r.outs = r.w + T::STAGES * T::W_BYTES;
+    r.scales = r.outs + WARPS * OUT_BUFFERS * OUT_BYTES;
+    r.full = shared_address(barriers);
+    r.empty = r.full + 8 * T::STAGES;
+    if (threadIdx.x == 0) {
+        tensor_map_prefetch(x_map);
+        tensor_map_prefetch(w_map);
+        tensor_map_prefetch(out_map);
+        ring_init(r.full, r.empty, T::STAGES, IN_BLOCKS ? WARPS * 32 : WARPS);
+    }
+    return r;
+}
 
 __device__ __forceinline__ float load_shared(uint32_t address)
 {
@@ -57,7 +81,7 @@ __device__ __forceinline__ float4 load_shared_4(uint32_t address)
     return v;
 }
 
-/* A group of four warps. Sums as wgmma.cuh has them. ARGS has p, the scales among what it says. */
+/* A group of four warps. Sums as wgmma.cuh has them. ARGS has p, the scales among what it says, and num_k, stages of a tile. */
 template <typename ARGS, int WIDTH, bool IN_BLOCKS> struct fp8_tile_consumer {
     using T = fp8_tile_traits<WIDTH>;
     const ARGS &a;
@@ -107,6 +131,14 @@ template <typename ARGS, int WIDTH, bool IN_BLOCKS> struct fp8_tile_consumer {
         if (!IN_BLOCKS) __syncwarp();
         if (IN_BLOCKS || threadIdx.x % 32 == 0) barrier_arrive(r.empty + 8 * p.stage);
         p.advance(T::STAGES);
+    }
+
+    /* All of a tile's K. */
+    __device__ __forceinline__ void multiply_all(void)
+    {
+#pragma unroll
+        for (int i = 0; i < WIDTH / 2; i++) sums[i] = 0;
+        for (int32_t k = 0; k < a.num_k; k++) multiply();
     }
 
     /* Scales of rows. */

@@ -68,13 +68,6 @@ template <int WIDTH, bool IN_BLOCKS> struct consumer : fp8_tile_consumer<large_a
         if (IN_BLOCKS || threadIdx.x % 32 == 0) barrier_arrive(this->r.empty + 8 * this->p.stage);
         this->p.advance(fp8_tile_traits<WIDTH>::STAGES);
     }
-
-    __device__ __forceinline__ void multiply_all(void)
-    {
-#pragma unroll
-        for (int i = 0; i < WIDTH / 2; i++) this->sums[i] = 0;
-        for (int32_t k = 0; k < this->a.num_k; k++) this->multiply();
-    }
 };
 
 template <int WIDTH, bool IN_BLOCKS, bool GATED>
@@ -82,22 +75,9 @@ __global__ void __launch_bounds__(THREADS, 1)
     large_kernel(large_args a, const __grid_constant__ CUtensorMap x_map,
                  const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtensorMap out_map)
 {
-    using T = fp8_tile_traits<WIDTH>;
     extern __shared__ unsigned char shared[];
-    __shared__ uint64_t barriers[2 * T::STAGES];
-    fp8_tile_ring r;
-    r.x = (shared_address(shared) + 1023) & ~1023u; /* swizzled boxes want 1024-byte alignment */
-    r.w = r.x + T::STAGES * X_BYTES;
-    const uint32_t outs = r.w + T::STAGES * T::W_BYTES;
-    r.scales = outs + WARPS * OUT_BUFFERS * OUT_BYTES;
-    r.full = shared_address(barriers);
-    r.empty = r.full + 8 * T::STAGES;
-    if (threadIdx.x == 0) {
-        tensor_map_prefetch(&x_map);
-        tensor_map_prefetch(&w_map);
-        tensor_map_prefetch(&out_map);
-        ring_init(r.full, r.empty, T::STAGES, IN_BLOCKS ? WARPS * 32 : WARPS);
-    }
+    __shared__ uint64_t barriers[2 * fp8_tile_traits<WIDTH>::STAGES];
+    const fp8_tile_ring r = fp8_tile_ring_init<WIDTH, IN_BLOCKS>(shared, barriers, &x_map, &w_map, &out_map);
     __syncthreads();
     dependency_wait();
     const int32_t num_all = *a.num_tiles * a.num_columns;
@@ -121,7 +101,8 @@ __global__ void __launch_bounds__(THREADS, 1)
         if (!IN_BLOCKS) c.scale(tile.first, tile.expert * a.n + column);
         if (row >= tile.count) continue;
         store_tile<WIDTH, GATED>(tile_output{NULL, a.n}, &out_map, c.sums,
-                                 outs + warp * OUT_BUFFERS * OUT_BYTES, num_stored, tile.first + row, column);
+                                 r.outs + warp * OUT_BUFFERS * OUT_BYTES, num_stored, tile.first + row,
+                                 column);
         num_stored = (num_stored + OUT_BOXES<WIDTH, GATED>) % OUT_BUFFERS;
     }
     if (threadIdx.x % 32 == 0) bulk_wait_read<0>();
