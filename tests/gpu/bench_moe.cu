@@ -66,47 +66,36 @@ struct expert_values {
     std::vector<float> fp8_scales;
 };
 
-/* Of e4m3. */
-static struct weight_view fp8_view_of(const struct shape &s, const struct expert_values &v, int32_t rows,
-                                      int32_t cols)
+/* One scale for scale_rows x scale_cols codes. */
+static struct weight_view scaled_view(const struct expert_values &v, enum dtype dtype, int32_t rows,
+                                      int32_t cols, const void *scales, enum scale_type type,
+                                      int32_t scale_rows, int32_t scale_cols)
 {
-    const int32_t scale_rows = s.form == FP8_IN_BLOCKS ? 128 : 1,
-                  scale_cols = s.form == FP8_IN_BLOCKS ? 128 : cols;
-    struct weight_view view = weight_view_plain(v.bf16.data(), DTYPE_F8_E4M3, rows, cols);
+    struct weight_view view = weight_view_plain(v.bf16.data(), dtype, rows, cols);
     view.scheme = WEIGHT_SCALED;
-    view.codes.scales = {v.fp8_scales.data(), SCALE_F32, rows / scale_rows, cols / scale_cols};
+    view.codes.scales = {scales, type, rows / scale_rows, cols / scale_cols};
     view.codes.scale_rows = scale_rows;
     view.codes.scale_cols = scale_cols;
     view.codes.scale_factor = view.codes.scale_divisor = 1;
-    return view;
-}
-
-/* Of integers of four bits less 8. */
-static struct weight_view int4_view_of(const struct expert_values &v, int32_t rows, int32_t cols)
-{
-    struct weight_view view = weight_view_plain(v.bf16.data(), DTYPE_U4, rows, cols);
-    view.scheme = WEIGHT_SCALED;
-    view.codes.scales = {v.int4_scales.data(), SCALE_BF16, rows, cols / 128};
-    view.codes.scale_rows = 1;
-    view.codes.scale_cols = 128;
-    view.codes.scale_factor = view.codes.scale_divisor = 1;
-    view.codes.zero = 8;
+    if (dtype == DTYPE_U4) view.codes.zero = 8;
     return view;
 }
 
 static struct weight_view view_of(const struct shape &s, const struct expert_values &v, int32_t rows,
                                   int32_t cols)
 {
-    if (s.form == BF16) return weight_view_plain(v.bf16.data(), DTYPE_BF16, rows, cols);
-    if (s.form == FP8_OF_ROWS || s.form == FP8_IN_BLOCKS) return fp8_view_of(s, v, rows, cols);
-    if (s.form == INT4) return int4_view_of(v, rows, cols);
-    struct weight_view view = weight_view_plain(v.bf16.data(), DTYPE_MXFP4, rows, cols);
-    view.scheme = WEIGHT_SCALED;
-    view.codes.scales = {v.scales.data(), SCALE_E8M0, rows, cols / 32};
-    view.codes.scale_rows = 1;
-    view.codes.scale_cols = 32;
-    view.codes.scale_factor = view.codes.scale_divisor = 1;
-    return view;
+    switch (s.form) {
+    case INT4:
+        return scaled_view(v, DTYPE_U4, rows, cols, v.int4_scales.data(), SCALE_BF16, 1, 128);
+    case MXFP4:
+        return scaled_view(v, DTYPE_MXFP4, rows, cols, v.scales.data(), SCALE_E8M0, 1, 32);
+    case FP8_OF_ROWS:
+        return scaled_view(v, DTYPE_F8_E4M3, rows, cols, v.fp8_scales.data(), SCALE_F32, 1, cols);
+    case FP8_IN_BLOCKS:
+        return scaled_view(v, DTYPE_F8_E4M3, rows, cols, v.fp8_scales.data(), SCALE_F32, 128, 128);
+    default:
+        return weight_view_plain(v.bf16.data(), DTYPE_BF16, rows, cols);
+    }
 }
 
 static struct moe *make_layer(struct device *device, const struct shape &s, uint32_t seed)

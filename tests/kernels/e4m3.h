@@ -2,7 +2,8 @@
 #ifndef TESTS_KERNELS_E4M3_H
 #define TESTS_KERNELS_E4M3_H
 
-#include "fixture.h"
+#include <math.h>
+#include <stdint.h>
 
 static double e4m3_value(uint8_t code)
 {
@@ -12,7 +13,7 @@ static double e4m3_value(uint8_t code)
 }
 
 /* The nearest magnitude, of two equally near ones that with the even code; what is too large becomes the largest. */
-static double e4m3_nearest(double v)
+__attribute__((unused)) static double e4m3_nearest(double v)
 {
     int best = 0;
     for (int code = 1; code < 127; code++) {
@@ -23,27 +24,12 @@ static double e4m3_nearest(double v)
 }
 
 /* factor times so many columns of a row, whose largest value becomes 448 where factor is 1. */
-static void e4m3_quantise(const float *x, int32_t count, float factor, double *out)
+__attribute__((unused)) static void e4m3_quantise(const float *x, int32_t count, float factor, double *out)
 {
     float most = 0;
     for (int32_t i = 0; i < count; i++) most = fmaxf(most, fabsf(x[i]));
     const float inverse = most > 0 ? factor * 448 / most : 0, scale = most / 448;
     for (int32_t i = 0; i < count; i++) out[i] = e4m3_nearest((double)(x[i] * inverse)) * (double)scale;
-}
-
-/* Of a random code, 32 at most. */
-static uint8_t e4m3_random(struct random *r)
-{
-    uint8_t code;
-    do code = (uint8_t)random_bits(r);
-    while ((code & 127) > 0x60);
-    return code;
-}
-
-/* A Hopper quantises rows as they come; the portable kernels and a CPU take them as they are. */
-static bool e4m3_takes_rows_as_they_are(const struct device *d)
-{
-    return d->act_bytes != 2 || test_portable_kernels();
 }
 
 #endif

@@ -122,6 +122,44 @@ UNUSED_FUNCTION static void for_each_isa(void (*body)(const char *isa))
     }
 }
 
+/* ---- weights of codes ---- */
+
+/* Codes whose scales lie apart, one for scale_rows x scale_cols of them. Integers of four bits are less 8. */
+UNUSED_FUNCTION static struct weight_view scaled_view(const void *codes, enum dtype dtype, int64_t rows,
+                                                      int64_t cols, const void *scales, enum scale_type type,
+                                                      int64_t scale_rows, int64_t scale_cols)
+{
+    struct weight_view v = weight_view_plain(codes, dtype, rows, cols);
+    v.scheme = WEIGHT_SCALED;
+    v.codes = (struct weight_codes){
+        .scales = {.data = scales,
+                   .type = type,
+                   .rows = (rows + scale_rows - 1) / scale_rows,
+                   .cols = (cols + scale_cols - 1) / scale_cols},
+        .scale_rows = scale_rows,
+        .scale_cols = scale_cols,
+        .scale_factor = 1,
+        .scale_divisor = 1,
+        .zero = dtype == DTYPE_U4 ? 8 : 0,
+    };
+    return v;
+}
+
+/* Of e4m3, 32 at most. */
+UNUSED_FUNCTION static uint8_t random_e4m3(struct random *r)
+{
+    uint8_t code;
+    do code = (uint8_t)random_bits(r);
+    while ((code & 127) > 0x60);
+    return code;
+}
+
+/* For a model whose rows are quantised, too, a Hopper quantises them as they come; the portable kernels and a CPU take them as they are. */
+UNUSED_FUNCTION static bool takes_rows_as_they_are(const struct device *d)
+{
+    return d->act_bytes != 2 || test_portable_kernels();
+}
+
 /* ---- device memory ---- */
 
 UNUSED_FUNCTION static void *device_floats(struct device *d, size_t count, bool res)

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "files/weight_view.h"
+#include "tests/kernels/e4m3.h"
 
 enum { CODES_MAX = CASE_ROWS_MAX * CASE_COLS_MAX };
 
@@ -198,13 +199,6 @@ static void fill(struct quantised *q, const struct layout *l, int rows, int cols
             q->scales[at] = scale_of(q, n, k);
             q->zeros[at] = (uint8_t)((l->zeros ? zeros[n][group_of(q, k)] : 0) + q->view.codes.zero);
         }
-}
-
-static double e4m3_value(uint8_t code)
-{
-    const int exponent = code >> 3 & 15, fraction = code & 7;
-    const double magnitude = exponent ? ldexp(8 + fraction, exponent - 10) : ldexp(fraction, -9);
-    return code & 128 ? -magnitude : magnitude;
 }
 
 static double value_of(const struct quantised *q, int n, int k)

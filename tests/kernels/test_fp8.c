@@ -35,7 +35,7 @@ struct rig {
 
 static void fill_rows(struct rig *r)
 {
-    const bool as_they_are = e4m3_takes_rows_as_they_are(r->device);
+    const bool as_they_are = takes_rows_as_they_are(r->device);
     r->x = random_values(&r->random, (size_t)TOKENS_MAX * K, r->device->act_bytes, 1);
     for (int32_t t = 0; t < TOKENS_MAX; t++)
         r->x[t * K + random_below(&r->random, K)] = 16; /* one stands out */
@@ -52,21 +52,11 @@ static void fill_rows(struct rig *r)
 
 static struct weight_view view_of(const struct product *p, const struct part *part)
 {
-    struct weight_view v = weight_view_plain(part->codes, DTYPE_F8_E4M3, part->rows, K);
-    const int64_t scale_rows = p->scales == OF_ALL    ? part->rows
-                               : p->scales == OF_ROWS ? 1
-                                                      : BLOCK,
-                  scale_cols = p->scales == OF_BLOCKS ? BLOCK : K;
-    v.scheme = WEIGHT_SCALED;
-    v.codes = (struct weight_codes){.scales = {.data = part->scales,
-                                               .type = SCALE_F32,
-                                               .rows = (part->rows + scale_rows - 1) / scale_rows,
-                                               .cols = (K + scale_cols - 1) / scale_cols},
-                                    .scale_rows = scale_rows,
-                                    .scale_cols = scale_cols,
-                                    .scale_factor = 1,
-                                    .scale_divisor = 1};
-    return v;
+    return scaled_view(part->codes, DTYPE_F8_E4M3, part->rows, K, part->scales, SCALE_F32,
+                       p->scales == OF_ALL    ? part->rows
+                       : p->scales == OF_ROWS ? 1
+                                              : BLOCK,
+                       p->scales == OF_BLOCKS ? BLOCK : K);
 }
 
 static void make_product(struct rig *r, struct product *p, enum scales scales, bool is_gated)
@@ -83,7 +73,7 @@ static void make_product(struct rig *r, struct product *p, enum scales scales, b
     for (int i = 0; i < desc.num_parts; i++) {
         struct part *part = &p->parts[i];
         part->rows = rows[is_gated][i];
-        for (int j = 0; j < part->rows * K; j++) part->codes[j] = e4m3_random(&r->random);
+        for (int j = 0; j < part->rows * K; j++) part->codes[j] = random_e4m3(&r->random);
         for (int j = 0; j < ROWS_MAX; j++)
             part->scales[j] = (float)(0.002 * (0.1 + random_uniform(&r->random)));
         desc.parts[i] = view_of(p, part);

@@ -55,14 +55,7 @@ static struct weight_view random_part(struct rig *r, enum format format, int32_t
         if ((codes[i] & 127) > 0x60) codes[i] ^= 0x40; /* 32 at most */
     }
     for (int64_t i = 0; i < rows * cols; i++) scales[i] = (float)(0.004 * (0.1 + random_uniform(&r->random)));
-    struct weight_view v = weight_view_plain(codes, DTYPE_F8_E4M3, n, k);
-    v.scheme = WEIGHT_SCALED;
-    v.codes = (struct weight_codes){.scales = {.data = scales, .type = SCALE_F32, .rows = rows, .cols = cols},
-                                    .scale_rows = scale_rows,
-                                    .scale_cols = scale_cols,
-                                    .scale_factor = 1,
-                                    .scale_divisor = 1};
-    return v;
+    return scaled_view(codes, DTYPE_F8_E4M3, n, k, scales, SCALE_F32, scale_rows, scale_cols);
 }
 
 /* is_gated: two parts of half of n rows each. */

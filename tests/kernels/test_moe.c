@@ -200,7 +200,7 @@ static struct matrix matrix_new_fp8(struct random *random, int32_t rows, int32_t
         m.fp8_scales[i] = deviation / 8 * (0.5f + (float)random_uniform(random));
     for (int32_t i = 0; i < rows * cols; i++) {
         int32_t row = i / cols, col = i % cols;
-        m.codes[i] = e4m3_random(random);
+        m.codes[i] = random_e4m3(random);
         m.values[i] = (float)e4m3_value(m.codes[i]) *
                       m.fp8_scales[row / scale_rows(&m) * num_across + col / scale_cols(&m)];
     }
@@ -232,49 +232,15 @@ static void matrix_free(struct matrix *m)
     free(m->bits);
 }
 
-static struct weight_view fp8_view_of(const struct matrix *m)
-{
-    struct weight_view v = weight_view_plain(m->codes, DTYPE_F8_E4M3, m->rows, m->cols);
-    v.scheme = WEIGHT_SCALED;
-    v.codes = (struct weight_codes){.scales = {.data = m->fp8_scales,
-                                               .type = SCALE_F32,
-                                               .rows = m->rows / scale_rows(m),
-                                               .cols = m->cols / scale_cols(m)},
-                                    .scale_rows = scale_rows(m),
-                                    .scale_cols = scale_cols(m),
-                                    .scale_factor = 1,
-                                    .scale_divisor = 1};
-    return v;
-}
-
-static struct weight_view int4_view_of(const struct matrix *m)
-{
-    struct weight_view v = weight_view_plain(m->codes, DTYPE_U4, m->rows, m->cols);
-    v.scheme = WEIGHT_SCALED;
-    v.codes = (struct weight_codes){.scales = {m->int4_scales, SCALE_BF16, m->rows, num_int4_groups(m)},
-                                    .scale_rows = 1,
-                                    .scale_cols = m->int4,
-                                    .scale_factor = 1,
-                                    .scale_divisor = 1,
-                                    .zero = 8};
-    return v;
-}
-
 static struct weight_view view_of(const struct matrix *m)
 {
-    if (m->int4) return int4_view_of(m);
-    if (m->fp8) return fp8_view_of(m);
     if (m->blocks) return weight_view_plain(m->blocks, DTYPE_MXFP4, m->rows, m->cols);
-    if (m->codes) {
-        struct weight_view v = weight_view_plain(m->codes, DTYPE_MXFP4, m->rows, m->cols);
-        v.scheme = WEIGHT_SCALED;
-        v.codes = (struct weight_codes){.scales = {m->scales, SCALE_E8M0, m->rows, m->cols / 32},
-                                        .scale_rows = 1,
-                                        .scale_cols = 32,
-                                        .scale_factor = 1,
-                                        .scale_divisor = 1};
-        return v;
-    }
+    if (m->fp8)
+        return scaled_view(m->codes, DTYPE_F8_E4M3, m->rows, m->cols, m->fp8_scales, SCALE_F32, scale_rows(m),
+                           scale_cols(m));
+    if (m->int4)
+        return scaled_view(m->codes, DTYPE_U4, m->rows, m->cols, m->int4_scales, SCALE_BF16, 1, m->int4);
+    if (m->codes) return scaled_view(m->codes, DTYPE_MXFP4, m->rows, m->cols, m->scales, SCALE_E8M0, 1, 32);
     return m->values ? weight_view_plain(m->bits, DTYPE_BF16, m->rows, m->cols) : (struct weight_view){0};
 }
 
@@ -427,7 +393,7 @@ static void take_row(const struct mixture *m, const struct device *d, const floa
 {
     const int32_t step = m->s.fp8 == OF_BLOCKS ? BLOCK : count;
     for (int32_t i = 0; i < count; i++) out[i] = (double)(factor * x[i]);
-    if (!m->s.fp8 || e4m3_takes_rows_as_they_are(d)) return;
+    if (!m->s.fp8 || takes_rows_as_they_are(d)) return;
     for (int32_t i = 0; i < count; i += step) e4m3_quantise(x + i, step, factor, out + i);
 }
 
@@ -482,8 +448,7 @@ static void add_expert(const struct mixture *m, const struct device *d, int32_t 
             double of_h = weight * (double)m->down[e].values[o * inner + i];
             out[o] += of_h * h[i];
             tolerance[o].magnitude += fabs(of_h * h[i]);
-            if (m->s.fp8 && !e4m3_takes_rows_as_they_are(d))
-                tolerance[o].jump += fabs(of_h * (high[i] - low[i]));
+            if (m->s.fp8 && !takes_rows_as_they_are(d)) tolerance[o].jump += fabs(of_h * (high[i] - low[i]));
         }
     }
     free(h);

@@ -17,14 +17,6 @@ struct rig {
     struct linear *plain, *gated;
 };
 
-static uint8_t random_code(struct random *random)
-{
-    uint8_t code;
-    do code = (uint8_t)random_bits(random);
-    while ((code & 127) > 0x60);
-    return code;
-}
-
 static bool is_fp8(enum format format)
 {
     return format == FP8_ROWS || format == FP8_BLOCKS;
@@ -42,19 +34,9 @@ static struct weight_view fp8_view(struct rig *r, enum format format, int32_t ro
     uint8_t *codes = malloc(count);
     float *scales = malloc((size_t)rows * sizeof *scales);
     const int64_t scale_rows = format == FP8_ROWS ? 1 : BLOCK, scale_cols = format == FP8_ROWS ? r->k : BLOCK;
-    for (size_t i = 0; i < count; i++) codes[i] = random_code(&r->random);
+    for (size_t i = 0; i < count; i++) codes[i] = random_e4m3(&r->random);
     for (int32_t i = 0; i < rows; i++) scales[i] = (float)(0.002 * (0.1 + random_uniform(&r->random)));
-    struct weight_view v = weight_view_plain(codes, DTYPE_F8_E4M3, rows, r->k);
-    v.scheme = WEIGHT_SCALED;
-    v.codes = (struct weight_codes){.scales = {.data = scales,
-                                               .type = SCALE_F32,
-                                               .rows = (rows + scale_rows - 1) / scale_rows,
-                                               .cols = (r->k + scale_cols - 1) / scale_cols},
-                                    .scale_rows = scale_rows,
-                                    .scale_cols = scale_cols,
-                                    .scale_factor = 1,
-                                    .scale_divisor = 1};
-    return v;
+    return scaled_view(codes, DTYPE_F8_E4M3, rows, r->k, scales, SCALE_F32, scale_rows, scale_cols);
 }
 
 /* Scales: positive numbers of bf16, or exponents. */
@@ -72,18 +54,8 @@ static struct weight_view four_bits_view(struct rig *r, enum format format, int3
         else
             memcpy(scales + 2 * i, &half, sizeof half);
     }
-    struct weight_view v = weight_view_plain(codes, is_mxfp4 ? DTYPE_MXFP4 : DTYPE_U4, rows, r->k);
-    v.scheme = WEIGHT_SCALED;
-    v.codes = (struct weight_codes){.scales = {.data = scales,
-                                               .type = is_mxfp4 ? SCALE_E8M0 : SCALE_BF16,
-                                               .rows = rows,
-                                               .cols = num_groups},
-                                    .scale_rows = 1,
-                                    .scale_cols = group,
-                                    .scale_factor = 1,
-                                    .scale_divisor = 1,
-                                    .zero = is_mxfp4 ? 0 : 8};
-    return v;
+    return scaled_view(codes, is_mxfp4 ? DTYPE_MXFP4 : DTYPE_U4, rows, r->k, scales,
+                       is_mxfp4 ? SCALE_E8M0 : SCALE_BF16, 1, group);
 }
 
 static struct weight_view view_of(struct rig *r, enum format format, int32_t rows)
