@@ -26,7 +26,6 @@
  *
  * Source: Dao et al., "Flash-Decoding for long-context inference", 2023; the GQA packing is FlashInfer's. */
 #include "kernels/cuda/attention_decode.cuh"
-#include "kernels/cuda/attention_decode_codes.cuh"
 #include "kernels/cuda/attention_decode_producer.cuh"
 #include "kernels/cuda/attention_decode_merge.cuh"
 #include "kernels/cuda/attention_decode_resident.cuh"
@@ -228,58 +227,8 @@ __device__ __forceinline__ void consume_tile(const decode_args &a, const struct 
     }
 }
 
-/* As consume_tile, of e4m3. */
-template <int D, int TILES, bool EXTRA>
-__device__ __forceinline__ void consume_code_tile(const decode_args &a, const struct kv_tile &tile,
-                                                  const code_queries<D> &q, unsigned char *memory,
-                                                  const code_places<D> &places)
-{
-    using T = decode_traits<D>;
-    constexpr int COUNT = TILES > 1 && T::CHUNK % 2 == 0 ? T::CHUNK / 2 : T::CHUNK;
-    uint32_t stage = shared_address(memory);
-    int g = threadIdx.x % 32 / 4, rows = tile.num_heads;
-    float s[KV_TILE_TOKENS / 8][4] = {};
-    struct softmax_state softmax[TILES];
-    multiply_key_codes<D>(s, q.q, stage, places);
-    scale_scores<D, TILES>(s, memory, q.back);
-    if (EXTRA && a.softcap > 0) cap_scores(s, a.softcap);
-    mask_scores<false>(a, s, tile);
-    softmax[0] = weigh<0>(s, a.scale_log2);
-    if (TILES > 1) softmax[TILES - 1] = weigh<TILES - 1>(s, a.scale_log2);
-    uint32_t w[KV_TILE_PAGES][TILES][2];
-    float scale = scale_weights<D, TILES>(w, s, memory, tile);
-    float *result = (float *)(memory + stage_traits<D, 8 * TILES>::RESULT_OFFSET);
-    if (threadIdx.x % 4 == 0)
-        for (int h = 0; h < TILES; h++)
-            if (g + 8 * h < rows)
-                *(float2 *)(result + (g + 8 * h) * T::ROW_FLOATS + D) =
-                    make_float2(softmax[h].maximum, softmax[h].sum);
-#pragma unroll
-    for (int first = 0; first < D / 16; first += COUNT) {
-        float o[COUNT][TILES][4] = {};
-        multiply_value_codes<D, TILES, COUNT>(o, w, stage, first, places);
-        store_code_columns<D, TILES, COUNT>(result, o, scale, rows, first);
-    }
-}
-
 /* What a consumer keeps from tile to tile: the queries of a head of a sequence. */
-template <int D, int TILES, bool EXTRA, int CODE_ROWS, bool BUNDLES> struct consumer {
-    code_places<D> places;
-    code_queries<D> q;
-
-    __device__ __forceinline__ void load(const decode_args &a, const struct kv_tile &tile)
-    {
-        q.template load<TILES>(a, tile);
-    }
-    __device__ __forceinline__ void prepare(const struct kv_tile &, unsigned char *) const {}
-    __device__ __forceinline__ void compute(const decode_args &a, const struct kv_tile &tile,
-                                            unsigned char *stage) const
-    {
-        consume_code_tile<D, TILES, EXTRA>(a, tile, q, stage, places);
-    }
-};
-
-template <int D, int TILES, bool EXTRA, bool BUNDLES> struct consumer<D, TILES, EXTRA, 0, BUNDLES> {
+template <int D, int TILES, bool EXTRA, bool BUNDLES> struct consumer {
     tile_places<D> places;
     uint32_t q[D / 16][4];
 
@@ -299,10 +248,10 @@ template <int D, int TILES, bool EXTRA, bool BUNDLES> struct consumer<D, TILES, 
     }
 };
 
-template <int D, int TILES, bool EXTRA, int CODE_ROWS, bool BUNDLES>
+template <int D, int TILES, bool EXTRA, bool BUNDLES>
 __device__ void consume(const decode_args &a, const view &v, int stage)
 {
-    struct consumer<D, TILES, EXTRA, CODE_ROWS, BUNDLES> c;
+    struct consumer<D, TILES, EXTRA, BUNDLES> c;
     uint32_t parity = 0;
     int32_t seq = -1, head = -1;
     dependency_wait();
@@ -313,7 +262,7 @@ __device__ void consume(const decode_args &a, const view &v, int stage)
             if (tile.seq != seq || tile.head != head) c.load(a, tile);
             seq = tile.seq;
             head = tile.head;
-            unsigned char *memory = v.stages + stage * stage_traits<D, CODE_ROWS>::BYTES;
+            unsigned char *memory = v.stages + stage * decode_traits<D>::STAGE_BYTES;
             c.prepare(tile, memory);
             c.compute(a, tile, memory);
         }
@@ -326,24 +275,6 @@ __device__ void consume(const decode_args &a, const view &v, int stage)
 
 /* Rows of one merger. */
 template <int TILES> static constexpr int MERGER_ROWS = (8 * TILES + MERGE_WARPS - 1) / MERGE_WARPS;
-
-/* Where the results of a head of a sequence go. */
-struct destination {
-    float *partial;    /* of its first row */
-    size_t row_floats; /* from a row of a bundle to the next one */
-    int32_t *counters;
-    __nv_bfloat16 *out;
-    int32_t first_head;
-};
-
-template <int D>
-__device__ __forceinline__ struct destination destination_of(const decode_args &a, int32_t seq, int32_t head,
-                                                             int32_t token, int32_t first_head)
-{
-    size_t at = (size_t)seq * a.seq_heads + head, floats = (size_t)SPLITS_MAX * a.partial_floats;
-    return {a.partial + at * floats, a.seq_heads * floats, a.counters + at * MERGE_WARPS,
-            a.out + ((size_t)token * a.num_heads + first_head) * D, first_head};
-}
 
 /* tile: the last one of a split, whose rows' results these are. head: of the splits before, where this range has all of them; else
  * results go to memory, and whoever is the last to come merges them. */
@@ -382,11 +313,10 @@ __device__ __forceinline__ void close_split(const decode_args &a, const struct k
     }
 }
 
-template <int D, int TILES, bool EXTRA, int CODE_ROWS, bool BUNDLES>
+template <int D, int TILES, bool EXTRA, bool BUNDLES>
 __device__ void merge_results(const decode_args &a, const view &v, int merger)
 {
     using T = decode_traits<D>;
-    using stage = stage_traits<D, CODE_ROWS>;
     struct row_result<T::VECTORS> split[MERGER_ROWS<TILES>], head[MERGER_ROWS<TILES>];
     struct pipeline_state c = {0, 0};
     dependency_wait();
@@ -399,7 +329,7 @@ __device__ void merge_results(const decode_args &a, const view &v, int merger)
             continue;
         }
         int32_t rows = num_tile_rows<BUNDLES>(tile);
-        const float *result = (const float *)(v.stages + c.stage * stage::BYTES + stage::RESULT_OFFSET);
+        const float *result = (const float *)(v.stages + c.stage * T::STAGE_BYTES);
 #pragma unroll
         for (int i = 0; i < MERGER_ROWS<TILES>; i++) {
             int row = merger + i * MERGE_WARPS;
@@ -422,27 +352,23 @@ __device__ void merge_results(const decode_args &a, const view &v, int merger)
 /* ---- ranges without a ring: attention_decode_resident.cuh ---- */
 
 /* The warp of a kv tile, that from w's page on, and of a stage: leaves the result there. */
-template <int D, int TILES, bool EXTRA, int CODE_ROWS>
+template <int D, int TILES, bool EXTRA>
 __device__ __forceinline__ void attend_tile(const decode_args &a, const CUtensorMap *map, const view &v,
                                             const struct walk &w, int stage)
 {
-    using S = stage_traits<D, CODE_ROWS>;
     int32_t page = w.page + (int32_t)threadIdx.x % KV_TILE_PAGES, last = w.cut.num_pages - 1 - w.page,
             block = page < w.cut.num_pages ? load_kept(w.table + page) : -1;
-    unsigned char *memory = v.stages + stage * S::BYTES;
+    unsigned char *memory = v.stages + stage * decode_traits<D>::STAGE_BYTES;
     if (threadIdx.x % 32 == 0) {
         barrier_init(v.full(stage), 1);
         barrier_init_fence();
     }
     __syncwarp();
     if (w.goes_on) dependency_wait(); /* as the producer does */
-    if constexpr (CODE_ROWS > 0)
-        copy_codes_by_engine<D>(code_page<D>(a, w, block), shared_address(memory), v.full(stage));
-    else
-        copy_tile_by_engine<D>(a, map, w, block, shared_address(memory), v.full(stage));
-    struct consumer<D, TILES, EXTRA, CODE_ROWS, false> c;
-    struct newest_row<D, CODE_ROWS> newest;
-    struct kv_tile tile = kv_tile_of(a, w);
+    copy_tile_by_engine<D>(a, map, w, block, shared_address(memory), v.full(stage));
+    struct consumer<D, TILES, EXTRA, false> c;
+    struct newest_row<D> newest;
+    struct kv_tile tile = kv_tile_of<KV_TILE_PAGES>(a, w);
     bool has_newest = last < KV_TILE_PAGES;
     int32_t newest_block = __shfl_sync(0xffffffffu, block, last % KV_TILE_PAGES);
     barrier_wait(v.full(stage), 0);
@@ -456,12 +382,11 @@ __device__ __forceinline__ void attend_tile(const decode_args &a, const CUtensor
 
 /* What a merger does: row by row, the split's tiles, then, whoever comes last, the head's splits. Where results go it reckons before they
  * are there. */
-template <int D, bool EXTRA, int CODE_ROWS>
+template <int D, bool EXTRA>
 __device__ __forceinline__ void merge_resident(const decode_args &a, const view &v, const struct walk &w,
                                                int merger)
 {
     using T = decode_traits<D>;
-    using S = stage_traits<D, CODE_ROWS>;
     struct destination to = destination_of<D>(a, w.seq, w.head, w.token, w.first_head);
     int32_t num_splits = w.cut.end_split - w.cut.first_split, num_tiles = num_tiles_of(w);
     float *partial = to.partial + (size_t)(w.split - w.cut.first_split) * a.partial_floats;
@@ -470,13 +395,12 @@ __device__ __forceinline__ void merge_resident(const decode_args &a, const view 
     __syncthreads();
 #pragma unroll 1
     for (int row = merger; row < w.num_heads; row += MERGE_WARPS) {
-        const unsigned char *result =
-            v.stages + S::RESULT_OFFSET + row * T::ROW_FLOATS * (int32_t)sizeof(float);
+        const unsigned char *result = v.stages + row * T::ROW_FLOATS * (int32_t)sizeof(float);
         struct row_result<T::VECTORS> split, x;
         row_read<D>(&split, (const float *)result);
 #pragma unroll 1
         for (int32_t tile = 1; tile < num_tiles; tile++) {
-            row_read<D>(&x, (const float *)(result += S::BYTES));
+            row_read<D>(&x, (const float *)(result += decode_traits<D>::STAGE_BYTES));
             row_merge(&split, x);
         }
         if (num_splits == 1)
@@ -485,44 +409,43 @@ __device__ __forceinline__ void merge_resident(const decode_args &a, const view 
             row_write<D>(partial + row * T::ROW_FLOATS, split);
     }
     if (num_splits > 1 && merger < w.num_heads)
-        merge_partials<D, SPLITS_FEW, resident_splits<D, CODE_ROWS>(), EXTRA, false>(
+        merge_partials<D, SPLITS_FEW, resident_splits<D>(), EXTRA, false>(
             all, to.counters + merger, 1, merger, to.out, a.sinks, to.first_head);
 }
 
 /* The first warps of the CTA have tiles, the last ones merge. */
-template <int D, int TILES, bool EXTRA, int CODE_ROWS>
+template <int D, int TILES, bool EXTRA>
 __device__ void attend_resident(const decode_args &a, const CUtensorMap *map, const view &v, struct walk w,
                                 int warp, int num_warps)
 {
     if (warp >= num_warps - MERGE_WARPS) {
-        merge_resident<D, EXTRA, CODE_ROWS>(a, v, w, warp - (num_warps - MERGE_WARPS));
+        merge_resident<D, EXTRA>(a, v, w, warp - (num_warps - MERGE_WARPS));
         return;
     }
     w.page += warp * KV_TILE_PAGES;
-    if (w.page < w.end_page) attend_tile<D, TILES, EXTRA, CODE_ROWS>(a, map, v, w, warp);
+    if (w.page < w.end_page) attend_tile<D, TILES, EXTRA>(a, map, v, w, warp);
     __syncthreads();
 }
 
 /* ---- launch ---- */
 
 /* Of a CTA. */
-template <int D, int CODE_ROWS> int32_t shared_bytes(int32_t num_stages, int32_t num_teams)
+template <int D> int32_t shared_bytes(int32_t num_stages, int32_t num_teams)
 {
-    int32_t stage_bytes = stage_traits<D, CODE_ROWS>::BYTES + (int32_t)sizeof(struct kv_tile);
+    int32_t stage_bytes = decode_traits<D>::STAGE_BYTES + (int32_t)sizeof(struct kv_tile);
     return ATOM_BYTES + num_teams * (num_stages * stage_bytes + TEAM_BARRIERS * 8);
 }
 
-/* BY_ENGINE: copies are the copy engine's, else those of lanes; of codes they always are. BUNDLES: there may be some. Range i is that
+/* BY_ENGINE: copies are the copy engine's, else those of lanes. BUNDLES: there may be some. Range i is that
  * of CTA i's first team, then those of second teams follow. Where these have none, all warps of the CTA look at its only one. */
-template <int D, int TILES, bool EXTRA, int CODE_ROWS, bool BY_ENGINE, bool BUNDLES>
-__global__ void __launch_bounds__(decode_teams_per_sm(D) * team_warps<D, CODE_ROWS>() * 32)
+template <int D, int TILES, bool EXTRA, bool BY_ENGINE, bool BUNDLES>
+__global__ void __launch_bounds__(decode_teams_per_sm(D) * TEAM_WARPS * 32)
     decode_kernel(const __grid_constant__ decode_args a, const __grid_constant__ CUtensorMap map)
 {
-    constexpr int WARPS = team_warps<D, CODE_ROWS>();
     extern __shared__ __align__(128) unsigned char shared[];
     if (BY_ENGINE && !HAS_COPY_ENGINE) return; /* not launched there */
-    int warp = warp_uniform(threadIdx.x / 32), team = warp / WARPS;
-    warp -= team * WARPS;
+    int warp = warp_uniform(threadIdx.x / 32), team = warp / TEAM_WARPS;
+    warp -= team * TEAM_WARPS;
 
     /* the step's arrays, and pages of earlier steps, were there before the first kernel of this step began */
     dependents_launch();
@@ -535,13 +458,13 @@ __global__ void __launch_bounds__(decode_teams_per_sm(D) * team_warps<D, CODE_RO
         walk_open<BUNDLES>(a, &w, is_only ? (int32_t)blockIdx.x : range);
     if constexpr (BY_ENGINE && !BUNDLES && decode_teams_per_sm(D) > 1)
         if (is_only && is_resident(a, w)) {
-            attend_resident<D, TILES, EXTRA, CODE_ROWS>(a, &map, view::of<D, CODE_ROWS>(shared, a, 0), w,
-                                                        team * WARPS + warp, a.num_teams * WARPS);
+            attend_resident<D, TILES, EXTRA>(a, &map, view::of<D>(shared, a, 0), w, team * TEAM_WARPS + warp,
+                                             a.num_teams * TEAM_WARPS);
             return;
         }
-    view v = view::of<D, CODE_ROWS>(shared, a, team);
+    view v = view::of<D>(shared, a, team);
     if (warp == 0 && threadIdx.x % 32 == 0) {
-        if (BY_ENGINE && CODE_ROWS == 0) tensor_map_prefetch(&map);
+        if (BY_ENGINE) tensor_map_prefetch(&map);
         for (int i = 0; i < a.num_stages; i++) {
             barrier_init(v.full(i), BY_ENGINE ? 1 : 33);
             barrier_init(v.done(i), 32);
@@ -552,11 +475,15 @@ __global__ void __launch_bounds__(decode_teams_per_sm(D) * team_warps<D, CODE_RO
     __syncthreads();
     if (range >= num_ranges) return;
     if (warp == 0)
-        produce<D, CODE_ROWS, BY_ENGINE, BUNDLES>(a, &map, v, w, num_ranges);
+        produce<KV_TILE_PAGES, BY_ENGINE, BUNDLES>(
+            a, v, w, num_ranges, [&](const struct walk &at, int32_t block, int32_t stage) {
+                copy_tile<D, BY_ENGINE>(a, &map, at, block, v.ring + stage * decode_traits<D>::STAGE_BYTES,
+                                        v.full(stage));
+            });
     else if (warp <= MERGE_WARPS)
-        merge_results<D, TILES, EXTRA, CODE_ROWS, BUNDLES>(a, v, warp - 1);
+        merge_results<D, TILES, EXTRA, BUNDLES>(a, v, warp - 1);
     else if (warp <= MERGE_WARPS + a.num_stages)
-        consume<D, TILES, EXTRA, CODE_ROWS, BUNDLES>(a, v, warp - 1 - MERGE_WARPS);
+        consume<D, TILES, EXTRA, BUNDLES>(a, v, warp - 1 - MERGE_WARPS);
 }
 
 /* The pool as boxes: index of block, K or V, and head; parts of a row; rows; columns. */
@@ -571,57 +498,42 @@ bool encode_pool(const struct cuda_device *d, CUtensorMap *map, const struct kv_
 }
 
 /* As many stages as a team has room for. */
-template <int D, int CODE_ROWS> int32_t stages_of(const struct cuda_device *d, int32_t num_teams)
+template <int D> int32_t stages_of(const struct cuda_device *d, int32_t num_teams)
 {
     int32_t n = 1;
-    while (n < stage_traits<D, CODE_ROWS>::NUM &&
-           shared_bytes<D, CODE_ROWS>(n + 1, num_teams) <= d->cta_shared_bytes)
-        n++;
+    while (n < TEAM_STAGES && shared_bytes<D>(n + 1, num_teams) <= d->cta_shared_bytes) n++;
     return n;
 }
 
-template <int D, int TILES, bool EXTRA, int CODE_ROWS, bool BUNDLES>
+template <int D, int TILES, bool EXTRA, bool BUNDLES>
 void launch(struct cuda_device *d, decode_args *a, const struct kv_pool *pool,
             const struct attention_args *args)
 {
-    a->num_stages = stages_of<D, CODE_ROWS>(d, a->num_teams);
-    int32_t bytes = shared_bytes<D, CODE_ROWS>(a->num_stages, a->num_teams);
+    a->num_stages = stages_of<D>(d, a->num_teams);
+    int32_t bytes = shared_bytes<D>(a->num_stages, a->num_teams);
     assert_always(bytes <= d->cta_shared_bytes);
     CUtensorMap map = {};
-    if (d->is_hopper && CODE_ROWS == 0 && !encode_pool<D>(d, &map, pool, a->num_boxes))
+    if (d->is_hopper && !encode_pool<D>(d, &map, pool, a->num_boxes))
         cuda_check(d, cudaErrorInvalidValue, "tensor map of decode attention");
-    auto kernel = decode_kernel<D, TILES, EXTRA, CODE_ROWS, true, BUNDLES>;
-    if constexpr (CODE_ROWS == 0)
-        if (!d->is_hopper) kernel = decode_kernel<D, TILES, EXTRA, CODE_ROWS, false, BUNDLES>;
+    auto kernel = decode_kernel<D, TILES, EXTRA, true, BUNDLES>;
+    if (!d->is_hopper) kernel = decode_kernel<D, TILES, EXTRA, false, BUNDLES>;
     launch_dependent(d, kernel, dim3((unsigned)(cuda_decode_teams(d, args) / a->num_teams)),
-                     dim3((unsigned)(a->num_teams * team_warps<D, CODE_ROWS>() * 32)), (size_t)bytes, *a,
-                     map);
-}
-
-template <int D, bool CODES>
-void launch(struct cuda_device *d, decode_args *a, const struct kv_pool *pool,
-            const struct attention_args *args)
-{
-    bool has_extra = a->softcap > 0 || a->sinks; /* as in attention_prefill.cuh */
-    if constexpr (!CODES)
-        if (a->bundle > 1) {
-            has_extra ? launch<D, 2, true, 0, true>(d, a, pool, args)
-                      : launch<D, 2, false, 0, true>(d, a, pool, args);
-            return;
-        }
-    if (a->group <= 8)
-        has_extra ? launch<D, 1, true, CODES ? 8 : 0, false>(d, a, pool, args)
-                  : launch<D, 1, CODES, CODES ? 8 : 0, false>(d, a, pool, args);
-    else
-        has_extra ? launch<D, 2, true, CODES ? 16 : 0, false>(d, a, pool, args)
-                  : launch<D, 2, CODES, CODES ? 16 : 0, false>(d, a, pool, args);
+                     dim3((unsigned)(a->num_teams * TEAM_WARPS * 32)), (size_t)bytes, *a, map);
 }
 
 template <int D>
 void launch(struct cuda_device *d, decode_args *a, const struct kv_pool *pool,
             const struct attention_args *args)
 {
-    kv_pool_has_codes(pool) ? launch<D, true>(d, a, pool, args) : launch<D, false>(d, a, pool, args);
+    bool has_extra = a->softcap > 0 || a->sinks; /* as in attention_prefill.cuh */
+    if (a->bundle > 1)
+        has_extra ? launch<D, 2, true, true>(d, a, pool, args) : launch<D, 2, false, true>(d, a, pool, args);
+    else if (a->group <= 8)
+        has_extra ? launch<D, 1, true, false>(d, a, pool, args)
+                  : launch<D, 1, false, false>(d, a, pool, args);
+    else
+        has_extra ? launch<D, 2, true, false>(d, a, pool, args)
+                  : launch<D, 2, false, false>(d, a, pool, args);
 }
 
 /* Teams of a CTA: all that an SM has where heads are so few that a split of each may have an SM for itself. A step that is recorded has
@@ -679,6 +591,10 @@ void cuda_attention_decode(struct cuda_device *d, const struct batch *b, __nv_bf
     a.scale_log2 = (args->softcap > 0 ? args->softcap : args->scale) * 1.4426950408889634f;
     a.softcap = args->softcap > 0 ? args->scale / args->softcap : 0;
     a.sinks = args->sinks;
+    if (kv_pool_has_codes(pool)) {
+        cuda_attention_decode_codes(d, a, args->head_dim);
+        return;
+    }
     switch (args->head_dim) {
     case 64:
         launch<64>(d, &a, pool, args);

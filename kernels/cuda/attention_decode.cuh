@@ -17,14 +17,15 @@
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/hopper.cuh"
-#include "kernels/cuda/kv_codes.cuh"
 #include "kernels/cuda/mma.cuh"
 
 enum {
     DECODE_TILE_ROWS = 16, /* query heads of one K/V head that are computed together */
     MERGE_WARPS = 4,       /* that merge results, each those of its own query heads */
-    STAGES_MAX = 4,        /* of 64 tokens' K and V */
-    ATOM_BYTES = 1024,     /* what a swizzle repeats after */
+    TEAM_STAGES = 3,       /* of 64 tokens' K and V, with a warp each */
+    TEAM_WARPS = 1 + MERGE_WARPS + TEAM_STAGES,
+    STAGES_MAX = 4,    /* of the kernels of e4m3, too */
+    ATOM_BYTES = 1024, /* what a swizzle repeats after */
     KV_TILE_PAGES = 4,
     KV_TILE_TOKENS = KV_TILE_PAGES * BLOCK_SIZE,
     TEAM_BARRIERS = 3 * STAGES_MAX,
@@ -107,31 +108,11 @@ template <int D> struct decode_traits {
     static constexpr int PART_BYTES = BLOCK_SIZE * ROW_BYTES;
     static constexpr int PAGE_BYTES = PARTS * PART_BYTES;       /* K or V of a page */
     static constexpr int V_OFFSET = KV_TILE_PAGES * PAGE_BYTES; /* in a stage: after the tile's K */
-    static constexpr int STAGE_BYTES = 2 * V_OFFSET;
-    static constexpr int CHUNK = D / 16 > 8 ? 8 : D / 16; /* tiles of 16 columns computed at a time */
+    static constexpr int STAGE_BYTES = 2 * V_OFFSET;            /* a tile's result goes over its K */
+    static constexpr int CHUNK = D / 16 > 8 ? 8 : D / 16;       /* tiles of 16 columns computed at a time */
     static constexpr int ROW_FLOATS = D + 4; /* a result: D values, maximum, sum, two for alignment */
     static constexpr int VECTORS = (D / 4 + 31) / 32; /* of 4 values of a row, a lane */
 };
-
-/* A stage of the ring, and how many there are at most. CODE_ROWS 0: K and V are bf16, and a tile's result goes over its K. Else they
- * are e4m3, chunks as they lie in the pool, and behind them is a result of so many rows. */
-template <int D, int CODE_ROWS> struct stage_traits {
-    static constexpr int NUM = 4;
-    static constexpr int RESULT_OFFSET = KV_TILE_PAGES * kv_chunk<D>::BYTES;
-    static constexpr int RESULT_BYTES = CODE_ROWS * decode_traits<D>::ROW_FLOATS * (int)sizeof(float);
-    static constexpr int BYTES = RESULT_OFFSET + (RESULT_BYTES + 127) / 128 * 128;
-};
-
-template <int D> struct stage_traits<D, 0> {
-    static constexpr int NUM = 3;
-    static constexpr int RESULT_OFFSET = 0;
-    static constexpr int BYTES = decode_traits<D>::STAGE_BYTES;
-};
-
-template <int D, int CODE_ROWS> static constexpr __host__ __device__ int team_warps(void)
-{
-    return 1 + MERGE_WARPS + stage_traits<D, CODE_ROWS>::NUM;
-}
 
 /* Where tensor maps are made for it: struct cuda_device, is_hopper. Newer machines have one, too, but nothing here knows them. */
 #if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -162,6 +143,9 @@ struct decode_args {
     int32_t *ranges_taken; /* the queue */
 };
 
+/* Where K and V are e4m3 (attention_decode_codes.cu). a: all but what that file says itself. */
+void cuda_attention_decode_codes(struct cuda_device *d, decode_args a, int32_t head_dim);
+
 /* Place of a chunk of 16 bytes in a page's K or V. */
 template <int D> static __device__ __forceinline__ uint32_t chunk_offset(int row, int chunk)
 {
@@ -190,10 +174,9 @@ struct view {
     unsigned char *stages;
     struct kv_tile *tiles;
 
-    template <int D, int CODE_ROWS>
-    static __device__ view of(unsigned char *shared, const decode_args &a, int32_t team)
+    template <int D> static __device__ view of(unsigned char *shared, const decode_args &a, int32_t team)
     {
-        constexpr int BYTES = stage_traits<D, CODE_ROWS>::BYTES;
+        constexpr int BYTES = decode_traits<D>::STAGE_BYTES;
         int32_t first = team * a.num_stages, num = a.num_teams * a.num_stages; /* stages */
         view v;
         uint32_t begin = shared_address(shared),

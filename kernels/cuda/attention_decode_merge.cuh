@@ -8,6 +8,24 @@
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/softmax.cuh"
 
+/* Where the results of a head of a sequence go. */
+struct destination {
+    float *partial;    /* of its first row */
+    size_t row_floats; /* from a row of a bundle to the next one */
+    int32_t *counters;
+    __nv_bfloat16 *out;
+    int32_t first_head;
+};
+
+template <int D>
+static __device__ __forceinline__ struct destination
+destination_of(const decode_args &a, int32_t seq, int32_t head, int32_t token, int32_t first_head)
+{
+    size_t at = (size_t)seq * a.seq_heads + head, floats = (size_t)SPLITS_MAX * a.partial_floats;
+    return {a.partial + at * floats, a.seq_heads * floats, a.counters + at * MERGE_WARPS,
+            a.out + ((size_t)token * a.num_heads + first_head) * D, first_head};
+}
+
 /* A lane's columns of one row's running result. */
 template <int VECTORS> struct row_result {
     float4 o[VECTORS];

@@ -108,6 +108,8 @@ template <bool BUNDLES> static __device__ __forceinline__ void walk_next(const d
     walk_open_split(w);
 }
 
+/* PAGES: of a tile. Tiles of more than KV_TILE_PAGES may be cut short by their split's end. */
+template <int PAGES>
 static __device__ __forceinline__ struct kv_tile kv_tile_of(const decode_args &a, const struct walk &w)
 {
     struct kv_tile tile;
@@ -117,7 +119,8 @@ static __device__ __forceinline__ struct kv_tile kv_tile_of(const decode_args &a
     tile.first_head = w.first_head;
     tile.num_heads = w.num_heads;
     tile.token = w.token;
-    tile.num_valid = min(seqlen - w.page * BLOCK_SIZE, (int32_t)KV_TILE_TOKENS);
+    tile.num_valid = min(seqlen - w.page * BLOCK_SIZE, PAGES * BLOCK_SIZE);
+    if (PAGES > KV_TILE_PAGES) tile.num_valid = min(tile.num_valid, (w.end_page - w.page) * BLOCK_SIZE);
     tile.num_hidden = a.sliding_window > 0 ? seqlen - a.sliding_window - w.page * BLOCK_SIZE
                                            : -DECODE_TILE_ROWS; /* nor of a row behind */
     tile.num_rows = w.num_rows;
@@ -125,7 +128,7 @@ static __device__ __forceinline__ struct kv_tile kv_tile_of(const decode_args &a
     tile.num_splits = w.cut.end_split - w.cut.first_split;
     tile.num_mine = w.num_mine;
     tile.begins_split = w.page == first_page_of_split(w);
-    tile.ends_split = w.page + KV_TILE_PAGES >= w.end_page;
+    tile.ends_split = w.page + PAGES >= w.end_page;
     tile.ends_mine = tile.ends_split && (w.num_left == 1 || w.split + 1 == w.cut.end_split);
     return tile;
 }
@@ -185,31 +188,22 @@ static __device__ __forceinline__ void copy_tile_by_lanes(const decode_args &a, 
     if (lane == 0) barrier_arrive(full);
 }
 
-/* A lane's page of e4m3. One beyond the end is the tile's first: its codes are finite and its scores are masked. */
-template <int D>
-static __device__ __forceinline__ const uint8_t *code_page(const decode_args &a, const struct walk &w,
-                                                           int32_t block)
+template <int D, bool BY_ENGINE>
+static __device__ __forceinline__ void copy_tile(const decode_args &a, const CUtensorMap *map,
+                                                 const struct walk &w, int32_t block, uint32_t stage,
+                                                 uint32_t full)
 {
-    int32_t first = __shfl_sync(0xffffffffu, block, 0);
-    return (const uint8_t *)(a.pool + (block < 0 ? first : block) * a.block_elements) +
-           (size_t)w.kv_head * kv_chunk<D>::BYTES;
+    if (BY_ENGINE)
+        copy_tile_by_engine<D>(a, map, w, block, stage, full);
+    else
+        copy_tile_by_lanes<D>(a, w, block, stage, full);
 }
 
-template <int D>
-static __device__ __forceinline__ void copy_codes_by_engine(const uint8_t *page, uint32_t stage,
-                                                            uint32_t full)
-{
-    constexpr int BYTES = kv_chunk<D>::BYTES;
-    int lane = threadIdx.x % 32;
-    if (lane == 0) barrier_arrive_expect(full, KV_TILE_PAGES * BYTES);
-    __syncwarp();
-    if (lane < KV_TILE_PAGES) bulk_stream(stage + lane * BYTES, page, full, BYTES);
-}
-
-/* w: open at the team's first range. */
-template <int D, int CODE_ROWS, bool BY_ENGINE, bool BUNDLES>
-static __device__ void produce(const decode_args &a, const CUtensorMap *map, const view &v, struct walk w,
-                               int32_t num_ranges)
+/* The warp's whole work. w: open at the team's first range. copy(w, block, stage): asks for the tile at w.page; block is that of its page
+ * lane % PAGES, -1 beyond the sequence's end. */
+template <int PAGES, bool BY_ENGINE, bool BUNDLES, typename COPY>
+static __device__ __forceinline__ void produce(const decode_args &a, const view &v, struct walk w,
+                                               int32_t num_ranges, const COPY &copy)
 {
     int lane = threadIdx.x % 32;
     struct pipeline_state c = {0, 1};
@@ -217,20 +211,13 @@ static __device__ void produce(const decode_args &a, const CUtensorMap *map, con
     do {
         for (; w.num_left > 0; walk_next<BUNDLES>(a, &w)) {
 #pragma unroll 1
-            for (int32_t i = 0; w.page < w.end_page; i += KV_TILE_PAGES, w.page += KV_TILE_PAGES) {
+            for (int32_t i = 0; w.page < w.end_page; i += PAGES, w.page += PAGES) {
                 if (i % 32 == 0) blocks = w.page + lane < w.cut.num_pages ? w.table[w.page + lane] : -1;
-                if (w.goes_on || w.page + KV_TILE_PAGES >= w.cut.num_pages)
+                if (w.goes_on || w.page + PAGES >= w.cut.num_pages)
                     dependency_wait(); /* what this step writes */
                 barrier_wait(v.empty(c.stage), c.parity);
-                if (lane == 0) v.tiles[c.stage] = kv_tile_of(a, w);
-                int32_t block = __shfl_sync(0xffffffffu, blocks, i % 32 + lane % KV_TILE_PAGES);
-                uint32_t stage = v.ring + c.stage * stage_traits<D, CODE_ROWS>::BYTES;
-                if (CODE_ROWS > 0)
-                    copy_codes_by_engine<D>(code_page<D>(a, w, block), stage, v.full(c.stage));
-                else if (BY_ENGINE)
-                    copy_tile_by_engine<D>(a, map, w, block, stage, v.full(c.stage));
-                else
-                    copy_tile_by_lanes<D>(a, w, block, stage, v.full(c.stage));
+                if (lane == 0) v.tiles[c.stage] = kv_tile_of<PAGES>(a, w);
+                copy(w, __shfl_sync(0xffffffffu, blocks, i % 32 + lane % PAGES), c.stage);
                 c.advance(a.num_stages);
             }
         }

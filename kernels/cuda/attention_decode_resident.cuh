@@ -13,9 +13,9 @@
 #include "kernels/cuda/attention_decode_producer.cuh"
 
 /* Of such a sequence at most: splits shorter than SPLIT_PAGES are SPLITS_FEW (cut_of). */
-template <int D, int CODE_ROWS> static constexpr __host__ __device__ int resident_splits(void)
+template <int D> static constexpr __host__ __device__ int resident_splits(void)
 {
-    constexpr int PAGES = decode_teams_per_sm(D) * stage_traits<D, CODE_ROWS>::NUM * KV_TILE_PAGES;
+    constexpr int PAGES = decode_teams_per_sm(D) * TEAM_STAGES * KV_TILE_PAGES;
     return PAGES < SPLIT_PAGES ? SPLITS_FEW : SPLITS_MAX;
 }
 
@@ -30,48 +30,40 @@ static __device__ __forceinline__ bool is_resident(const decode_args &a, const s
     return w.num_left == 1 && w.cut.pages_per_split <= a.num_teams * a.num_stages * KV_TILE_PAGES;
 }
 
-/* K and V of a sequence's newest token, as they lie in the pool and in a stage: 16 bytes a lane at a time, and of e4m3 the scales. */
-template <int D, int CODE_ROWS> struct newest_row {
-    static constexpr int CHUNKS = CODE_ROWS > 0 ? D / 16 : D / 8; /* of K, and of V */
+/* K and V of a sequence's newest token, as they lie in the pool and in a stage: 16 bytes a lane at a time. */
+template <int D> struct newest_row {
+    static constexpr int CHUNKS = D / 8; /* of K, and of V */
     static constexpr int VECTORS = (2 * CHUNKS + 31) / 32;
     int32_t row; /* of its page */
     uint4 chunk[VECTORS];
-    float scale;
 
     __device__ __forceinline__ void read(const decode_args &a, const struct walk &w, int32_t block)
     {
-        constexpr int HEAD_BYTES = CODE_ROWS > 0 ? kv_chunk<D>::BYTES : BLOCK_SIZE * D * 2;
-        int lane = threadIdx.x % 32;
-        size_t v_offset = CODE_ROWS > 0 ? kv_chunk<D>::V_OFFSET : (size_t)a.num_kv_heads * HEAD_BYTES;
+        constexpr int HEAD_BYTES = BLOCK_SIZE * D * 2;
+        size_t v_offset = (size_t)a.num_kv_heads * HEAD_BYTES;
         const unsigned char *page =
             (const unsigned char *)(a.pool + block * a.block_elements) + (size_t)w.kv_head * HEAD_BYTES;
         row = (w.seqlen - 1) % BLOCK_SIZE;
 #pragma unroll
         for (int i = 0; i < VECTORS; i++) {
-            int at = lane + 32 * i;
+            int at = threadIdx.x % 32 + 32 * i;
             if (at < 2 * CHUNKS)
                 chunk[i] =
                     *(const uint4 *)(page + at / CHUNKS * v_offset + (row * CHUNKS + at % CHUNKS) * 16);
         }
-        if (CODE_ROWS > 0 && lane < 2)
-            scale = ((const float *)(page + kv_chunk<D>::SCALES_OFFSET))[lane * BLOCK_SIZE + row];
     }
 
     /* page: of the stage. */
     __device__ __forceinline__ void write(unsigned char *stage, int32_t page) const
     {
         using T = decode_traits<D>;
-        int lane = threadIdx.x % 32;
-        stage += page * (CODE_ROWS > 0 ? kv_chunk<D>::BYTES : T::PAGE_BYTES);
+        stage += page * T::PAGE_BYTES;
 #pragma unroll
         for (int i = 0; i < VECTORS; i++) {
-            int at = lane + 32 * i, is_v = at / CHUNKS, place = at % CHUNKS;
-            uint32_t to = CODE_ROWS > 0 ? is_v * kv_chunk<D>::V_OFFSET + (row * CHUNKS + place) * 16
-                                        : is_v * T::V_OFFSET + chunk_offset<D>(row, place);
+            int at = threadIdx.x % 32 + 32 * i;
+            uint32_t to = at / CHUNKS * T::V_OFFSET + chunk_offset<D>(row, at % CHUNKS);
             if (at < 2 * CHUNKS) *(uint4 *)(stage + to) = chunk[i];
         }
-        if (CODE_ROWS > 0 && lane < 2)
-            ((float *)(stage + kv_chunk<D>::SCALES_OFFSET))[lane * BLOCK_SIZE + row] = scale;
         __syncwarp();
     }
 };

@@ -117,12 +117,20 @@ __device__ __forceinline__ void write_run(__nv_bfloat16 *to, const struct run<8>
                               pack_bf16(r.at[4], r.at[5]), pack_bf16(r.at[6], r.at[7]));
 }
 
-/* Codes of a row's elements from first on. rows: K or V of the block. */
+/* Where codes of a token go: its block's K or V of one head. */
+struct code_place {
+    uint8_t *codes;
+    int token; /* of the block */
+    bool is_v;
+};
+
+/* Of a row's elements from first on. */
 template <int WIDTH>
-__device__ __forceinline__ void write_run_codes(uint8_t *rows, int row, int32_t head_dim, int first,
+__device__ __forceinline__ void write_run_codes(const struct code_place &place, int32_t head_dim, int first,
                                                 const struct run<WIDTH> &r, float scale)
 {
-    uint8_t *to = rows + kv_code_offset(head_dim, row, first / 16) + first % 16;
+    uint8_t *to = place.codes + (place.is_v ? kv_value_offset(head_dim, place.token, first)
+                                            : kv_key_offset(place.token, first));
     uint32_t codes[(WIDTH + 3) / 4] = {};
 #pragma unroll
     for (int i = 0; i < WIDTH; i++) codes[i / 4] |= kv_code_of(r.at[i], scale) << i % 4 * 8;
@@ -208,15 +216,15 @@ template <int STYLE, typename L> struct lane_part {
         }
     }
 
-    __device__ __forceinline__ void write_codes(uint8_t *rows, int row, const rope_kernel_args &a, int lane,
-                                                float scale) const
+    __device__ __forceinline__ void write_codes(const struct code_place &to, const rope_kernel_args &a,
+                                                int lane, float scale) const
     {
 #pragma unroll
         for (int j = 0; j < L::CHUNKS; j++) {
             int at = lane + L::LANES * j, high_at = pair_runs::high_at(at, L::rotary_dim(a));
             if (!L::has(a, at)) continue;
-            write_run_codes(rows, row, L::head_dim(a), pair_runs::low_at(at), chunk[j].low, scale);
-            write_run_codes(rows, row, L::head_dim(a), high_at, chunk[j].high, scale);
+            write_run_codes(to, L::head_dim(a), pair_runs::low_at(at), chunk[j].low, scale);
+            write_run_codes(to, L::head_dim(a), high_at, chunk[j].high, scale);
         }
     }
 
@@ -303,7 +311,7 @@ __device__ __forceinline__ void write_head_codes(const rope_kernel_args &a, cons
     int row = slot % BLOCK_SIZE;
     uint8_t *codes =
         (uint8_t *)(a.pool + slot / BLOCK_SIZE * a.block_elements) + kv_head * kv_chunk_bytes(head_dim);
-    uint8_t *rows = codes + (is_v ? BLOCK_SIZE * head_dim : 0);
+    struct code_place to = {codes + (is_v ? BLOCK_SIZE * head_dim : 0), row, is_v};
     float *scales = (float *)(codes + (size_t)2 * BLOCK_SIZE * head_dim);
     uint32_t group = (uint32_t)((1ull << L::LANES) - 1) << threadIdx.x % 32 / L::LANES * L::LANES;
     uint32_t most = v.largest_bits();
@@ -313,10 +321,10 @@ __device__ __forceinline__ void write_head_codes(const rope_kernel_args &a, cons
     for (int mask = L::LANES / 2; mask > 0; mask /= 2) most = max(most, __shfl_xor_sync(group, most, mask));
     float scale = kv_scale_of(__uint_as_float(most));
     if (lane == 0) scales[(is_v ? BLOCK_SIZE : 0) + row] = scale;
-    v.write_codes(rows, row, a, lane, scale);
+    v.write_codes(to, a, lane, scale);
     if (L::HAS_TAIL)
         for (int i = a.rotary_dim + lane; i < a.head_dim; i += L::LANES)
-            write_run_codes(rows, row, head_dim, i, run<1>{{(float)head[i]}}, scale);
+            write_run_codes(to, head_dim, i, run<1>{{(float)head[i]}}, scale);
 }
 
 /* What a head's elements are multiplied by, beside the norm's weights. All lanes of the warp compute one, of V too, for the shuffles. */

@@ -58,6 +58,15 @@ static __device__ __forceinline__ uint64_t wgmma_row_descriptor_of(uint32_t low)
     return low;
 }
 
+/* Of a K major tile without a swizzle: pieces of 8 rows of 16 bytes, 128 bytes each. rows: from 8 rows to the next ones, columns: from
+ * 16 bytes of a row to the next ones. */
+static __device__ __forceinline__ uint64_t wgmma_pieces_descriptor(uint32_t address, uint32_t rows,
+                                                                   uint32_t columns)
+{
+    return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)(columns >> 4) << 16 |
+           (uint64_t)(rows >> 4) << 32;
+}
+
 static __device__ __forceinline__ void wgmma_fence(void)
 {
     WGMMA_BODY(asm volatile("wgmma.fence.sync.aligned;" ::: "memory"));
