@@ -65,6 +65,7 @@ static int create_scheduler(struct engine *e, struct error *err)
         .max_num_rows = e->limits.num_seqs,
         .max_num_batched_tokens = e->limits.num_tokens,
         .max_num_logits = e->limits.num_logits,
+        .max_num_prefill_keys = model_device(e->model)->prefill_keys_max,
         .max_model_len = e->limits.max_model_len,
         .num_batch_slots = e->limits.num_batch_slots,
         .max_num_sequences = request_slots_count(e->slots),

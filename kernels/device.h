@@ -272,6 +272,9 @@ struct device {
     int32_t
         prefill_tile; /* since prepare: queries of a prompt that attention works on together; a chunk that ends inside a
                              tile takes the time of a whole one */
+    int32_t
+        prefill_keys_max; /* since kv_pool_create: of a step's prompts in all, each of which counts whole blocks of what its
+                                 last token sees and one more; 0: any */
     bool kv_any_dtype;
     /* Set before the first weight: those in a GGUF file's blocks stay so where the device can, as there is no room for
      * more. */

@@ -75,6 +75,7 @@ struct scheduler_options {
     int32_t max_num_rows; /* S of a step (step.h) at most, replayed tokens among them; >= max_num_seqs */
     int32_t max_num_batched_tokens; /* >= max_num_seqs */
     int32_t max_num_logits;         /* >= max_num_seqs */
+    int32_t max_num_prefill_keys;   /* as struct device, prefill_keys_max, says; 0: any */
     int32_t max_model_len;
     int32_t num_batch_slots;   /* max_num_seqs times the steps in flight */
     int32_t max_num_sequences; /* in all states but free; closing ones come on top */
@@ -132,6 +133,7 @@ struct plan {
     int32_t num_prefills, num_decodes; /* entries, by their last run */
     int32_t num_runs, num_prefill_runs;
     int32_t num_tokens, num_prefill_tokens, num_logits;
+    int32_t num_prefill_keys; /* that its prompts see: max_num_prefill_keys */
     struct step_work work;
     double us;                             /* that it will take, as the prices say */
     double us_left;                        /* for prompts: what nobody needed */

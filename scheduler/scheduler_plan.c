@@ -72,6 +72,12 @@ static double entry_us(const struct scheduler *s, const struct plan *plan, const
     return us;
 }
 
+/* That a prompt's run sees, as max_num_prefill_keys counts them. */
+static int32_t num_keys_seen(int32_t position, int32_t num_tokens)
+{
+    return ((int32_t)div_up(position + num_tokens, BLOCK_SIZE) + 1) * BLOCK_SIZE;
+}
+
 static void count_run(const struct scheduler *s, struct plan *plan, int32_t position, struct plan_run run)
 {
     plan->num_runs++;
@@ -82,6 +88,7 @@ static void count_run(const struct scheduler *s, struct plan *plan, int32_t posi
     } else {
         plan->num_prefill_runs++;
         plan->num_prefill_tokens += run.num_tokens;
+        plan->num_prefill_keys += num_keys_seen(position, run.num_tokens);
         plan->work.prompt_tokens += run.num_tokens;
         plan->work.prompt_pairs += step_num_pairs(&s->prices, position, run.num_tokens);
     }
@@ -164,7 +171,7 @@ static bool mixes_runs(const struct scheduler *s, const struct sequence *seq)
 
 /* What a step has left for a sequence's next runs. */
 struct room {
-    int32_t num_tokens, num_rows;
+    int32_t num_tokens, num_rows, num_keys; /* num_keys: for prompts to see */
     double us;
 };
 
@@ -172,6 +179,9 @@ static struct room room_of(const struct scheduler *s, const struct plan *plan, d
 {
     return (struct room){.num_tokens = s->options.max_num_batched_tokens - plan->num_tokens,
                          .num_rows = s->options.max_num_rows - plan_num_step_seqs(plan),
+                         .num_keys = s->options.max_num_prefill_keys > 0
+                                         ? s->options.max_num_prefill_keys - plan->num_prefill_keys
+                                         : INT32_MAX,
                          .us = us};
 }
 
@@ -179,6 +189,8 @@ static void room_take(const struct scheduler *s, struct room *room, int32_t posi
 {
     room->num_tokens -= run.num_tokens;
     room->num_rows -= run.decodes ? run.num_tokens : 1;
+    if (!run.decodes && s->options.max_num_prefill_keys > 0)
+        room->num_keys -= num_keys_seen(position, run.num_tokens);
     room->us -= run_us(s, position, run);
 }
 
@@ -202,6 +214,12 @@ static int32_t cut_to_time(const struct scheduler *s, const struct room *room, i
     return in_tiles > 0 ? in_tiles : num_tokens;
 }
 
+/* Of one prompt, its last block and one more left out. */
+static int32_t num_keys_left(const struct room *room)
+{
+    return room->num_keys - room->num_keys % BLOCK_SIZE - BLOCK_SIZE;
+}
+
 /* The part of a run that there is room for, and this many tokens where it is only time that is short. */
 static struct plan_run cut_run(const struct scheduler *s, const struct sequence *seq, const struct room *room,
                                int32_t position, struct plan_run run, int32_t least)
@@ -209,6 +227,7 @@ static struct plan_run cut_run(const struct scheduler *s, const struct sequence 
     int32_t num_places = kv_tables_num_places(s->tables, seq->batch_slot) - position;
     run.num_tokens = min_of(num_in_rows(s, room, run), min_of(room->num_tokens, num_places));
     run.num_tokens = min_of(run.num_tokens, scheduler_num_tokens_to_state(s, seq));
+    if (!run.decodes) run.num_tokens = min_of(run.num_tokens, num_keys_left(room) - position);
     if (run.num_tokens > 0) run.num_tokens = max_of(cut_to_time(s, room, position, run), least);
     return run;
 }
@@ -558,6 +577,7 @@ static void bill_step(struct scheduler *s, const struct plan *plan)
 static void plan_clear(struct plan *plan)
 {
     plan->num_prefills = plan->num_decodes = plan->num_runs = plan->num_prefill_runs = 0;
+    plan->num_prefill_keys = 0;
     plan->num_tokens = plan->num_prefill_tokens = plan->num_logits = 0;
     plan->work = (struct step_work){0};
     plan->us = plan->us_left = 0;

@@ -343,9 +343,16 @@ void cuda_attention_prefill(struct cuda_device *d, const struct batch *b, __nv_b
                             const __nv_bfloat16 *qkv, const struct kv_pool *pool, int32_t layer,
                             const struct attention_args *args)
 {
-    prefill_args a = prefill_args_of(b, out, qkv, pool, layer, args);
     bool has_codes = kv_pool_has_codes(pool);
-    if (!has_codes && prefill_hopper_rows_per_tile(d, args->head_dim)) {
+    if (has_codes && pool->widened) {
+        if (!cuda_kv_widen(d, b, pool, layer, args->kv_group)) return;
+        prefill_args a = prefill_args_of(b, out, qkv, pool->widened, 0, args);
+        a.tables = pool->widened_table - b->kv_groups[args->kv_group].prompts_begin;
+        prefill_hopper_launch(d, &a, b, pool->widened, 0);
+        return;
+    }
+    prefill_args a = prefill_args_of(b, out, qkv, pool, layer, args);
+    if (prefill_hopper_rows_per_tile(d, args->head_dim)) {
         prefill_hopper_launch(d, &a, b, pool, layer);
         return;
     }

@@ -80,8 +80,9 @@ enum count_word {
 
 /* A step's arrays of one group of layers (struct step, G). */
 struct batch_kv_group {
-    const int32_t *slot_mapping;  /* [T] */
-    const int32_t *table_offsets; /* [S] into tables: of the block of token 0, be it there or not */
+    const int32_t *slot_mapping;        /* [T] */
+    const int32_t *table_offsets;       /* [S] into tables: of the block of token 0, be it there or not */
+    int32_t prompts_begin, prompts_end; /* entries of tables that are of the sequences that prefill */
 };
 
 /* Device view of one step. Pointers are device memory. Counts are padded to the bucket when padded is true. */

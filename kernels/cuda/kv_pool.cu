@@ -69,12 +69,8 @@ int cuda_kv_pool_create(struct device *device, const struct kv_shape *shape, str
     device->decode_bundle =
         (uint8_t)cuda_decode_bundle_max(&cuda_of(device)->attention, kv_pool_has_codes(pool));
     cuda_steps_set_spare_blocks(cuda_of(device), shape->num_blocks, shape->num_blocks + 1);
-    if (kv_pool_has_codes(pool)) {
-        cuda_of(device)->base.prefill_tile = PORTABLE_PREFILL_ROWS;
-        cuda_of(device)->num_prefill_slots = 0; /* the portable kernel cuts no keys into pieces */
-    }
     *out = pool;
-    return STATUS_OK;
+    return kv_pool_has_codes(pool) ? cuda_kv_widen_prepare(cuda_of(device), pool, err) : STATUS_OK;
 }
 
 namespace

@@ -17,6 +17,10 @@ struct kv_pool {
      * blocks is needed. */
     char **pieces;
     int32_t blocks_per_piece;
+    /* Of e4m3, where prompts want bf16 (kv_widen.cu): room for all K and V that the prompts of a step see, of one layer, and the
+     * numbers of its blocks one after another. NULL: they do not. */
+    struct kv_pool *widened;
+    int32_t *widened_table;
 };
 
 /* Of one layer, with the spare ones. */
@@ -39,6 +43,12 @@ __host__ __device__ inline size_t kv_offset(size_t layer_elements, size_t block_
     return layer * layer_elements + block * block_elements +
            ((size_t)which * num_kv_heads + head) * BLOCK_SIZE * head_dim;
 }
+
+/* Makes pool->widened, before steps are planned, where there is a Hopper kernel for prompts of bf16. */
+int cuda_kv_widen_prepare(struct cuda_device *d, struct kv_pool *pool, struct error *err);
+/* What the step's prompts see of a layer, as bf16 in pool->widened: entry i of the group's tables is its block i - prompts_begin. */
+bool cuda_kv_widen(struct cuda_device *d, const struct batch *b, const struct kv_pool *pool, int32_t layer,
+                   int32_t kv_group);
 
 /* See kernels/device.h. The pool lives until the device is closed. */
 uint64_t cuda_kv_pool_bytes(struct device *d, const struct kv_shape *shape);

@@ -307,8 +307,9 @@ int32_t pack_seqs(int32_t *words, const struct step_layout *l, const struct step
 }
 
 /* What is a group's own; returns the number of words of all tables. */
-size_t pack_kv_groups(const struct cuda_device *d, int32_t *words, const struct step_layout *l,
-                      const struct step *step, int32_t padded_tokens, int32_t padded_seqs, int32_t *tables)
+size_t pack_kv_groups(const struct cuda_device *d, struct batch *b, int32_t *words,
+                      const struct step_layout *l, const struct step *step, int32_t padded_tokens,
+                      int32_t padded_seqs, int32_t *tables)
 {
     const struct steps *s = d->steps;
     size_t at = 0;
@@ -318,7 +319,12 @@ size_t pack_kv_groups(const struct cuda_device *d, int32_t *words, const struct 
                 *offsets = words + l->table_offsets + g * l->offset_stride;
         memcpy(slots, step_slot_mapping(step, g), (size_t)step->num_tokens * 4);
         for (int32_t t = step->num_tokens; t < padded_tokens; t++) slots[t] = s->spare_block * BLOCK_SIZE;
+        b->kv_groups[g].prompts_begin = (int32_t)at;
         at = cuda_tables_pack(d, step, g, s->zero_block, offsets, tables, at);
+        int32_t last = step->num_prefill_seqs - 1;
+        b->kv_groups[g].prompts_end =
+            last < 0 ? b->kv_groups[g].prompts_begin
+                     : offsets[last] + (int32_t)div_up(step->seqlens_k[last], BLOCK_SIZE);
         for (int32_t i = step->num_seqs; i < padded_seqs; i++) offsets[i] = 0;
     }
     return at;
@@ -354,9 +360,10 @@ void point_batch(struct batch *b, const int32_t *base, const struct step_layout 
     b->cu_seqlens_q = base + l->cu_seqlens_q;
     b->seqlens_k = base + l->seqlens_k;
     b->batch_slots = base + l->batch_slots;
-    for (int32_t g = 0; g < num_kv_groups; g++)
-        b->kv_groups[g] = {base + l->slot_mapping + g * l->slot_stride,
-                           base + l->table_offsets + g * l->offset_stride};
+    for (int32_t g = 0; g < num_kv_groups; g++) {
+        b->kv_groups[g].slot_mapping = base + l->slot_mapping + g * l->slot_stride;
+        b->kv_groups[g].table_offsets = base + l->table_offsets + g * l->offset_stride;
+    }
     b->logit_rows = base + l->logit_rows;
     b->sample = (const struct device_sample_params *)(base + l->sample);
 }
@@ -417,7 +424,7 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
     tail += (n + 3) / 4 * 4;
     size_t tables_at = tail;
     b->seqlen_k_max = pack_seqs(words, l, step, b->num_seqs);
-    tail += pack_kv_groups(d, words, l, step, padded, b->num_seqs, words + tail);
+    tail += pack_kv_groups(d, b, words, l, step, padded, b->num_seqs, words + tail);
     memcpy(words + l->logit_rows, step->logit_rows, (size_t)step->num_logits * 4);
     for (int32_t r = step->num_logits; r < b->num_logits; r++) {
         struct device_sample_params idle = {};

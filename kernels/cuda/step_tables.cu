@@ -101,7 +101,10 @@ size_t cuda_tables_pack(const struct cuda_device *d, const struct step *step, in
             offsets[s] = offsets[s - 1];
         } else {
             offsets[s] = (int32_t)at - span.begin;
-            if (s > 0 && offsets[s] == offsets[s - 1]) offsets[s]++; /* they are not one sequence */
+            if (s > 0 && offsets[s] == offsets[s - 1]) { /* they are not one sequence */
+                tables[at] = zeros;
+                offsets[s]++;
+            }
             for (int32_t i = span.begin; i < span.first; i++) tables[offsets[s] + i] = zeros;
         }
         memcpy(tables + offsets[s] + span.first, from + span.first, (size_t)(span.end - span.first) * 4);
