@@ -1,7 +1,7 @@
 /* linear.cu - which kernel computes a matrix product x W^T: an own one, for few rows (linear_small.cu) or
  * many (linear_large.cu), or cuBLASLt with algorithms that do not split K. Packed weights have kernels for few rows
- * (linear_packed.cu, linear_relay.cu) and become bf16 for many, all in one memory, before the product; those in a GGUF file's blocks for
- * any number of rows. All walk K in order, so the bits
+ * (linear_packed.cu, linear_relay.cu; in a GGUF file's blocks linear_blocks.cu) and become bf16 for many, all in one memory, before the
+ * product. All walk K in order, so the bits
  * of an output element do not depend on which of them it was, nor on the number of rows (kernels/README.md,
  * "The same bits").
  *
@@ -19,6 +19,7 @@
 
 #include "kernels/cuda/blocks.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/linear_blocks.cuh"
 #include "kernels/cuda/linear_fp8.cuh"
 #include "kernels/cuda/linear_large.cuh"
 #include "kernels/cuda/linear_packed.cuh"
@@ -66,7 +67,7 @@ struct linear_plan {
 
 /* Of a device. */
 struct linears {
-    std::map<std::tuple<int32_t, int32_t, int, int, int, int, bool>, struct linear_plan> plans;
+    std::map<std::tuple<int32_t, int32_t, int, int, int, int, int, bool>, struct linear_plan> plans;
     std::vector<struct linear *> packed;
     int32_t
         after_norm_k; /* columns of the products of e4m3 that norms quantise their rows for; 0: there are none */
@@ -245,6 +246,7 @@ bool run_product(struct cuda_device *d, const struct linear_choice &c, int32_t r
     if (c.kernel == LINEAR_PACKED)
         return cuda_linear_packed(d, c.tile_rows, c.columns, rows, out, x, w, silu_mul);
     if (c.kernel == LINEAR_RELAY) return cuda_linear_relay(d, c.tile_rows, rows, out, x, w, silu_mul);
+    if (c.kernel == LINEAR_OF_BLOCKS) return cuda_linear_blocks(d, c.tile_rows, rows, out, x, w, silu_mul);
     if (c.kernel == LINEAR_PORTABLE) return cuda_linear_portable(d, &c, rows, out, x, w, silu_mul);
     if (c.kernel == LINEAR_SMALL)
         return cuda_linear_small_fits(d, w, rows) &&
@@ -290,10 +292,16 @@ bool run_choice(struct cuda_device *d, const struct linear_choice &c, int32_t ro
     return true;
 }
 
+/* Rows at most of a product with what is packed. */
+int32_t packed_rows(const struct linear *w)
+{
+    return w->format == LINEAR_BLOCKS ? LINEAR_BLOCKS_ROWS : LINEAR_PACKED_ROWS;
+}
+
 /* Whether so many rows are multiplied by the weight as bf16. */
 bool is_unpacked_for(const struct linear *w, int32_t rows)
 {
-    return w->unpacked && (w->format == LINEAR_BLOCKS || rows > LINEAR_PACKED_ROWS);
+    return w->unpacked && rows > packed_rows(w);
 }
 
 const struct linear *unpack(struct cuda_device *d, const struct linear *w)
@@ -420,14 +428,26 @@ bool cuda_norm_linear(struct device *device, const struct batch *b, enum row_set
     return cuda_linear_fp8_small(d, c.tile_rows, &p, &row);
 }
 
+namespace
+{
+
+/* The types of a weight's parts, as one number. */
+int block_types(const struct linear *w)
+{
+    int types = 0;
+    if (w->format != LINEAR_BLOCKS) return 0;
+    for (const struct block_part &p : w->blocks) types = types * 256 + (p.num_rows > 0 ? (int)p.dtype : 0);
+    return types;
+}
+
+} // namespace
+
 void cuda_linear_plan_create(struct cuda_device *d, struct linear *w)
 {
     if (!d->linears) d->linears = new struct linears();
-    if (w->format != LINEAR_BLOCKS) { /* no kernel multiplies by those */
-        w->plan = &d->linears->plans[std::make_tuple(w->n, w->k, (int)w->format, (int)w->packed_scales,
-                                                     (int)w->kind, (int)w->gate, w->wide_output)];
-        w->plan->linears.push_back(w);
-    }
+    w->plan = &d->linears->plans[std::make_tuple(w->n, w->k, (int)w->format, (int)w->packed_scales,
+                                                 block_types(w), (int)w->kind, (int)w->gate, w->wide_output)];
+    w->plan->linears.push_back(w);
     if (!w->packed) return;
     w->unpacked = new struct linear(*w);
     w->unpacked->format = LINEAR_BF16;
@@ -516,6 +536,14 @@ std::vector<struct linear_choice> packed_candidates_for(int32_t rows)
     return candidates;
 }
 
+std::vector<struct linear_choice> blocks_candidates(void)
+{
+    std::vector<struct linear_choice> candidates;
+    for (int32_t tile_rows : linear_blocks_tile_rows)
+        candidates.push_back({LINEAR_OF_BLOCKS, tile_rows, 0, 0});
+    return candidates;
+}
+
 /* On a machine that is no Hopper, or is not to be one. */
 std::vector<struct linear_choice> portable_candidates_for(const struct cuda_device *d, int32_t rows)
 {
@@ -534,6 +562,7 @@ std::vector<struct linear_choice> candidates_for(const struct cuda_device *d, co
                                                  int32_t rows, const struct linear_choice &fewer)
 {
     std::vector<struct linear_choice> candidates;
+    if (w->format == LINEAR_BLOCKS) return blocks_candidates();
     if (!d->is_hopper) return portable_candidates_for(d, rows);
     if (w->format == LINEAR_FP8) return fp8_candidates_for(rows);
     if (w->unpacked) {
@@ -577,7 +606,8 @@ int32_t rows_max(const struct cuda_device *d, const struct linear *w)
     return w->wide_output ? d->limits.num_logits : d->limits.num_tokens;
 }
 
-/* What is unpacked before a product has none of fewer rows, unless it was in blocks. */
+/* What is unpacked before a product has none of fewer rows, unless it was in blocks, for which a small GPU may not have the
+ * kernel. */
 int32_t rows_min(const struct linear_plan *plan)
 {
     for (const struct linear *w : plan->linears)
@@ -587,9 +617,8 @@ int32_t rows_min(const struct linear_plan *plan)
 
 void choose(struct cuda_device *d, struct linear_plan *plan, const struct timing *t)
 {
-    bool is_packed = plan->linears[0]->packed != NULL;
-    int32_t most = min(rows_max(d, plan->linears[0]),
-                       is_packed ? (int32_t)LINEAR_PACKED_ROWS : bucket_rows[NUM_BUCKETS - 1]);
+    const struct linear *w = plan->linears[0];
+    int32_t most = min(rows_max(d, w), w->packed ? packed_rows(w) : bucket_rows[NUM_BUCKETS - 1]);
     for (int i = bucket_of(rows_min(plan)); i < NUM_BUCKETS; i++)
         if (i == 0 || most > bucket_rows[i - 1])
             plan->choices[i] = fastest(d, plan, min(bucket_rows[i], most),

@@ -50,18 +50,19 @@ struct linear {
 
 enum linear_kernel {
     LINEAR_BLAS, /* cuBLASLt, or a product of our own where none of its algorithms keeps the order (linear_plain.cu) */
-    LINEAR_SMALL,    /* linear_small.cu */
-    LINEAR_LARGE,    /* linear_large.cu */
-    LINEAR_PACKED,   /* linear_packed.cu */
-    LINEAR_PORTABLE, /* linear_portable.cu */
-    LINEAR_RELAY,    /* linear_relay.cu */
+    LINEAR_SMALL,     /* linear_small.cu */
+    LINEAR_LARGE,     /* linear_large.cu */
+    LINEAR_PACKED,    /* linear_packed.cu */
+    LINEAR_PORTABLE,  /* linear_portable.cu */
+    LINEAR_RELAY,     /* linear_relay.cu */
+    LINEAR_OF_BLOCKS, /* linear_blocks.cu */
 };
 
 /* What computes a product. It changes the speed and nothing else. */
 struct linear_choice {
     enum linear_kernel kernel;
     int32_t
-        tile_rows; /* rows of W a CTA owns: one of linear_small_tile_rows, of linear_packed_tile_rows, of linear_relay_tile_rows; of e4m3 always */
+        tile_rows; /* rows of W a CTA owns: one of linear_small_tile_rows, of linear_packed_tile_rows, of linear_relay_tile_rows, of linear_blocks_tile_rows; of e4m3 always */
     int32_t cluster; /* LINEAR_LARGE: CTAs of a cluster, one of linear_large_clusters */
     int32_t
         columns; /* LINEAR_PACKED: rows of x that a CTA has at most; LINEAR_PORTABLE: 0 for few rows, else of a tile */

@@ -21,6 +21,17 @@ static inline uint32_t mask_and_set(uint32_t a, uint32_t b, uint32_t c)
     return (a & b) | c;
 }
 
+/* ---- gguf_fragments.cuh ---- */
+
+static inline uint32_t mask_and_flip(uint32_t a, uint32_t b, uint32_t c)
+{
+    return (a & b) ^ c;
+}
+static inline uint32_t choose_bits(uint32_t mask, uint32_t a, uint32_t b)
+{
+    return (mask & a) | (~mask & b);
+}
+
 /* ---- mma.cuh ---- */
 
 static inline double bf16_at(const void *p)

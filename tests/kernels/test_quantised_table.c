@@ -18,8 +18,8 @@ struct pair {
     const char *name;
     struct linear *quantised, *plain;
     bool is_gated, is_packed; /* there */
-    int cols;
-    int step; /* of the numbers of tokens */
+    int cols, n;              /* n: of the result */
+    int step;                 /* of the numbers of tokens */
 };
 
 enum {
@@ -28,7 +28,9 @@ enum {
     N = 336,
     GATED_N = 160,
     FIRST_ROW = 8,
-    BLOCK_COLS = 1024 /* whole blocks of each type */
+    BLOCK_COLS = 1024,   /* whole blocks of each type */
+    FEW_TOKENS_MAX = 65, /* one more than kernels for few take */
+    LONG_COLS = 5120
 };
 
 struct rig {
@@ -36,6 +38,7 @@ struct rig {
     struct test_step *step;
     struct pair pairs[PAIRS_MAX];
     int num_pairs;
+    int num_tokens; /* of x */
     float *x;
     void *device_x, *device_y;
 };
@@ -94,6 +97,7 @@ static void add_pair(struct rig *r, struct pair p, const struct weight_view *qua
     }
     check_is_packed(r->device, &p);
     p.cols = (int)quantised->cols;
+    p.n = p.is_gated ? GATED_N : N;
     p.step = r->device->act_bytes == 2 ? 1 : 5; /* a CPU's products have tests of their own */
     r->pairs[r->num_pairs++] = p;
 }
@@ -160,36 +164,68 @@ static void fill_blocks(enum dtype dtype, uint8_t *blocks, int count)
         fill_block(dtype, blocks + (size_t)i * (size_t)info->block_bytes);
 }
 
-/* The kept one, and the bf16 one that it must equal. As many parts as q, k and v, or gate and up, each of another type of GGUF's,
- * which no other form of packed weights takes. */
-static void add_blocks(struct rig *r, int first_type, bool is_gated)
+/* Parts that a GPU keeps as blocks. */
+struct kept {
+    const char *name;
+    enum linear_kind kind;
+    enum gate_function gate;
+    int num_parts;
+    enum dtype types[3];
+    int rows[3], cols;
+    bool has_bias;
+};
+
+/* The kept one, and the bf16 one that it must equal. */
+static void add_kept(struct rig *r, const struct kept *k, int step)
 {
     static uint8_t blocks[CODES_MAX];
-    struct linear_desc kept = {.kind = is_gated ? LINEAR_GATE_UP : LINEAR_PLAIN,
-                               .num_parts = is_gated ? 2 : 3};
+    static float bias[N];
+    struct linear_desc kept = {.kind = k->kind, .gate = k->gate, .num_parts = k->num_parts};
     struct linear_desc plain = kept;
-    const int rows = is_gated ? GATED_N : N / 3, count = rows * BLOCK_COLS;
+    struct pair p = {.name = k->name, .is_gated = k->kind != LINEAR_PLAIN, .cols = k->cols, .step = step};
     uint64_t at = 0;
-    for (int i = 0; i < kept.num_parts; i++) {
-        const enum dtype dtype = (enum dtype)((int)DTYPE_Q4_0 + (first_type + i) % NUM_GGUF);
-        float *to = weights + (size_t)i * (size_t)count;
+    float *to = weights;
+    for (int i = 0; i < k->num_parts; i++) {
+        const enum dtype dtype = k->types[i];
+        const int count = k->rows[i] * k->cols;
         fill_blocks(dtype, blocks + at, count);
         dtype_row_to_f32(dtype, blocks + at, count, to);
         for (int j = 0; j < count; j++) to[j] = rounded_to(2, to[j]);
-        kept.parts[i] = weight_view_plain(blocks + at, dtype, rows, BLOCK_COLS);
-        plain.parts[i] = weight_view_plain(to, DTYPE_F32, rows, BLOCK_COLS);
-        at += (uint64_t)rows * dtype_row_bytes(dtype, BLOCK_COLS);
+        kept.parts[i] = weight_view_plain(blocks + at, dtype, k->rows[i], k->cols);
+        plain.parts[i] = weight_view_plain(to, DTYPE_F32, k->rows[i], k->cols);
+        for (int j = 0; j < k->rows[i]; j++) bias[j] = draw_between(-1, 1);
+        if (k->has_bias) kept.biases[i] = plain.biases[i] = weight_view_plain(bias, DTYPE_F32, 1, k->rows[i]);
+        p.n += k->rows[i];
+        to += count;
+        at += (uint64_t)k->rows[i] * dtype_row_bytes(dtype, (uint64_t)k->cols);
     }
-    struct pair p = {.name = dtype_infos[(int)DTYPE_Q4_0 + first_type].text,
-                     .is_gated = is_gated,
-                     .cols = BLOCK_COLS,
-                     .step = 3};
+    if (k->kind == LINEAR_GATE_UP) p.n /= 2;
     r->device->keeps_packed = true;
     p.quantised = make_linear(r->device, &kept);
     r->device->keeps_packed = false;
     p.plain = make_linear(r->device, &plain);
-    assert_in_range(r->device->ops->linear_bytes(r->device, p.quantised), at, at + 1024);
+    const uint64_t bias_bytes = k->has_bias ? (uint64_t)p.n * 4 : 0;
+    assert_in_range(r->device->ops->linear_bytes(r->device, p.quantised), at, at + bias_bytes + 1024);
     r->pairs[r->num_pairs++] = p;
+}
+
+static enum dtype gguf_type(int i)
+{
+    return (enum dtype)((int)DTYPE_Q4_0 + i % NUM_GGUF);
+}
+
+/* As many parts as q, k and v, or gate and up, each of another type of GGUF's, which no other form of packed weights takes. */
+static void add_blocks(struct rig *r, int first_type, bool is_gated)
+{
+    struct kept k = {.name = dtype_infos[gguf_type(first_type)].text,
+                     .kind = is_gated ? LINEAR_GATE_UP : LINEAR_PLAIN,
+                     .num_parts = is_gated ? 2 : 3,
+                     .cols = BLOCK_COLS};
+    for (int i = 0; i < k.num_parts; i++) {
+        k.types[i] = gguf_type(first_type + i);
+        k.rows[i] = is_gated ? GATED_N : N / 3;
+    }
+    add_kept(r, &k, 3);
 }
 
 static float *run(const struct rig *r, const struct pair *p, const struct linear *linear, int32_t first,
@@ -197,7 +233,7 @@ static float *run(const struct rig *r, const struct pair *p, const struct linear
 {
     int32_t blocks[TOKENS_MAX / BLOCK_SIZE + 1] = {0};
     struct device *d = r->device;
-    const size_t count = (size_t)num_tokens * (size_t)(p->is_gated ? GATED_N : N);
+    const size_t count = (size_t)num_tokens * (size_t)p->n;
     float *out = malloc(count * sizeof *out);
     device_write(d, r->device_x, r->x + first * p->cols, (size_t)num_tokens * (size_t)p->cols, false);
     device_poison(d, r->device_y, count, false);
@@ -213,19 +249,18 @@ static float *run(const struct rig *r, const struct pair *p, const struct linear
 
 static void check_pair(const struct rig *r, const struct pair *p)
 {
-    static const int32_t sizes[] = {1, 2, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129, 200, 256, TOKENS_MAX};
-    const int32_t n = p->is_gated ? GATED_N : N;
-    float *all = run(r, p, p->plain, 0, TOKENS_MAX);
-    for (size_t i = 0; i < array_length(sizes); i += (size_t)p->step) {
-        const int32_t first = random_below(&numbers, TOKENS_MAX - sizes[i] + 1);
+    static const int32_t sizes[] = {1, 2, 7, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129, 200, 256, TOKENS_MAX};
+    float *all = run(r, p, p->plain, 0, r->num_tokens);
+    for (size_t i = 0; i < array_length(sizes) && sizes[i] <= r->num_tokens; i += (size_t)p->step) {
+        const int32_t first = random_below(&numbers, r->num_tokens - sizes[i] + 1);
         float *some = run(r, p, p->quantised, first, sizes[i]);
-        const int64_t different = num_bits_different(some, all + first * n, (size_t)(sizes[i] * n));
+        const int64_t different = num_bits_different(some, all + first * p->n, (size_t)(sizes[i] * p->n));
         if (different)
-            fail_msg("%s%s, %d tokens: %lld results are not those of the unpacked weights", p->name,
-                     p->is_gated ? ", gated" : "", sizes[i], (long long)different);
+            fail_msg("%s%s, %d x %d, %d tokens: %lld results are not those of the unpacked weights", p->name,
+                     p->is_gated ? ", gated" : "", p->n, p->cols, sizes[i], (long long)different);
         free(some);
     }
-    for (int32_t i = 0; i < TOKENS_MAX * n; i++) assert_true(isfinite(all[i]));
+    for (int32_t i = 0; i < r->num_tokens * p->n; i++) assert_true(isfinite(all[i]));
     free(all);
 }
 
@@ -235,16 +270,35 @@ static bool has_bits_of_unpacked(const struct device *d, const struct layout *l)
     return d->act_bytes == 2 || !l->ordered;
 }
 
+static void open_rig(struct rig *r, const char *isa, int num_tokens, int cols)
+{
+    struct error err = {0};
+    struct step_limits limits = {num_tokens, 1, num_tokens, 1, num_tokens, 1, 1, 0};
+    struct attention_args attention = {.num_heads = 1, .num_kv_heads = 1, .head_dim = 64};
+    numbers.seed = test_seed();
+    *r = (struct rig){.device = test_device_open(isa, 2), .num_tokens = num_tokens};
+    assert_int_equal(r->device->ops->prepare(r->device, &limits, 64, cols, 2 * N, &attention, 1, &err), 0);
+    r->x = random_values(&numbers, (size_t)num_tokens * (size_t)cols, r->device->act_bytes, 1);
+    r->device_x = device_floats(r->device, (size_t)num_tokens * (size_t)cols, false);
+    r->device_y = device_floats(r->device, (size_t)num_tokens * N, false);
+    r->step = test_step_new(num_tokens, 1, num_tokens / BLOCK_SIZE + 1);
+}
+
+static void check_rig(struct rig *r)
+{
+    struct error err = {0};
+    assert_int_equal(r->device->ops->weights_done(r->device, &err), 0);
+    for (int i = 0; i < r->num_pairs; i++) check_pair(r, &r->pairs[i]);
+    test_step_free(r->step);
+    free(r->x);
+    r->device->ops->close(r->device);
+}
+
 static void products(const char *isa)
 {
     static struct rig r;
-    struct error err = {0};
-    numbers.seed = test_seed();
-    r = (struct rig){.device = test_device_open(isa, 2)};
+    open_rig(&r, isa, TOKENS_MAX, CASE_COLS_MAX);
     struct device *d = r.device;
-    struct step_limits limits = {TOKENS_MAX, 1, TOKENS_MAX, 1, TOKENS_MAX, 1, 1, 0};
-    struct attention_args attention = {.num_heads = 1, .num_kv_heads = 1, .head_dim = 64};
-    assert_int_equal(d->ops->prepare(d, &limits, 64, CASE_COLS_MAX, 2 * N, &attention, 1, &err), 0);
     for (size_t i = 0; i < array_length(layouts); i++)
         for (int is_gated = 0; is_gated < 2 && has_bits_of_unpacked(d, &layouts[i]); is_gated++)
             add_layout(&r, &layouts[i], is_gated);
@@ -252,15 +306,78 @@ static void products(const char *isa)
         add_q4_0(&r, is_gated);
     for (int i = 0; i < NUM_GGUF && d->act_bytes == 2; i += 3) add_blocks(&r, i, false);
     for (int i = 0; i < NUM_GGUF && d->act_bytes == 2; i += 2) add_blocks(&r, i, true);
-    r.x = random_values(&numbers, (size_t)TOKENS_MAX * CASE_COLS_MAX, d->act_bytes, 1);
-    r.device_x = device_floats(d, (size_t)TOKENS_MAX * CASE_COLS_MAX, false);
-    r.device_y = device_floats(d, (size_t)TOKENS_MAX * N, false);
-    r.step = test_step_new(TOKENS_MAX, 1, TOKENS_MAX / BLOCK_SIZE + 1);
-    assert_int_equal(d->ops->weights_done(d, &err), 0);
-    for (int i = 0; i < r.num_pairs; i++) check_pair(&r, &r.pairs[i]);
-    test_step_free(r.step);
-    free(r.x);
-    d->ops->close(d);
+    check_rig(&r);
+}
+
+/* Q4_0 and MXFP4 alone would be packed. */
+static bool is_kept_alone(enum dtype dtype)
+{
+    return dtype != DTYPE_Q4_0 && dtype != DTYPE_MXFP4;
+}
+
+/* Rows of W that no tile divides, columns that no chunk divides, so that rows begin anywhere. */
+static void add_each_type(struct rig *r)
+{
+    for (int i = 0; i < NUM_GGUF; i++) {
+        const enum dtype dtype = gguf_type(i);
+        const bool is_small = dtype_infos[dtype].block_values == 32, is_alone = is_kept_alone(dtype);
+        const int rows = 17 + draw_below(40);
+        const struct kept plain = {.name = dtype_infos[dtype].text,
+                                   .kind = LINEAR_PLAIN,
+                                   .num_parts = is_alone ? 1 : 2,
+                                   .types = {dtype, DTYPE_Q8_0},
+                                   .rows = {rows, 3},
+                                   .cols = is_small ? 32 * (9 + draw_below(30)) : 512};
+        const struct kept gated = {.name = dtype_infos[dtype].text,
+                                   .kind = LINEAR_GATE_UP,
+                                   .gate = i % 2 ? GATE_GELU_TANH : GATE_SILU,
+                                   .num_parts = 2,
+                                   .types = {dtype, is_small ? DTYPE_Q5_1 : DTYPE_Q5_K},
+                                   .rows = {40, 40},
+                                   .cols = is_small ? 32 * (9 + draw_below(30)) : 768};
+        add_kept(r, &plain, 1);
+        add_kept(r, &gated, 2);
+    }
+}
+
+/* Types that files mix, and rows of more chunks than a ring has stages. */
+static void add_mixtures(struct rig *r)
+{
+    static const struct kept mixtures[] = {
+        {"q, k, v",
+         LINEAR_PLAIN,
+         GATE_SILU,
+         3,
+         {DTYPE_Q4_K, DTYPE_Q4_K, DTYPE_Q6_K},
+         {80, 24, 24},
+         1024,
+         true},
+        {"odd parts",
+         LINEAR_PLAIN,
+         GATE_SILU,
+         3,
+         {DTYPE_Q6_K, DTYPE_Q8_0, DTYPE_Q5_K},
+         {9, 7, 33},
+         512,
+         true},
+        {"up alone", LINEAR_UP, GATE_GELU, 1, {DTYPE_Q5_K}, {72}, 512, true},
+        {"long", LINEAR_PLAIN, GATE_SILU, 1, {DTYPE_Q4_K}, {40}, LONG_COLS, false},
+        {"long", LINEAR_PLAIN, GATE_SILU, 1, {DTYPE_Q6_K}, {21}, LONG_COLS, false},
+        {"long", LINEAR_PLAIN, GATE_SILU, 1, {DTYPE_Q8_0}, {24}, LONG_COLS - 96, false},
+        {"long", LINEAR_GATE_UP, GATE_SILU, 2, {DTYPE_Q4_K, DTYPE_Q6_K}, {24, 24}, LONG_COLS - 256, false},
+    };
+    for (size_t i = 0; i < array_length(mixtures); i++) add_kept(r, &mixtures[i], 1);
+}
+
+static void products_of_blocks(const char *isa)
+{
+    static struct rig r;
+    open_rig(&r, isa, FEW_TOKENS_MAX, LONG_COLS);
+    if (r.device->act_bytes == 2) { /* a CPU's: test_linear.c */
+        add_each_type(&r);
+        add_mixtures(&r);
+    }
+    check_rig(&r);
 }
 
 static void quantised_weights_have_the_bits_of_unpacked_ones(void **state)
@@ -270,10 +387,19 @@ static void quantised_weights_have_the_bits_of_unpacked_ones(void **state)
     products(isa ? isa : "auto"); /* a CPU's sets: test_quantised.c */
 }
 
-int main(void)
+static void few_rows_times_blocks_have_the_bits_of_unpacked_ones(void **state)
+{
+    (void)state;
+    const char *isa = getenv("FLASHD_TEST_ISA");
+    products_of_blocks(isa ? isa : "auto");
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(quantised_weights_have_the_bits_of_unpacked_ones),
+        cmocka_unit_test(few_rows_times_blocks_have_the_bits_of_unpacked_ones),
     };
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
