@@ -326,6 +326,7 @@ template <int COLS> struct strip_warp {
     {
         for (int32_t i = 0; i < a.num_stages - 1; i++)
             if (team + i * a.teams < a.num_chunks) copy_w(team + i * a.teams, i);
+        dependents_launch();
         dependency_wait();
         for (int32_t i = 0; i < a.num_stages - 1; i++) {
             if (team + i * a.teams < a.num_chunks) copy_x(team + i * a.teams, i);

@@ -1,0 +1,121 @@
+"""random_gguf.py SHAPE OUT.gguf [--type Q4_K_M | Q4_K | Q5_K | Q6_K | Q8_0] [--layers N] [--vocab N] - a GGUF file of a Llama's shape
+(a folder of tests/gpu/shapes) whose blocks are random codes and small scales, for bench_steps with FLASHD_CUDA_KEEP_PACKED=1.
+
+Q4_K_M: v and down of every other layer, and the head, are Q6_K. Needs nothing but Python; writes as fast as the disk does."""
+import argparse
+import json
+import os
+import random
+import struct
+
+TYPES = {"F32": (0, 1, 4), "Q8_0": (8, 32, 34), "Q4_K": (12, 256, 144), "Q5_K": (13, 256, 176), "Q6_K": (14, 256, 210)}  # id, values, bytes of a block
+POOL_BLOCKS = 16384
+ALIGNMENT = 32
+
+
+def block(kind):
+    scale = struct.pack("<e", random.uniform(1e-4, 4e-4))
+    size = TYPES[kind][2]
+    if kind == "Q6_K":
+        return os.urandom(size - 2) + struct.pack("<e", random.uniform(-1e-5, 1e-5))
+    if kind == "Q8_0":
+        return struct.pack("<e", random.uniform(-4e-4, 4e-4)) + os.urandom(size - 2)
+    return scale + struct.pack("<e", random.uniform(8e-4, 3e-3)) + os.urandom(size - 4)
+
+
+def write_blocks(f, kind, count, pools):
+    """Stretches of one pool of blocks, each from another block on."""
+    size = TYPES[kind][2]
+    if kind not in pools:
+        pools[kind] = b"".join(block(kind) for _ in range(POOL_BLOCKS))
+    while count > 0:
+        first = random.randrange(POOL_BLOCKS)
+        n = min(count, POOL_BLOCKS - first)
+        f.write(memoryview(pools[kind])[first * size:(first + n) * size])
+        count -= n
+
+
+def text(s):
+    return struct.pack("<Q", len(s)) + s.encode()
+
+
+def value(key, v):
+    if isinstance(v, str):
+        return text(key) + struct.pack("<I", 8) + text(v)
+    return text(key) + (struct.pack("<If", 6, v) if isinstance(v, float) else struct.pack("<II", 4, v))
+
+
+def keys(c, layers, vocab):
+    head_dim = c.get("head_dim", c["hidden_size"] // c["num_attention_heads"])
+    yield "general.architecture", "llama"
+    yield "llama.block_count", layers
+    yield "llama.context_length", 8192
+    yield "llama.embedding_length", c["hidden_size"]
+    yield "llama.feed_forward_length", c["intermediate_size"]
+    yield "llama.attention.head_count", c["num_attention_heads"]
+    yield "llama.attention.head_count_kv", c["num_key_value_heads"]
+    yield "llama.attention.layer_norm_rms_epsilon", float(c["rms_norm_eps"])
+    yield "llama.rope.dimension_count", head_dim
+    yield "llama.rope.freq_base", float(c["rope_theta"])
+    yield "llama.vocab_size", vocab
+
+
+def tensors(c, layers, vocab, mix):
+    """Names, rows, columns, types."""
+    hidden, inner = c["hidden_size"], c["intermediate_size"]
+    head_dim = c.get("head_dim", hidden // c["num_attention_heads"])
+    q, kv = c["num_attention_heads"] * head_dim, c["num_key_value_heads"] * head_dim
+    plain = "Q4_K" if mix == "Q4_K_M" else mix
+    yield "token_embd.weight", vocab, hidden, plain
+    yield "output_norm.weight", 1, hidden, "F32"
+    yield "output.weight", vocab, hidden, "Q6_K" if mix == "Q4_K_M" else mix
+    for i in range(layers):
+        finer = "Q6_K" if mix == "Q4_K_M" and i % 2 == 0 else plain
+        yield f"blk.{i}.attn_norm.weight", 1, hidden, "F32"
+        yield f"blk.{i}.ffn_norm.weight", 1, hidden, "F32"
+        yield f"blk.{i}.attn_q.weight", q, hidden, plain
+        yield f"blk.{i}.attn_k.weight", kv, hidden, plain
+        yield f"blk.{i}.attn_v.weight", kv, hidden, finer
+        yield f"blk.{i}.attn_output.weight", hidden, q, plain
+        yield f"blk.{i}.ffn_gate.weight", inner, hidden, plain
+        yield f"blk.{i}.ffn_up.weight", inner, hidden, plain
+        yield f"blk.{i}.ffn_down.weight", hidden, inner, finer
+
+
+def padding(n):
+    return b"\0" * (-n % ALIGNMENT)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("shape")
+    parser.add_argument("out")
+    parser.add_argument("--type", default="Q4_K_M", choices=["Q4_K_M", "Q4_K", "Q5_K", "Q6_K", "Q8_0"])
+    parser.add_argument("--layers", type=int)
+    parser.add_argument("--vocab", type=int, default=32768)
+    options = parser.parse_args()
+    with open(os.path.join(options.shape, "config.json")) as f:
+        config = json.load(f)
+    layers = options.layers or config["num_hidden_layers"]
+    values = [value(k, v) for k, v in keys(config, layers, options.vocab)]
+    listed = list(tensors(config, layers, options.vocab, options.type))
+    header, offset = b"", 0
+    for name, rows, cols, kind in listed:
+        number, of_block, size = TYPES[kind]
+        dims = [cols] if kind == "F32" else [cols, rows]
+        header += text(name) + struct.pack("<I%dQIQ" % len(dims), len(dims), *dims, number, offset)
+        offset += rows * cols // of_block * size
+        offset += -offset % ALIGNMENT
+    pools = {}
+    with open(options.out, "wb") as f:
+        f.write(b"GGUF" + struct.pack("<IQQ", 3, len(listed), len(values)) + b"".join(values) + header)
+        f.write(padding(f.tell()))
+        for name, rows, cols, kind in listed:
+            if kind == "F32":
+                f.write(struct.pack("<f", 1.0) * (rows * cols))
+            else:
+                write_blocks(f, kind, rows * cols // TYPES[kind][1], pools)
+            f.write(padding(f.tell()))
+
+
+main()
