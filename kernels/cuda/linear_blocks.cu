@@ -32,7 +32,7 @@ enum {
     UNIT = 16,           /* bytes of a copy */
     ROW_BYTES_MAX = 304, /* of a row of W in a stage: 256 columns of Q8_0 from anywhere on */
     X_ROW_BYTES = CHUNK_COLUMNS * 2,
-    WARPS_MAX = 16, /* of an SM, by their registers */
+    WARPS_MAX = 16,
     STAGES_MAX = 4,
     CTA_RESERVED_BYTES = 1 << 10, /* of shared memory, the system's and the barriers' */
     ALONE_BYTES = 114 << 10       /* of a CTA: a second one finds no room on the SM */
@@ -50,6 +50,12 @@ struct blocks_args : store_args {
         row_bytes; /* of a row of W in a stage, an odd number of units: eight rows lie in distinct banks */
     bool alternate, silu_mul;
 };
+
+/* Of an SM, by their registers, and so of a CTA at most. */
+constexpr int32_t warps_max(int32_t columns)
+{
+    return columns == 64 ? WARPS_MAX / 2 : WARPS_MAX;
+}
 
 /* Warps that take turns at a strip. */
 constexpr int32_t teams_of(int32_t tile_rows, int32_t columns)
@@ -219,23 +225,19 @@ template <int COLS> struct strip_warp {
         unpack_half<1>(w, dtypes[1], rows + HALF_ROWS * a.row_bytes, begins[1], chunk, scales);
     }
 
-    __device__ __forceinline__ void multiply(const uint32_t (&w)[CHUNK_STEPS][4], int32_t chunk,
-                                             int32_t stage)
+    /* x: what the lane gives as the address of the first fragments. WHOLE: all steps are there. */
+    template <bool WHOLE>
+    __device__ __forceinline__ void add_products(const uint32_t (&w)[CHUNK_STEPS][4],
+                                                 const x_fragments<COLS> &first, uint32_t x,
+                                                 int32_t num_steps)
     {
         constexpr int STEPS = x_fragments<COLS>::STEPS;
-        const int32_t num_steps = min((a.k - chunk * CHUNK_COLUMNS) / 16, (int32_t)CHUNK_STEPS),
-                      row = COLS == 8 ? lane % 8 : lane % 8 + lane / 16 * 8,
-                      unit = COLS == 8 ? lane / 8 : lane / 8 % 2;
-        const uint32_t x =
-            shared_address(at.x + (stage * COLS + row) * X_ROW_BYTES + ((unit ^ row % 8) << 4));
-        x_fragments<COLS> f[2];
-        f[0].load(x, 0);
-        if (chunk > 0) take_sums();
+        x_fragments<COLS> f[2] = {first};
 #pragma unroll
         for (int step = 0; step < CHUNK_STEPS; step++) {
             const int now = step / STEPS % 2;
             if (step % STEPS == 0) {
-                if (step >= num_steps) break;
+                if (!WHOLE && step >= num_steps) break;
                 if (step + STEPS < CHUNK_STEPS) f[1 - now].load(x, step + STEPS);
             }
 #pragma unroll
@@ -244,6 +246,23 @@ template <int COLS> struct strip_warp {
                 mma_bf16(sums[j], w[step], column[0], column[1]);
             }
         }
+    }
+
+    __device__ __forceinline__ void multiply(const uint32_t (&w)[CHUNK_STEPS][4], int32_t chunk,
+                                             int32_t stage)
+    {
+        const int32_t num_steps = (a.k - chunk * CHUNK_COLUMNS) / 16,
+                      row = COLS == 8 ? lane % 8 : lane % 8 + lane / 16 * 8,
+                      unit = COLS == 8 ? lane / 8 : lane / 8 % 2;
+        const uint32_t x =
+            shared_address(at.x + (stage * COLS + row) * X_ROW_BYTES + ((unit ^ row % 8) << 4));
+        x_fragments<COLS> first;
+        first.load(x, 0);
+        if (chunk > 0) take_sums();
+        if (num_steps >= CHUNK_STEPS)
+            add_products<true>(w, first, x, CHUNK_STEPS);
+        else
+            add_products<false>(w, first, x, num_steps);
     }
 
     __device__ __forceinline__ uint32_t turn_of(int32_t of_team) const
@@ -364,7 +383,7 @@ template <int COLS> struct strip_warp {
 };
 
 template <int COLS>
-__global__ void __launch_bounds__(COLS == 64 ? 256 : WARPS_MAX * 32, 1)
+__global__ void __launch_bounds__(warps_max(COLS) * 32, 1)
     blocks_kernel(const __grid_constant__ blocks_args a)
 {
     extern __shared__ __align__(128) unsigned char shared[];
@@ -428,8 +447,8 @@ template <int COLS> bool launch(struct cuda_device *d, blocks_args a, int32_t ti
     a.teams = teams_of(tile_rows, COLS);
     const int32_t warps = a.strips * a.teams, num_tiles = (a.num_strips + a.strips - 1) / a.strips;
     const bool alone = num_tiles <= d->num_sms;
-    if (warps > (COLS == 64 ? WARPS_MAX / 2 : WARPS_MAX)) return false;
-    a.num_stages = num_stages_for(d, a, COLS, alone ? 1 : WARPS_MAX / warps);
+    if (warps > warps_max(COLS)) return false;
+    a.num_stages = num_stages_for(d, a, COLS, alone ? 1 : warps_max(COLS) / warps);
     if (a.num_stages == 0) return false;
     int32_t shared_bytes = shared_bytes_of(a, COLS, a.num_stages);
     /* they begin where the kernel before has ended first: two at a time, and half of the SMs would have none */
