@@ -29,8 +29,9 @@ namespace
 enum {
     STRIP_ROWS = 16,
     HALF_ROWS = 8,
-    UNIT = 16,           /* bytes of a copy */
-    ROW_BYTES_MAX = 304, /* of a row of W in a stage: 256 columns of Q8_0 from anywhere on */
+    UNIT = 16,            /* bytes of a copy */
+    ROW_BYTES_MAX = 304,  /* of a row of W in a stage: 256 columns of Q8_0 from anywhere on */
+    ROW_BYTES_SOME = 192, /* of most types */
     X_ROW_BYTES = CHUNK_COLUMNS * 2,
     WARPS_MAX = 16,
     STAGES_MAX = 4,
@@ -47,7 +48,7 @@ struct blocks_args : store_args {
     int32_t strips, teams; /* of a CTA */
     int32_t num_stages;
     int32_t
-        row_bytes; /* of a row of W in a stage, an odd number of units: eight rows lie in distinct banks */
+        row_bytes; /* in a stage, of W: an odd number of units, so that eight rows lie in distinct banks */
     bool alternate, silu_mul;
 };
 
@@ -169,6 +170,13 @@ int32_t shared_bytes_of(const blocks_args &a, int32_t cols, int32_t num_stages)
            a.strips * (cols / 8) * 32 * (int32_t)sizeof(float4);
 }
 
+/* Else the compiler computes an address again for each copy that may not take place. */
+__device__ __forceinline__ const unsigned char *computed(const unsigned char *p)
+{
+    asm volatile("" : "+l"(p));
+    return p;
+}
+
 /* All but so many of the thread's groups of copies. */
 __device__ __forceinline__ void copies_wait(int32_t left)
 {
@@ -192,18 +200,26 @@ template <int COLS> struct strip_warp {
     uint32_t parity; /* of its next turn */
     float sums[COLS / 8][4];
 
+    /* Every other unit of a row. */
+    template <int FIRST, int END>
+    static __device__ __forceinline__ void copy_units(uint32_t to, const unsigned char *from, int32_t left)
+    {
+#pragma unroll
+        for (int i = FIRST; i < END; i += 2 * UNIT)
+            if (i < left) copy_async(to + (uint32_t)i, from + i, true);
+    }
+
     /* The warp's blocks of a chunk: two lanes have a row. */
     __device__ __forceinline__ void copy_w(int32_t chunk, int32_t stage)
     {
         const int32_t first = chunk * chunk_bytes, num_bytes = min(chunk_bytes, row_bytes - first),
                       before = (int32_t)((uintptr_t)(row + first) % UNIT);
-        const unsigned char *from = row + first - before + lane % 2 * UNIT;
+        const unsigned char *from = computed(row + first - before + lane % 2 * UNIT);
         const uint32_t to =
             shared_address(at.w + (stage * STRIP_ROWS + lane / 2) * a.row_bytes) + lane % 2 * UNIT;
         const int32_t left = before + num_bytes - lane % 2 * UNIT;
-#pragma unroll
-        for (int i = 0; i < ROW_BYTES_MAX; i += 2 * UNIT)
-            if (i < left) copy_async(to + (uint32_t)i, from + i, true);
+        copy_units<0, ROW_BYTES_SOME>(to, from, left);
+        if (a.row_bytes > ROW_BYTES_SOME) copy_units<ROW_BYTES_SOME, ROW_BYTES_MAX>(to, from, left);
     }
 
     /* The team's part of x: a warp copies some rows, swizzled as in linear_portable.cu. */
