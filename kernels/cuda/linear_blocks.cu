@@ -47,8 +47,8 @@ struct blocks_args : store_args {
     int32_t k, num_chunks, num_strips;
     int32_t strips, teams; /* of a CTA */
     int32_t num_stages;
-    int32_t
-        row_bytes; /* in a stage, of W: an odd number of units, so that eight rows lie in distinct banks */
+    /* Of a row of W in a stage: an odd number of units, so that eight rows lie in distinct banks. */
+    int32_t row_bytes;
     bool alternate, silu_mul;
 };
 
