@@ -295,7 +295,7 @@ bool run_choice(struct cuda_device *d, const struct linear_choice &c, int32_t ro
 /* Rows at most of a product with what is packed. */
 int32_t packed_rows(const struct linear *w)
 {
-    return w->format == LINEAR_BLOCKS ? LINEAR_BLOCKS_ROWS : LINEAR_PACKED_ROWS;
+    return w->format == LINEAR_BLOCKS ? (int32_t)LINEAR_BLOCKS_ROWS : (int32_t)LINEAR_PACKED_ROWS;
 }
 
 /* Whether so many rows are multiplied by the weight as bf16. */
