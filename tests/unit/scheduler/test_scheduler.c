@@ -777,6 +777,31 @@ static void test_scored_prompts_take_a_run_a_step(void **state)
     destroy(b);
 }
 
+/* What a step's prompts see is in memory of its own: each counts whole blocks and one more. */
+static void test_prompts_see_no_more_keys_than_there_is_room_for(void **state)
+{
+    (void)state;
+    struct scheduler_options options = options_default();
+    options.max_num_prefill_keys = MAX_MODEL_LEN + 2 * BLOCK_SIZE;
+    options.enable_prefix_caching = false;
+    options.max_num_batched_tokens = MAX_MODEL_LEN;
+    struct bench *b = create(options);
+    const int32_t half = MAX_MODEL_LEN / 2 - BLOCK_SIZE; /* counts half of MAX_MODEL_LEN */
+    for (int i = 0; i < 3; i++) add(b, half, 2, -1, false);
+    turn(b);
+    assert_int_equal(b->plan.num_prefills, 3);
+    assert_int_equal(b->plan.prefills[1].num_tokens, half);
+    assert_int_equal(b->plan.prefills[2].num_tokens,
+                     BLOCK_SIZE); /* and a block more: all of the two that were left */
+    assert_int_equal(b->plan.num_prefill_keys, options.max_num_prefill_keys);
+    run_all(b);
+    add(b, MAX_MODEL_LEN - 2, 2, -1, false);
+    turn(b);
+    assert_int_equal(b->plan.prefills[0].num_tokens, MAX_MODEL_LEN - 2);
+    run_all(b);
+    destroy(b);
+}
+
 /* Runs that there is no time for wait for the next step. */
 static void test_runs_of_both_kinds_keep_the_target(void **state)
 {
@@ -1361,6 +1386,7 @@ int main(void)
         cmocka_unit_test(test_a_conversation_is_one_step),
         cmocka_unit_test(test_scored_prompts_take_a_run_a_step),
         cmocka_unit_test(test_runs_of_both_kinds_keep_the_target),
+        cmocka_unit_test(test_prompts_see_no_more_keys_than_there_is_room_for),
         cmocka_unit_test(test_a_conversation_computes_each_token_once),
         cmocka_unit_test(test_turns_of_whole_blocks_plan_each_token_once),
         cmocka_unit_test(test_what_the_rule_does_not_cover_is_not_shared),
