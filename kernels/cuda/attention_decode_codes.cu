@@ -42,6 +42,7 @@ template <int D, int COLUMNS> struct code_traits {
     static constexpr int STEPS = (D + 31) / 32;   /* products along a row of K; beyond D Q is zero */
     static constexpr int BLOCKS = (D + 63) / 64;  /* of V's columns; those beyond D are not used */
     static constexpr int VECTORS = (D + 63) / 64; /* pairs of a query that a lane loads */
+    /* Products with sums of their own, as far as there are registers: of a row of K, and of a whole tile's tokens. */
     static constexpr int KEY_SUMS = COLUMNS > 8 ? 1 : STEPS;
     static constexpr bool VALUES_APART = COLUMNS == 8 && D <= 128;
     static constexpr int CHUNK_BYTES = kv_chunk<D>::BYTES;
@@ -79,8 +80,8 @@ __device__ __forceinline__ uint32_t code_pair_of(float x, float y)
 
 __device__ __forceinline__ struct code_pair split_pair(float x, float y)
 {
-    uint32_t high = code_pair_of(x, y), halves = kv_code_halves(high);
-    float2 v = __half22float2(*(const __half2 *)&halves);
+    uint32_t high = code_pair_of(x, y);
+    float2 v = kv_code_pair(high);
     return {high,
             code_pair_of(__fmul_rn(__fsub_rn(x, v.x), LOW_SCALE), __fmul_rn(__fsub_rn(y, v.y), LOW_SCALE))};
 }

@@ -91,14 +91,6 @@ __device__ void load_codes(const prefill_args &a, const int32_t *table, int32_t 
     }
 }
 
-/* Values of two codes, the low half's, as bf16. */
-__device__ __forceinline__ uint32_t widen_codes(uint32_t codes)
-{
-    uint32_t halves = kv_code_halves(codes & 0xffff);
-    float2 pair = __half22float2(*(const __half2 *)&halves);
-    return pack_bf16(pair.x, pair.y);
-}
-
 /* Chunks become a tile of bf16 and its scales; a token at or beyond seqlen has the scales 0. */
 template <int D>
 __device__ void unpack_codes(unsigned char *shared, const unsigned char *codes, int32_t first, int32_t seqlen)
@@ -119,7 +111,10 @@ __device__ void unpack_codes(unsigned char *shared, const unsigned char *codes, 
         const uint32_t words[4] = {packed.x, packed.y, packed.z, packed.w};
         uint32_t pairs[8];
 #pragma unroll
-        for (int k = 0; k < 8; k++) pairs[k] = widen_codes(words[k / 2] >> k % 2 * 16);
+        for (int k = 0; k < 8; k++) {
+            float2 pair = kv_code_pair(words[k / 2] >> k % 2 * 16);
+            pairs[k] = pack_bf16(pair.x, pair.y);
+        }
         uint4 *to = (uint4 *)(shared + v * T::TILE_BYTES + token * T::PITCH + group * 32);
         to[0] = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
         to[1] = make_uint4(pairs[4], pairs[5], pairs[6], pairs[7]);

@@ -64,4 +64,11 @@ static __device__ __forceinline__ uint32_t kv_code_halves(uint32_t codes)
     return (uint32_t)h.x | (uint32_t)h.y << 16;
 }
 
+/* And as f32. codes: of the low half. */
+static __device__ __forceinline__ float2 kv_code_pair(uint32_t codes)
+{
+    uint32_t halves = kv_code_halves(codes & 0xffff);
+    return __half22float2(*(const __half2 *)&halves);
+}
+
 #endif

@@ -21,8 +21,7 @@ __device__ __forceinline__ void widen_codes(uint4 *to, uint4 codes, float scale)
     uint32_t pairs[8];
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        uint32_t halves = kv_code_halves(words[i / 2] >> i % 2 * 16 & 0xffff);
-        float2 v = __half22float2(*(const __half2 *)&halves);
+        float2 v = kv_code_pair(words[i / 2] >> i % 2 * 16);
         pairs[i] = pack_bf16(__fmul_rn(v.x, scale), __fmul_rn(v.y, scale));
     }
     to[0] = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
