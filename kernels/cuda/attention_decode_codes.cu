@@ -260,13 +260,14 @@ template <int D, int COLUMNS, bool EXTRA> struct code_consumer {
             multiply_all_values(sums, stage);
             return;
         }
-        wgmma_fence();
 #pragma unroll 1
-        for (int32_t page = 0; page < num_pages; page += 2)
+        for (int32_t page = 0; page < num_pages; page += 2) {
+            wgmma_fence();
 #pragma unroll
             for (int m = 0; m < T::BLOCKS; m++) multiply_pages(sums[m], stage, page, m, page > 0);
-        wgmma_commit();
-        wgmma_wait<0>();
+            wgmma_commit();
+            wgmma_wait<0>();
+        }
 #pragma unroll
         for (int m = 0; m < T::BLOCKS; m++) wgmma_hold(sums[m]);
     }
