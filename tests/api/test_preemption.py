@@ -5,6 +5,8 @@ import re
 
 NUM_REQUESTS, LENGTH, BLOCK_BYTES = 6, 120, 16 * 23040
 SMALL = ["--max-model-len", "160", "--max-num-seqs", str(NUM_REQUESTS), "--kv-cache-memory-bytes", str(20 * BLOCK_BYTES)]
+WHAT_BECAME_OF_IT = (r"no K/V block is free: .* what it has computed (is saved|will be computed again); "
+                     r"expected ([\d.]+) ms to copy, ([\d.]+) ms to compute again")
 
 
 def ask(server, number):
@@ -26,6 +28,8 @@ def test_answers_that_outgrow_the_cache(server, start_server):
             metrics = small.wait_idle()
             preempted, saved = metrics["vllm:num_preemptions_total"], metrics["flashd_preemptions_saved_total"]
             assert preempted > 0 and metrics["flashd_kv_host_blocks"] == 0
-            assert saved == (0 if host_bytes == 0 else preempted)
-            lines = re.findall(r"no K/V block is free: .* what it has computed (is saved|will be computed again)", small.log())
-            assert len(lines) == preempted and lines.count("is saved") == saved
+            lines = re.findall(WHAT_BECAME_OF_IT, small.log())
+            assert len(lines) == preempted and [line[0] for line in lines].count("is saved") == saved
+            for what, copy, compute in lines:  # what is cheaper, by prices that a busy machine may have measured wrongly
+                is_cheaper = host_bytes > 0 and float(copy) <= float(compute)
+                assert what == ("is saved" if is_cheaper else "will be computed again"), (copy, compute)
