@@ -505,8 +505,8 @@ static bool take(struct scheduler *s, struct plan *plan, struct sequence *seq)
 static bool has_room(const struct scheduler *s, const struct plan *plan)
 {
     struct room room = room_of(s, plan, plan->us_left);
-    return room.num_tokens > 0 && room.num_rows > 0 && plan->num_logits < s->options.max_num_logits &&
-           (room.us > 0 || plan->num_prefill_runs == 0);
+    return room.num_tokens > 0 && room.num_rows > 0 && num_keys_left(&room) > 0 &&
+           plan->num_logits < s->options.max_num_logits && (room.us > 0 || plan->num_prefill_runs == 0);
 }
 
 /* More than the step has left for it. What is replayed takes as many of a step's rows as there are, and is not. */

@@ -784,12 +784,16 @@ static void test_prompts_see_no_more_keys_than_there_is_room_for(void **state)
     struct scheduler_options options = options_default();
     options.max_num_prefill_keys = MAX_MODEL_LEN + 2 * BLOCK_SIZE;
     options.enable_prefix_caching = false;
-    options.max_num_batched_tokens = MAX_MODEL_LEN;
+    options.num_blocks = 128;
+    options.max_num_batched_tokens = 4 * MAX_MODEL_LEN;
     struct bench *b = create(options);
     const int32_t half = MAX_MODEL_LEN / 2 - BLOCK_SIZE; /* counts half of MAX_MODEL_LEN */
-    for (int i = 0; i < 3; i++) add(b, half, 2, -1, false);
+    for (int i = 0; i < 4; i++) add(b, half, 2, -1, false);
     turn(b);
     assert_int_equal(b->plan.num_prefills, 3);
+    struct scheduler_stats stats;
+    scheduler_stats(b->scheduler, &stats);
+    assert_int_equal(stats.num_running, 3); /* nobody gets blocks to wait with */
     assert_int_equal(b->plan.prefills[1].num_tokens, half);
     assert_int_equal(b->plan.prefills[2].num_tokens,
                      BLOCK_SIZE); /* and a block more: all of the two that were left */
