@@ -298,12 +298,9 @@ void launch(struct cuda_device *d, const prefill_args &a, int32_t num_tiles)
     kernel<<<checked_grid(grid), WARPS * 32, BYTES, d->stream>>>(a);
 }
 
-template <int D> void launch(struct cuda_device *d, const prefill_args &a, int32_t num_tiles, bool has_codes)
+template <int D, bool CODES> void launch(struct cuda_device *d, const prefill_args &a, int32_t num_tiles)
 {
-    if (prefill_has_extra(a))
-        has_codes ? launch<D, true, true>(d, a, num_tiles) : launch<D, true, false>(d, a, num_tiles);
-    else
-        has_codes ? launch<D, false, true>(d, a, num_tiles) : launch<D, false, false>(d, a, num_tiles);
+    prefill_has_extra(a) ? launch<D, true, CODES>(d, a, num_tiles) : launch<D, false, CODES>(d, a, num_tiles);
 }
 
 } // namespace
@@ -351,21 +348,23 @@ void cuda_attention_prefill(struct cuda_device *d, const struct batch *b, __nv_b
         prefill_hopper_launch(d, &a, b, pool, layer);
         return;
     }
-    switch (args->head_dim) {
+    switch (args->head_dim) { /* of the sizes without e4m3 it is widened */
     case 64:
-        launch<64>(d, a, b->num_prefill_tiles, has_codes);
+        launch<64, false>(d, a, b->num_prefill_tiles);
         break;
     case 80:
-        launch<80>(d, a, b->num_prefill_tiles, has_codes);
+        has_codes ? launch<80, true>(d, a, b->num_prefill_tiles)
+                  : launch<80, false>(d, a, b->num_prefill_tiles);
         break;
     case 96:
-        launch<96>(d, a, b->num_prefill_tiles, has_codes);
+        has_codes ? launch<96, true>(d, a, b->num_prefill_tiles)
+                  : launch<96, false>(d, a, b->num_prefill_tiles);
         break;
     case 128:
-        launch<128>(d, a, b->num_prefill_tiles, has_codes);
+        launch<128, false>(d, a, b->num_prefill_tiles);
         break;
     case 256:
-        launch<256>(d, a, b->num_prefill_tiles, has_codes);
+        launch<256, false>(d, a, b->num_prefill_tiles);
         break;
     }
 }

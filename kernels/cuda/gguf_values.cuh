@@ -7,6 +7,22 @@
 #include "kernels/cuda/bf16.cuh"
 #include "kernels/cuda/weight_codes.cuh"
 
+/* What is said of one of the types, for each of them. */
+#define GGUF_TYPES(SAY)                                                                                      \
+    SAY(DTYPE_Q4_0);                                                                                         \
+    SAY(DTYPE_Q4_1);                                                                                         \
+    SAY(DTYPE_Q5_0);                                                                                         \
+    SAY(DTYPE_Q5_1);                                                                                         \
+    SAY(DTYPE_Q8_0);                                                                                         \
+    SAY(DTYPE_Q4_K);                                                                                         \
+    SAY(DTYPE_Q5_K);                                                                                         \
+    SAY(DTYPE_Q6_K);                                                                                         \
+    SAY(DTYPE_Q2_K);                                                                                         \
+    SAY(DTYPE_Q3_K);                                                                                         \
+    SAY(DTYPE_IQ4_NL);                                                                                       \
+    SAY(DTYPE_IQ4_XS);                                                                                       \
+    SAY(DTYPE_MXFP4);
+
 enum { GGUF_RUN = 8 /* values in a row that have one scale, the first of which is a multiple of it */ };
 
 /* Blocks that have one lie at even addresses. */
@@ -254,19 +270,7 @@ static __device__ __forceinline__ void gguf_unpack_row(int dtype, __nv_bfloat16 
 #define UNPACK(DTYPE)                                                                                        \
     case DTYPE:                                                                                              \
         return gguf_unpack_row_as<DTYPE>(out, row, num_columns)
-        UNPACK(DTYPE_Q4_0);
-        UNPACK(DTYPE_Q4_1);
-        UNPACK(DTYPE_Q5_0);
-        UNPACK(DTYPE_Q5_1);
-        UNPACK(DTYPE_Q8_0);
-        UNPACK(DTYPE_Q4_K);
-        UNPACK(DTYPE_Q5_K);
-        UNPACK(DTYPE_Q6_K);
-        UNPACK(DTYPE_Q2_K);
-        UNPACK(DTYPE_Q3_K);
-        UNPACK(DTYPE_IQ4_NL);
-        UNPACK(DTYPE_IQ4_XS);
-        UNPACK(DTYPE_MXFP4);
+        GGUF_TYPES(UNPACK)
 #undef UNPACK
     default:
         for (int32_t k = (int32_t)threadIdx.x; k < num_columns; k += (int32_t)blockDim.x)

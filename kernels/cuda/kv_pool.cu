@@ -69,8 +69,9 @@ int cuda_kv_pool_create(struct device *device, const struct kv_shape *shape, str
     device->decode_bundle =
         (uint8_t)cuda_decode_bundle_max(&cuda_of(device)->attention, kv_pool_has_codes(pool));
     cuda_steps_set_spare_blocks(cuda_of(device), shape->num_blocks, shape->num_blocks + 1);
-    *out = pool;
-    return kv_pool_has_codes(pool) ? cuda_kv_widen_prepare(cuda_of(device), pool, err) : STATUS_OK;
+    int status = kv_pool_has_codes(pool) ? cuda_kv_widen_prepare(cuda_of(device), pool, err) : STATUS_OK;
+    if (!status) *out = pool;
+    return status;
 }
 
 namespace

@@ -108,19 +108,7 @@ __device__ __forceinline__ void unpack_half(uint32_t (&w)[CHUNK_STEPS][4], int32
 #define UNPACK(DTYPE)                                                                                        \
     case DTYPE:                                                                                              \
         return unpack_half_as<DTYPE, HALF>(w, rows, begin, chunk, scales)
-        UNPACK(DTYPE_Q4_0);
-        UNPACK(DTYPE_Q4_1);
-        UNPACK(DTYPE_Q5_0);
-        UNPACK(DTYPE_Q5_1);
-        UNPACK(DTYPE_Q8_0);
-        UNPACK(DTYPE_Q4_K);
-        UNPACK(DTYPE_Q5_K);
-        UNPACK(DTYPE_Q6_K);
-        UNPACK(DTYPE_Q2_K);
-        UNPACK(DTYPE_Q3_K);
-        UNPACK(DTYPE_IQ4_NL);
-        UNPACK(DTYPE_IQ4_XS);
-        UNPACK(DTYPE_MXFP4);
+        GGUF_TYPES(UNPACK)
 #undef UNPACK
     }
 }

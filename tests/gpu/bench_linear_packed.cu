@@ -17,6 +17,7 @@
 #include "kernels/cuda/linear_plain.cuh"
 #include "kernels/cuda/packed.cuh"
 #include "tests/gpu/call_timer.cuh"
+#include "tests/gpu/random_values.cuh"
 
 extern "C" int cuda_device_open(const struct device_options *options, struct device **out, struct error *err);
 
@@ -49,23 +50,6 @@ static struct cuda_device *device;
 static void *x, *out;
 static __nv_bfloat16 *unpacked;
 static int num_wrong;
-
-static __device__ uint32_t random_word(size_t i, uint32_t seed)
-{
-    uint32_t h = (uint32_t)i * 2654435761u ^ (uint32_t)(i >> 32) * 40503u ^ seed;
-    for (int k = 0; k < 2; k++) {
-        h = (h ^ h >> 16) * 0x45d9f3bu;
-        h = (h ^ h >> 13) * 0x119de1f3u;
-    }
-    return h ^ h >> 16;
-}
-
-static __global__ void fill_x(__nv_bfloat16 *p, size_t count)
-{
-    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < count;
-         i += (size_t)gridDim.x * blockDim.x)
-        p[i] = __float2bfloat16((float)(int32_t)random_word(i, 7) * 0x1p-31f);
-}
 
 /* Codes of all values; scales of some 2^-7 with a low part, and zero points of integers. */
 static __global__ void fill_packed(uint32_t *p, size_t num_words, int32_t scales, bool is_float,
