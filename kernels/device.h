@@ -359,6 +359,8 @@ struct kernel_table {
     /* The number of decoding sequences, n or more, for which a step of n of them is recorded (and padded to). A
      * CPU has NULL. */
     int32_t (*graph_size)(const struct device *d, int32_t n);
+    /* While it is on, a step that is recorded is not run, and has no results. A CPU has NULL. */
+    void (*rehearse)(struct device *d, bool on);
 
     /* Ids that no row may draw from now on, whatever it asks for: a bit_set (base/bit_set.h). Once for a model,
      * while no step is in flight, before or after seal. Host memory, copied. */

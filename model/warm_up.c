@@ -155,10 +155,12 @@ int model_record_graphs(struct model *m, int32_t num_seqs, struct error *err)
     if (!d->ops->graph_size) return 0;
     if (!firsts_create(&f, num_seqs, model_num_kv_groups(m)))
         status = error_set(err, STATUS_NO_MEMORY, "no memory for the first steps");
+    d->ops->rehearse(d, true);
     for (int32_t n = 0; n < num_seqs && !status;) {
         n = min_of(d->ops->graph_size(d, n + 1), num_seqs);
         status = record(m, &f, n, err);
     }
+    d->ops->rehearse(d, false);
     firsts_destroy(&f);
     return status;
 }

@@ -18,7 +18,7 @@ struct warm_up_times {
 int model_warm_up(struct model *m, int32_t num_tokens, struct warm_up_times *times,
                   struct error *err) must_check;
 
-/* Steps of decoding sequences of every size that the device records, up to num_seqs: nothing is recorded
+/* Steps of decoding sequences of every size that the device records, up to num_seqs, recorded and not run: nothing is recorded
  * afterwards. The pool has a block for each sequence. */
 int model_record_graphs(struct model *m, int32_t num_seqs, struct error *err) must_check;
 

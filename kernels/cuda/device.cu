@@ -149,6 +149,7 @@ constexpr struct kernel_table make_table()
     t.record_begin = cuda_record_begin;
     t.record_end = cuda_record_end;
     t.graph_size = cuda_graph_size;
+    t.rehearse = cuda_rehearse;
     t.forbid = cuda_forbid;
     t.history_set = cuda_history_set;
     t.embed = cuda_embed;

@@ -336,6 +336,7 @@ void cuda_sample(struct device *d, struct batch *b);
 void cuda_record_begin(struct device *d, struct batch *b);
 void cuda_record_end(struct device *d, struct batch *b);
 int32_t cuda_graph_size(const struct device *d, int32_t n);
+void cuda_rehearse(struct device *d, bool on);
 /* Blocks of the pool: where padding tokens write, and one of zeros. */
 void cuda_steps_set_spare_blocks(struct cuda_device *d, int32_t spare, int32_t zeros);
 void cuda_steps_seal(struct cuda_device *d);

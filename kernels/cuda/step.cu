@@ -70,7 +70,7 @@ struct steps {
     int begin, end;                       /* counts of steps begun and ended */
     int fault_step,
         hang_step; /* for tests: the step that breaks the device for good, and the one that takes a minute */
-    bool recording;
+    bool recording, rehearses;
     int32_t spare_block, zero_block; /* set when the pool is made */
     bool sealed;
     struct prefill_plan prefill;
@@ -500,7 +500,7 @@ void record_begin(struct cuda_device *d, const struct step_graphs *graphs, const
     d->steps->recording = CUDA_CHECK(d, cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal));
 }
 
-/* And launches what was recorded. */
+/* And launches what was recorded; what is not to run goes to the device. */
 void record_end(struct cuda_device *d, struct step_graphs *graphs, const struct batch *b)
 {
     if (!d->steps->recording) return;
@@ -510,7 +510,8 @@ void record_end(struct cuda_device *d, struct step_graphs *graphs, const struct 
     if (CUDA_CHECK(d, cudaStreamEndCapture(d->stream, &graph)) &&
         CUDA_CHECK(d, cudaGraphInstantiate(exec, graph, 0))) {
         graphs->items[graphs->num++].bucket = b->num_tokens;
-        CUDA_CHECK(d, cudaGraphLaunch(*exec, d->stream));
+        CUDA_CHECK(d, d->steps->rehearses ? cudaGraphUpload(*exec, d->stream)
+                                          : cudaGraphLaunch(*exec, d->stream));
     }
     if (graph) cudaGraphDestroy(graph);
 }
@@ -539,6 +540,11 @@ void cuda_record_end(struct device *device, struct batch *b)
 {
     struct cuda_device *d = cuda_of(device);
     record_end(d, graphs_of(d, b), b);
+}
+
+void cuda_rehearse(struct device *device, bool on)
+{
+    cuda_of(device)->steps->rehearses = on;
 }
 
 namespace
