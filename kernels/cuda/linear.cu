@@ -1,9 +1,8 @@
 /* linear.cu - which kernel computes a matrix product x W^T: an own one, for few rows (linear_small.cu) or
  * many (linear_large.cu), or cuBLASLt with algorithms that do not split K. Packed weights have kernels for few rows
- * (linear_packed.cu, linear_relay.cu; in a GGUF file's blocks linear_blocks.cu) and become bf16 for many, all in one memory, before the
- * product. All walk K in order, so the bits
- * of an output element do not depend on which of them it was, nor on the number of rows (kernels/README.md,
- * "The same bits").
+ * (linear_packed.cu, linear_relay.cu; in a GGUF file's blocks linear_blocks.cu) and become bf16 for many, where that is faster, all in
+ * one memory, before the product. All walk K in order, so the bits of an output element do not depend on which of them it was, nor
+ * on the number of rows (kernels/README.md, "The same bits").
  *
  * Those are of sm_90. Elsewhere, or where it is asked for, own kernels that every GPU from sm_80 on can run compute
  * bf16 products of few rows and of many (linear_portable.cu).
@@ -41,6 +40,7 @@ enum {
     BLAS_ROWS = 128,
     BLAS_COLUMNS_MIN = 1024, /* of 16 rows each is compared */
     LONG_ROWS = 1024,
+    LONG_WEIGHTS = 250000000,
     ALGORITHMS_MAX = 8
 };
 
@@ -283,23 +283,6 @@ __global__ void gate_alone_kernel(uint32_t *out, size_t num_pairs, float3 values
     out[i] = pack_bf16(gate_alone<GATE>(x.x, values), gate_alone<GATE>(x.y, values));
 }
 
-/* False where the kernel cannot. */
-bool run_choice(struct cuda_device *d, const struct linear_choice &c, int32_t rows, void *out, const void *x,
-                const struct linear *w)
-{
-    bool is_gated = w->kind == LINEAR_GATE_UP,
-         in_epilogue =
-             is_gated && w->gate == GATE_SILU && (c.kernel != LINEAR_BLAS || w->format == LINEAR_FP8);
-    if (!is_gated || in_epilogue) {
-        if (!run_product(d, c, rows, out, x, w, in_epilogue)) return false;
-        if (w->kind == LINEAR_UP) cuda_gate_alone(d, out, (size_t)rows * w->n, w->gate, w->gate_values);
-        return true;
-    }
-    if (!run_product(d, c, rows, d->gate_up, x, w, false)) return false;
-    run_gate_mul(d, rows, out, w);
-    return true;
-}
-
 /* Rows at most of a product with what is packed. */
 int32_t packed_rows(const struct linear *w)
 {
@@ -309,7 +292,7 @@ int32_t packed_rows(const struct linear *w)
 /* Whether so many rows are multiplied by the weight as bf16. */
 bool is_unpacked_for(const struct linear *w, int32_t rows)
 {
-    return w->unpacked && rows > packed_rows(w);
+    return w->unpacked && (rows > packed_rows(w) || cuda_linear_choice(w, rows).kernel == LINEAR_UNPACKED);
 }
 
 const struct linear *unpack(struct cuda_device *d, const struct linear *w)
@@ -319,6 +302,25 @@ const struct linear *unpack(struct cuda_device *d, const struct linear *w)
     else
         packed_unpack(d, w, w->unpacked->weight);
     return w->unpacked;
+}
+
+/* False where the kernel cannot. */
+bool run_choice(struct cuda_device *d, const struct linear_choice &c, int32_t rows, void *out, const void *x,
+                const struct linear *w)
+{
+    bool is_gated = w->kind == LINEAR_GATE_UP,
+         in_epilogue =
+             is_gated && w->gate == GATE_SILU && (c.kernel != LINEAR_BLAS || w->format == LINEAR_FP8);
+    if (c.kernel == LINEAR_UNPACKED)
+        return run_choice(d, cuda_linear_choice(w->unpacked, rows), rows, out, x, unpack(d, w));
+    if (!is_gated || in_epilogue) {
+        if (!run_product(d, c, rows, out, x, w, in_epilogue)) return false;
+        if (w->kind == LINEAR_UP) cuda_gate_alone(d, out, (size_t)rows * w->n, w->gate, w->gate_values);
+        return true;
+    }
+    if (!run_product(d, c, rows, d->gate_up, x, w, false)) return false;
+    run_gate_mul(d, rows, out, w);
+    return true;
 }
 
 } // namespace
@@ -502,7 +504,7 @@ float time_choice(struct cuda_device *d, const struct linear_plan *plan, const s
     float ms = HUGE_VALF;
     const struct linear *w = plan->linears[0];
     double flop = 2.0 * rows * w->n * w->k, bytes = 2.0 * w->n * w->k;
-    int num_runs = bytes > 5e8                     ? 2
+    int num_runs = bytes > 2.0 * LONG_WEIGHTS      ? 2
                    : rows <= LINEAR_SMALL_ROWS     ? 6
                    : rows <= LINEAR_SMALL_ROWS_MAX ? 3
                    : flop < 3e11                   ? 2
@@ -528,10 +530,19 @@ std::vector<struct linear_choice> fp8_candidates_for(int32_t rows)
     return candidates;
 }
 
+/* Several CTAs share the rows of x; that costs each of them the codes' way to bf16, which unpacking first does once. */
+std::vector<struct linear_choice> packed_candidates_for_many(int32_t rows)
+{
+    std::vector<struct linear_choice> candidates = {{LINEAR_UNPACKED, 0, 0, 0}};
+    for (int32_t columns : linear_packed_columns) candidates.push_back({LINEAR_PACKED, 64, 0, columns});
+    return candidates;
+}
+
 /* Where W has few tiles, several CTAs share the rows of x. */
 std::vector<struct linear_choice> packed_candidates_for(int32_t rows)
 {
     std::vector<struct linear_choice> candidates;
+    if (rows > LINEAR_PACKED_COLUMNS) return packed_candidates_for_many(rows);
     if (rows <= LINEAR_RELAY_ROWS)
         for (int32_t tile_rows : linear_relay_tile_rows)
             candidates.push_back({LINEAR_RELAY, tile_rows, 0, 0});
@@ -587,16 +598,23 @@ std::vector<struct linear_choice> candidates_for(const struct cuda_device *d, co
     return candidates;
 }
 
+/* A product whose time is measured well by one run, and takes most of the time that all of this takes. */
+bool takes_long(const struct linear *w, int32_t rows)
+{
+    return rows > LONG_ROWS || (size_t)w->n * (size_t)w->k > LONG_WEIGHTS ||
+           (w->unpacked && rows > LINEAR_PACKED_COLUMNS);
+}
+
 /* Kernels take turns, so that the clocks, which go down under load, are the same for all. The first turn
  * makes plans and tensor maps and does not count. A kernel must be so much faster than those before it in the
  * list: runs differ by 1 %, and for many rows what counts in the end, power, is not seen in milliseconds; the
- * first one there takes the least. Beyond LONG_ROWS, most of the time that this takes, one turn does. */
+ * first one there takes the least. Of what takes long one turn does. */
 struct linear_choice fastest(struct cuda_device *d, const struct linear_plan *plan, int32_t rows,
                              const struct linear_choice &fewer, const struct timing *t)
 {
     const std::vector<struct linear_choice> candidates = candidates_for(d, plan->linears[0], rows, fewer);
     std::vector<float> best(candidates.size(), HUGE_VALF);
-    int num_turns = rows > LONG_ROWS ? 1 : TIMED_TURNS;
+    int num_turns = takes_long(plan->linears[0], rows) ? 1 : TIMED_TURNS;
     for (int turn = 0; turn <= num_turns; turn++)
         for (size_t i = 0; i < candidates.size(); i++) {
             float ms = time_choice(d, plan, candidates[i], rows, t);
@@ -620,7 +638,7 @@ int32_t rows_min(const struct linear_plan *plan)
 {
     for (const struct linear *w : plan->linears)
         if (!w->is_rewritten || w->blocks[0].num_rows > 0) return 1;
-    return LINEAR_PACKED_ROWS + 1;
+    return LINEAR_PACKED_COLUMNS + 1;
 }
 
 void choose(struct cuda_device *d, struct linear_plan *plan, const struct timing *t)

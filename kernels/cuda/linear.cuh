@@ -56,6 +56,7 @@ enum linear_kernel {
     LINEAR_PORTABLE,  /* linear_portable.cu */
     LINEAR_RELAY,     /* linear_relay.cu */
     LINEAR_OF_BLOCKS, /* linear_blocks.cu */
+    LINEAR_UNPACKED,  /* packed weights become bf16 first */
 };
 
 /* What computes a product. It changes the speed and nothing else. */

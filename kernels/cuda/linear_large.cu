@@ -56,7 +56,7 @@ template <int WIDTH> struct large_traits {
 struct large_args {
     struct tile_output out;
     struct tile_grid tiles;
-    int32_t num_k; /* stages of a tile */
+    int32_t num_rows, num_k; /* of x; stages of a tile */
 };
 
 struct ring {
@@ -97,7 +97,7 @@ template <int WIDTH, int CLUSTER> struct producer {
     __device__ __forceinline__ void load_x(int32_t stage) const
     {
         tensor_load_2d(r.x + stage * X_BYTES, x_map, r.full + 8 * stage, k * STAGE_K,
-                       (tile.row * CLUSTER + rank) * TILE_M);
+                       first_row_of(tile.row * CLUSTER + rank, TILE_M, a.num_rows));
     }
 
     __device__ __forceinline__ void advance(void)
@@ -209,7 +209,8 @@ __global__ void __launch_bounds__(THREADS, 1)
         release<CLUSTER>(r.empty + 8 * before);
         struct tile_place tile = place_of(a.tiles, index);
         store_tile<WIDTH, SILU_MUL>(a.out, &out_map, d, buffers, num_stored,
-                                    (tile.row * CLUSTER + rank) * TILE_M + warp * OUT_ROWS,
+                                    first_row_of(tile.row * CLUSTER + rank, TILE_M, a.num_rows) +
+                                        warp * OUT_ROWS,
                                     tile.column * WIDTH);
         num_stored = (num_stored + OUT_BOXES<WIDTH, SILU_MUL>) % OUT_BUFFERS;
     }
@@ -257,6 +258,7 @@ bool launch(struct cuda_device *d, int32_t rows, void *out, const void *x, const
     large_args a = {};
     a.out = {w->bias, w->n};
     a.num_k = (w->k + STAGE_K - 1) / STAGE_K;
+    a.num_rows = rows;
     a.tiles.num_rows = (rows + CLUSTER * TILE_M - 1) / (CLUSTER * TILE_M);
     a.tiles.num_columns = (w->n + WIDTH - 1) / WIDTH;
     a.tiles.band =

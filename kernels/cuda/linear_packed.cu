@@ -39,7 +39,7 @@ __device__ __forceinline__ void multiply_tile(const linear_packed_args &a, const
     int32_t strip = warp * HALVES; /* of the tile */
     packed_consumer<FORMAT, T> c{a, r, packed_strip_offset<T>(strip), {}};
     c.run();
-    int32_t n = (int32_t)blockIdx.x * T::ROWS + strip * PACKED_ROWS, m = (int32_t)blockIdx.y * T::N;
+    int32_t n = (int32_t)blockIdx.x * T::ROWS + strip * PACKED_ROWS, m = first_row_of<T>(a);
     if (HALVES == 2 && a.silu_mul)
         store_columns<T::N, EPILOGUE_SILU_MUL, 2>(a, c.d, m, n);
     else

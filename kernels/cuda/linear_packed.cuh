@@ -4,10 +4,17 @@
 
 #include "kernels/cuda/linear.cuh"
 
-enum { LINEAR_PACKED_ROWS = 256 }; /* at most; beyond it the weight is unpacked first */
+enum {
+    LINEAR_PACKED_COLUMNS =
+        256,                  /* rows of x of a CTA at most: up to so many nobody unpacks the weight first */
+    LINEAR_PACKED_ROWS = 1024 /* of all CTAs: beyond it the weight is always unpacked first */
+};
 
 /* Rows of W that a CTA may own: they change the speed and nothing else. */
 static const int32_t linear_packed_tile_rows[] = {32, 64, 128};
+
+/* Rows of x of a CTA where there are more than LINEAR_PACKED_COLUMNS, to choose from. */
+static const int32_t linear_packed_columns[] = {256, 192, 128};
 
 /* out = x W^T (+ bias), or silu(gate) * up. columns: rows of x that a CTA has at most, which changes the speed, too. False where
  * the driver cannot, or tiles do not suit the product. row: what the only row, of which there is no x yet, is made of, at most

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/linear_tile.cuh"
 #include "kernels/cuda/packed_ring.cuh"
 
 namespace
@@ -14,6 +15,12 @@ struct linear_packed_args : packed_args {
     bool silu_mul;
     int32_t row_bytes; /* of the row that the CTA makes; 0: none */
 };
+
+/* A CTA's first row of x. */
+template <typename T> __device__ __forceinline__ int32_t first_row_of(const linear_packed_args &a)
+{
+    return first_row_of((int32_t)blockIdx.y, T::COLS, a.m);
+}
 
 /* A CTA's ring, x or the row in front of it. By all threads. */
 template <typename T>
@@ -47,7 +54,7 @@ __device__ __forceinline__ void wait_or_make_row(const linear_packed_args &a, co
 
 /* The one thread that fetches. */
 template <typename T> struct packed_producer {
-    const packed_args &a;
+    const linear_packed_args &a;
     const packed_ring &r;
     const CUtensorMap *x_map;
 
@@ -69,7 +76,7 @@ template <typename T> struct packed_producer {
 #pragma unroll
         for (int i = 0; i < (T::IS_ROW ? 0 : BOXES); i++) /* a row is made by others */
             tensor_load_2d(r.x + stage * T::x_bytes(a.x_rows) + i * a.x_rows * BOX_ROW_BYTES, x_map,
-                           r.full + 8 * stage, (k * BOXES + i) * BOX_K, (int32_t)blockIdx.y * T::COLS);
+                           r.full + 8 * stage, (k * BOXES + i) * BOX_K, first_row_of<T>(a));
     }
 };
 

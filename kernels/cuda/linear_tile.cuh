@@ -42,6 +42,14 @@ __device__ __forceinline__ struct tile_place place_of(const struct tile_grid &g,
     return {first + within % rows, within / rows};
 }
 
+/* Where a tile of tile_rows of x begins, the number-th, of so many rows in all. The last ones end with x, but for the seven rows that keep
+ * it aligned, and have rows of the one before, too, with the same results: to fetch a row that is not there takes the copy engine longer
+ * than one that is. */
+__device__ __forceinline__ int32_t first_row_of(int32_t number, int32_t tile_rows, int32_t num_rows)
+{
+    return min(number * tile_rows, (max(num_rows - tile_rows, 0) + 7) / 8 * 8);
+}
+
 /* What results become as they are stored. */
 struct tile_output {
     const float *bias; /* [n] or NULL */

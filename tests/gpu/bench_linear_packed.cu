@@ -1,6 +1,6 @@
 /* bench_linear_packed.cu - products with weights of four bits, alone.
  *
- * For each shape of an 8B model and each number of rows up to 256: microseconds of each kernel and tile, t: linear_packed.cu's rows of W a
+ * For each shape of an 8B model and each number of rows: microseconds of each kernel and tile, t: linear_packed.cu's rows of W a
  * CTA, each with its best number of rows of x a CTA; r: linear_relay.cu's rows of W. chain: a layer's four products, each by what was
  * fastest. Random codes and scales; bits must be those of the plain product of the same weights as bf16, also of shapes that no tile
  * divides, or the program fails.
@@ -21,7 +21,7 @@
 
 extern "C" int cuda_device_open(const struct device_options *options, struct device **out, struct error *err);
 
-enum { CALLS = 12, CHAIN_LAYERS = 6, ROWS_MAX = 256, K_MAX = 14336, N_MAX = 28672 };
+enum { CALLS = 12, CHAIN_LAYERS = 6, ROWS_MAX = 640, K_MAX = 14336, N_MAX = 28672 };
 static const size_t ROTATED_BYTES = (size_t)400 << 20;
 
 struct shape {
@@ -128,7 +128,7 @@ static bool has_gated_bits(const struct choice &c, int32_t rows, const struct li
     check(cudaMemsetAsync(out, 0xff, count * 2, device->stream), "memset");
     if (!run(c, rows, w, true)) return true;
     std::vector<uint16_t> got = fetch(count);
-    run({64, rows}, rows, w, true);
+    run({64, std::min(rows, (int32_t)LINEAR_PACKED_COLUMNS)}, rows, w, true);
     return got == fetch(count);
 }
 
@@ -147,6 +147,11 @@ static std::vector<struct choice> choices_for(int32_t rows, int32_t tile_rows, b
     std::vector<struct choice> all;
     if (relay) {
         if (rows <= LINEAR_RELAY_ROWS) all.push_back({tile_rows, 0});
+        return all;
+    }
+    if (rows > LINEAR_PACKED_COLUMNS) {
+        if (tile_rows == 64)
+            for (int32_t columns : linear_packed_columns) all.push_back({tile_rows, columns});
         return all;
     }
     for (int32_t parts = 1; parts <= 4; parts++) {
@@ -172,7 +177,7 @@ static void check_ragged(const struct format &f)
     for (const struct shape &s : ragged) {
         std::vector<struct linear *> one = {make_linear(s, f, 5)};
         packed_unpack(device, one[0], unpacked);
-        for (int32_t rows : {1, 7, 8, 9, 16, 17, 31, 33, 64, 65, 130})
+        for (int32_t rows : {1, 7, 8, 9, 16, 17, 31, 33, 64, 65, 130, 300, 521})
             for (int32_t tile_rows : linear_packed_tile_rows)
                 for (bool relay : {false, true})
                     for (const struct choice &c : choices_for(rows, tile_rows, relay && tile_rows <= 64))
@@ -203,7 +208,7 @@ static double bench_tile(const std::vector<struct linear *> &all, int32_t rows, 
 
 static void bench_format(const struct format &f)
 {
-    static const int32_t rows_of[] = {1, 4, 8, 16, 32, 64, 128, 256};
+    static const int32_t rows_of[] = {1, 4, 8, 16, 32, 64, 128, 256, 300, 512};
     struct choice best[std::size(shapes)][std::size(rows_of)] = {};
     check_ragged(f);
     printf("%s\nshape      M     t32     t64    t128     r32     r64   (us; TB/s of packed bytes)\n", f.name);
