@@ -1,62 +1,24 @@
-/* linear_blocks.cu - products of few rows (M <= 64) with weights as a GGUF file has them, on any GPU from sm_80 on.
- *
- * Warps unpack blocks to bf16 in registers, as operands of mma.sync (gguf_fragments.cuh), and multiply in the order of K. So the bits
- * are those of the same weights unpacked whole (blocks.cu), by whatever product.
- *
- *      W, parts of blocks    strip: 16 rows, of one part, or 8 of gate and 8 of up
- *      x [M][K]              chunk: 256 columns
- *
- * Some warps have the same strip and take turns along K, a chunk each: while one multiplies, others unpack theirs; the sums go from
- * warp to warp through shared memory. Without that a small W would have two warps an SM. The warps of a CTA's strips that
- * have the same chunks, a team, share those of x.
- *
- * Each warp copies its own blocks to its own stages, spans of 16 bytes that cover them. That begins ahead of the dependency. */
+/* linear_blocks.cu - products of few rows (M <= 64) with weights as a GGUF file has them, on any GPU from sm_80 on: linear_blocks_tile.cuh.
+ * A CTA has some strips of W. */
 #include <algorithm>
 
 #include "kernels/cuda/blocks.cuh"
 #include "kernels/cuda/gate.cuh"
-#include "kernels/cuda/gguf_fragments.cuh"
-#include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear_blocks.cuh"
+#include "kernels/cuda/linear_blocks_tile.cuh"
 #include "kernels/cuda/linear_store.cuh"
-#include "kernels/cuda/mma.cuh"
-#include "kernels/cuda/wgmma.cuh"
 
 namespace
 {
 
-enum {
-    STRIP_ROWS = 16,
-    HALF_ROWS = 8,
-    UNIT = 16,            /* bytes of a copy */
-    ROW_BYTES_MAX = 304,  /* of a row of W in a stage: 256 columns of Q8_0 from anywhere on */
-    ROW_BYTES_SOME = 192, /* of most types */
-    X_ROW_BYTES = CHUNK_COLUMNS * 2,
-    WARPS_MAX = 16,
-    STAGES_MAX = 4,
-    CTA_RESERVED_BYTES = 1 << 10, /* of shared memory, the system's and the barriers' */
-    ALONE_BYTES = 114 << 10       /* of a CTA: a second one finds no room on the SM */
-};
+enum { ALONE_BYTES = 114 << 10 /* of a CTA: a second one finds no room on the SM */ };
 
 struct blocks_args : store_args {
-    struct block_part parts[LINEAR_PARTS_MAX];
-    int32_t chunk_bytes[LINEAR_PARTS_MAX];
-    const unsigned char *packed;
-    const __nv_bfloat16 *x;
-    int32_t k, num_chunks, num_strips;
-    int32_t strips, teams; /* of a CTA */
-    int32_t num_stages;
-    /* Of a row of W in a stage: an odd number of units, so that eight rows lie in distinct banks. */
-    int32_t row_bytes;
-    bool alternate, silu_mul;
+    blocks_shape shape;
+    blocks_operands operands;
+    bool silu_mul;
 };
-
-/* Of an SM, by their registers, and so of a CTA at most. */
-constexpr int32_t warps_max(int32_t columns)
-{
-    return columns == 64 ? WARPS_MAX / 2 : WARPS_MAX;
-}
 
 /* Warps that take turns at a strip. */
 constexpr int32_t teams_of(int32_t tile_rows, int32_t columns)
@@ -64,327 +26,41 @@ constexpr int32_t teams_of(int32_t tile_rows, int32_t columns)
     return tile_rows == 128 || columns == 64 ? 2 : 4;
 }
 
-/* Eight rows of W. */
-struct half_strip {
-    int32_t part, first; /* of the part's rows, of which there may be fewer than eight left */
-    int32_t first_n;     /* where the part's row 0 goes, were all rows one behind another */
-};
-
-/* Half 0 or 1 of a strip. */
-__device__ __forceinline__ struct half_strip half_of(const blocks_args &a, int32_t strip, int32_t half)
+/* Row m of x, row g of a half. */
+__device__ __forceinline__ void store(const blocks_args &a, const struct half_strip &h, int32_t m, float sum)
 {
-    int32_t part = 0, first_n = 0;
-    if (a.alternate) return {half, strip * HALF_ROWS, (strip + half) * HALF_ROWS};
-    for (; strip * STRIP_ROWS >= a.parts[part].num_rows; part++) {
-        strip -= (a.parts[part].num_rows + STRIP_ROWS - 1) / STRIP_ROWS;
-        first_n += a.parts[part].num_rows;
-    }
-    return {part, strip * STRIP_ROWS + half * HALF_ROWS, first_n};
+    const int32_t row_of_part = h.first + threadIdx.x % 32 / 4, n = h.first_n + row_of_part;
+    if (m >= a.m || row_of_part >= a.shape.parts[h.part].num_rows) return;
+    if (a.bias) sum = round_bf16(sum) + a.bias[n];
+    ((__nv_bfloat16 *)a.out)[(size_t)m * a.n + n] = __float2bfloat16_rn(sum);
 }
 
-/* Row i of a half, or the part's last one. */
-__device__ __forceinline__ const unsigned char *row_of(const blocks_args &a, const struct half_strip &h,
-                                                       int32_t i)
+__device__ __forceinline__ void store_gated(const blocks_args &a, int32_t n, int32_t m,
+                                            const float (&four)[4])
 {
-    const struct block_part &p = a.parts[h.part];
-    return a.packed + p.offset + (size_t)min(h.first + i, p.num_rows - 1) * p.row_bytes;
+    const uint32_t two = silu_mul(pack_bf16(four[0], four[1]), pack_bf16(four[2], four[3]));
+    __nv_bfloat16 *out = (__nv_bfloat16 *)a.out + (size_t)m * (a.n / 2) + n;
+    if (m < a.m) out[0] = __ushort_as_bfloat16((unsigned short)two);
+    if (m + 1 < a.m) out[a.n / 2] = __ushort_as_bfloat16((unsigned short)(two >> 16));
 }
 
-/* rows: of a stage, the lane's; begin: where W has the row's first chunk, of which a stage has all from a multiple of 16 bytes on. */
-template <int DTYPE, int HALF>
-__device__ __forceinline__ void unpack_half_as(uint32_t (&w)[CHUNK_STEPS][4], const unsigned char *rows,
-                                               uint32_t begin, int32_t chunk, float *scales)
+template <int COLS>
+__device__ __forceinline__ void store_all(const blocks_args &a, int32_t strip,
+                                          const float (&sums)[COLS / 8][4])
 {
-    const uint32_t first = (begin + (uint32_t)(chunk * gguf_chunk_bytes(DTYPE))) % UNIT;
-    gguf_fragments<DTYPE, HALF>(w, rows + (gguf_is_aligned(DTYPE) ? 0 : first), scales, threadIdx.x % 4);
-}
-
-template <int HALF>
-__device__ __forceinline__ void unpack_half(uint32_t (&w)[CHUNK_STEPS][4], int32_t dtype,
-                                            const unsigned char *rows, uint32_t begin, int32_t chunk,
-                                            float *scales)
-{
-    switch (dtype) {
-#define UNPACK(DTYPE)                                                                                        \
-    case DTYPE:                                                                                              \
-        return unpack_half_as<DTYPE, HALF>(w, rows, begin, chunk, scales)
-        GGUF_TYPES(UNPACK)
-#undef UNPACK
-    }
-}
-
-/* What is multiplied at a time of x, its N side: 16 columns, or 32 of eight rows. */
-template <int COLS> struct x_fragments {
-    static constexpr int STEPS = COLS == 8 ? 2 : 1;
-    uint32_t r[(COLS + 8) / 16][4];
-
-    /* at: of the row that the lane gives addresses of, and its chunk of 16 bytes in step 0 */
-    __device__ __forceinline__ void load(uint32_t at, int step)
-    {
-        at = (at ^ (uint32_t)(step % 4) << 5) + (uint32_t)(step / 4) * 128;
+    const int32_t lane = threadIdx.x % 32;
+    const struct half_strip halves[2] = {half_of(a.shape, strip, 0), half_of(a.shape, strip, 1)};
 #pragma unroll
-        for (int j = 0; j < (COLS + 8) / 16; j++) load_matrix(r[j], at + (uint32_t)(16 * j * X_ROW_BYTES));
-    }
-
-    /* Eight rows of x. */
-    __device__ __forceinline__ const uint32_t *column(int j, int step) const
-    {
-        return COLS == 8 ? r[0] + step % 2 * 2 : r[j / 2] + j % 2 * 2;
-    }
-};
-
-/* Where a CTA's parts of shared memory are. */
-struct places {
-    unsigned char *x, *w;
-    float *scales; /* of the warp */
-    float4 *sums;  /* of the strip, and the lane */
-};
-
-__device__ __forceinline__ struct places places_of(unsigned char *shared, const blocks_args &a, int cols,
-                                                   int32_t warp)
-{
-    const int32_t num_warps = a.strips * a.teams, w_bytes = a.num_stages * STRIP_ROWS * a.row_bytes,
-                  x_bytes = a.num_stages * cols * X_ROW_BYTES;
-    unsigned char *x = shared, *w = x + a.teams * x_bytes, *scales = w + num_warps * w_bytes,
-                  *sums = scales + num_warps * SCALES_BYTES;
-    return {x + warp / a.strips * x_bytes, w + warp * w_bytes, (float *)(scales + warp * SCALES_BYTES),
-            (float4 *)sums + warp % a.strips * (cols / 8 * 32) + threadIdx.x % 32};
-}
-
-int32_t shared_bytes_of(const blocks_args &a, int32_t cols, int32_t num_stages)
-{
-    return a.teams * num_stages * cols * X_ROW_BYTES +
-           a.strips * a.teams * (num_stages * STRIP_ROWS * a.row_bytes + SCALES_BYTES) +
-           a.strips * (cols / 8) * 32 * (int32_t)sizeof(float4);
-}
-
-/* Else the compiler computes an address again for each copy that may not take place. */
-__device__ __forceinline__ const unsigned char *computed(const unsigned char *p)
-{
-    asm volatile("" : "+l"(p));
-    return p;
-}
-
-/* All but so many of the thread's groups of copies. */
-__device__ __forceinline__ void copies_wait(int32_t left)
-{
-    if (left == 0)
-        copy_wait<0>();
-    else if (left == 1)
-        copy_wait<1>();
-    else
-        copy_wait<2>();
-}
-
-template <int COLS> struct strip_warp {
-    const blocks_args &a;
-    const places &at;
-    int32_t lane, team, strip_of_cta, strip;
-    uint64_t *turns;          /* [teams][strips]: the sums are the team's */
-    const unsigned char *row; /* that the lane copies */
-    int32_t row_bytes, chunk_bytes;
-    int32_t dtypes[2]; /* of both halves, and where the lane's rows of them begin */
-    uint32_t begins[2];
-    uint32_t parity; /* of its next turn */
-    float sums[COLS / 8][4];
-
-    /* Every other unit of a row. */
-    template <int FIRST, int END>
-    static __device__ __forceinline__ void copy_units(uint32_t to, const unsigned char *from, int32_t left)
-    {
+    for (int j = 0; j < COLS / 8; j++) {
+        const int32_t m = 8 * j + lane % 4 * 2;
+        if (a.silu_mul) {
+            store_gated(a, strip * HALF_ROWS + lane / 4, m, sums[j]);
+        } else {
 #pragma unroll
-        for (int i = FIRST; i < END; i += 2 * UNIT)
-            if (i < left) copy_async(to + (uint32_t)i, from + i, true);
-    }
-
-    /* The warp's blocks of a chunk: two lanes have a row. */
-    __device__ __forceinline__ void copy_w(int32_t chunk, int32_t stage)
-    {
-        const int32_t first = chunk * chunk_bytes, num_bytes = min(chunk_bytes, row_bytes - first),
-                      before = (int32_t)((uintptr_t)(row + first) % UNIT);
-        const unsigned char *from = computed(row + first - before + lane % 2 * UNIT);
-        const uint32_t to =
-            shared_address(at.w + (stage * STRIP_ROWS + lane / 2) * a.row_bytes) + lane % 2 * UNIT;
-        const int32_t left = before + num_bytes - lane % 2 * UNIT;
-        copy_units<0, ROW_BYTES_SOME>(to, from, left);
-        if (a.row_bytes > ROW_BYTES_SOME) copy_units<ROW_BYTES_SOME, ROW_BYTES_MAX>(to, from, left);
-    }
-
-    /* The team's part of x: a warp copies some rows, swizzled as in linear_portable.cu. */
-    __device__ __forceinline__ void copy_x(int32_t chunk, int32_t stage)
-    {
-        const int32_t column = chunk * CHUNK_COLUMNS + lane * 8;
-        if (column >= a.k) return;
-        for (int32_t m = strip_of_cta; m < a.m; m += a.strips)
-            copy_async(shared_address(at.x + (stage * COLS + m) * X_ROW_BYTES + ((lane ^ m % 8) << 4)),
-                       a.x + (size_t)m * a.k + column, true);
-    }
-
-    __device__ __forceinline__ void unpack(uint32_t (&w)[CHUNK_STEPS][4], int32_t chunk, int32_t stage) const
-    {
-        const int32_t g = lane / 4;
-        const unsigned char *rows = at.w + (stage * STRIP_ROWS + g) * a.row_bytes;
-        float *scales = at.scales + g * SCALES_PITCH;
-        unpack_half<0>(w, dtypes[0], rows, begins[0], chunk, scales);
-        unpack_half<1>(w, dtypes[1], rows + HALF_ROWS * a.row_bytes, begins[1], chunk, scales);
-    }
-
-    /* x: what the lane gives as the address of the first fragments. WHOLE: all steps are there. */
-    template <bool WHOLE>
-    __device__ __forceinline__ void add_products(const uint32_t (&w)[CHUNK_STEPS][4],
-                                                 const x_fragments<COLS> &first, uint32_t x,
-                                                 int32_t num_steps)
-    {
-        constexpr int STEPS = x_fragments<COLS>::STEPS;
-        x_fragments<COLS> f[2] = {first};
-#pragma unroll
-        for (int step = 0; step < CHUNK_STEPS; step++) {
-            const int now = step / STEPS % 2;
-            if (step % STEPS == 0) {
-                if (!WHOLE && step >= num_steps) break;
-                if (step + STEPS < CHUNK_STEPS) f[1 - now].load(x, step + STEPS);
-            }
-#pragma unroll
-            for (int j = 0; j < COLS / 8; j++) {
-                const uint32_t *column = f[now].column(j, step);
-                mma_bf16(sums[j], w[step], column[0], column[1]);
-            }
+            for (int i = 0; i < 4; i++) store(a, halves[i / 2], m + i % 2, sums[j][i]);
         }
     }
-
-    __device__ __forceinline__ void multiply(const uint32_t (&w)[CHUNK_STEPS][4], int32_t chunk,
-                                             int32_t stage)
-    {
-        const int32_t num_steps = (a.k - chunk * CHUNK_COLUMNS) / 16,
-                      row = COLS == 8 ? lane % 8 : lane % 8 + lane / 16 * 8,
-                      unit = COLS == 8 ? lane / 8 : lane / 8 % 2;
-        const uint32_t x =
-            shared_address(at.x + (stage * COLS + row) * X_ROW_BYTES + ((unit ^ row % 8) << 4));
-        x_fragments<COLS> first;
-        first.load(x, 0);
-        if (chunk > 0) take_sums();
-        if (num_steps >= CHUNK_STEPS)
-            add_products<true>(w, first, x, CHUNK_STEPS);
-        else
-            add_products<false>(w, first, x, num_steps);
-    }
-
-    __device__ __forceinline__ uint32_t turn_of(int32_t of_team) const
-    {
-        return shared_address(turns + of_team * a.strips + strip_of_cta);
-    }
-
-    __device__ __forceinline__ void take_sums(void)
-    {
-        barrier_wait(turn_of(team), parity);
-        parity ^= 1;
-#pragma unroll
-        for (int j = 0; j < COLS / 8; j++) {
-            float4 four = at.sums[j * 32];
-            sums[j][0] = four.x;
-            sums[j][1] = four.y;
-            sums[j][2] = four.z;
-            sums[j][3] = four.w;
-        }
-    }
-
-    __device__ __forceinline__ void hand_sums(void) const
-    {
-#pragma unroll
-        for (int j = 0; j < COLS / 8; j++)
-            at.sums[j * 32] = make_float4(sums[j][0], sums[j][1], sums[j][2], sums[j][3]);
-        __syncwarp();
-        if (lane == 0) barrier_arrive(turn_of(team + 1 == a.teams ? 0 : team + 1));
-    }
-
-    /* Row m of x, row g of a half. */
-    __device__ __forceinline__ void store(const struct half_strip &h, int32_t m, float sum) const
-    {
-        const int32_t row_of_part = h.first + lane / 4, n = h.first_n + row_of_part;
-        if (m >= a.m || row_of_part >= a.parts[h.part].num_rows) return;
-        if (a.bias) sum = round_bf16(sum) + a.bias[n];
-        ((__nv_bfloat16 *)a.out)[(size_t)m * a.n + n] = __float2bfloat16_rn(sum);
-    }
-
-    __device__ __forceinline__ void store_gated(int32_t n, int32_t m, const float (&four)[4]) const
-    {
-        const uint32_t two = silu_mul(pack_bf16(four[0], four[1]), pack_bf16(four[2], four[3]));
-        __nv_bfloat16 *out = (__nv_bfloat16 *)a.out + (size_t)m * (a.n / 2) + n;
-        if (m < a.m) out[0] = __ushort_as_bfloat16((unsigned short)two);
-        if (m + 1 < a.m) out[a.n / 2] = __ushort_as_bfloat16((unsigned short)(two >> 16));
-    }
-
-    __device__ __forceinline__ void store_all(void) const
-    {
-        const struct half_strip halves[2] = {half_of(a, strip, 0), half_of(a, strip, 1)};
-#pragma unroll
-        for (int j = 0; j < COLS / 8; j++) {
-            const int32_t m = 8 * j + lane % 4 * 2;
-            if (a.silu_mul) {
-                store_gated(strip * HALF_ROWS + lane / 4, m, sums[j]);
-            } else {
-#pragma unroll
-                for (int i = 0; i < 4; i++) store(halves[i / 2], m + i % 2, sums[j][i]);
-            }
-        }
-    }
-
-    /* Its rows of W; the lane copies of one. */
-    __device__ __forceinline__ void find_rows(void)
-    {
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const struct half_strip h = half_of(a, strip, i);
-            dtypes[i] = a.parts[h.part].dtype;
-            begins[i] = (uint32_t)(uintptr_t)row_of(a, h, lane / 4);
-            if (lane / 16 != i) continue;
-            row = row_of(a, h, lane / 2 % HALF_ROWS);
-            row_bytes = (int32_t)a.parts[h.part].row_bytes;
-            chunk_bytes = a.chunk_bytes[h.part];
-        }
-    }
-
-    /* W does not wait for the dependency. */
-    __device__ __forceinline__ void begin(void)
-    {
-        for (int32_t i = 0; i < a.num_stages - 1; i++)
-            if (team + i * a.teams < a.num_chunks) copy_w(team + i * a.teams, i);
-        dependents_launch();
-        dependency_wait();
-        for (int32_t i = 0; i < a.num_stages - 1; i++) {
-            if (team + i * a.teams < a.num_chunks) copy_x(team + i * a.teams, i);
-            copy_commit();
-        }
-    }
-
-    __device__ __forceinline__ void run(void)
-    {
-        uint32_t w[CHUNK_STEPS][4];
-        find_rows();
-        begin();
-        int32_t stage = 0, free_stage = a.num_stages - 1;
-        for (int32_t chunk = team; chunk < a.num_chunks; chunk += a.teams) {
-            copies_wait(a.num_stages - 2);
-            named_barrier_sync(1 + team,
-                               a.strips * 32); /* all of x is there, and all have read the free stage */
-            const int32_t ahead = chunk + (a.num_stages - 1) * a.teams;
-            if (ahead < a.num_chunks) {
-                copy_w(ahead, free_stage);
-                copy_x(ahead, free_stage);
-            }
-            copy_commit();
-            unpack(w, chunk, stage);
-            multiply(w, chunk, stage);
-            if (chunk + 1 == a.num_chunks)
-                store_all();
-            else
-                hand_sums();
-            free_stage = stage;
-            stage = stage + 1 == a.num_stages ? 0 : stage + 1;
-        }
-        copy_wait<0>();
-    }
-};
+}
 
 template <int COLS>
 __global__ void __launch_bounds__(warps_max(COLS) * 32, 1)
@@ -392,69 +68,27 @@ __global__ void __launch_bounds__(warps_max(COLS) * 32, 1)
 {
     extern __shared__ __align__(128) unsigned char shared[];
     __shared__ uint64_t turns[WARPS_MAX];
-    const int32_t warp = warp_uniform(threadIdx.x / 32);
-    if (threadIdx.x < WARPS_MAX) barrier_init(shared_address(turns + threadIdx.x), 1);
-    __syncthreads();
-    const struct places at = places_of(shared, a, COLS, warp);
-    const int32_t of_cta = warp % a.strips, strip = (int32_t)blockIdx.x * a.strips + of_cta;
+    turns_init(turns);
+    strip_warp<COLS> s(a.shape, a.operands, shared, turns, warp_uniform(threadIdx.x / 32));
     /* a strip too many does the last one again: the same bits to the same places */
-    strip_warp<COLS> s = {a,
-                          at,
-                          (int32_t)threadIdx.x % 32,
-                          warp / a.strips,
-                          of_cta,
-                          min(strip, a.num_strips - 1),
-                          turns,
-                          NULL,
-                          0,
-                          0,
-                          {},
-                          {},
-                          {}};
-    s.run();
+    const int32_t strip = min((int32_t)blockIdx.x * a.shape.strips + s.strip_of_cta, a.shape.num_strips - 1);
+    s.run(strip, [&] { store_all<COLS>(a, strip, s.sums); });
 }
 
 /* ---- host ---- */
 
-int32_t num_strips_of(const struct linear *w)
-{
-    int32_t num = 0;
-    if (w->kind == LINEAR_GATE_UP) return w->n / STRIP_ROWS;
-    for (const struct block_part &p : w->blocks) num += (p.num_rows + STRIP_ROWS - 1) / STRIP_ROWS;
-    return num;
-}
-
-int32_t stage_row_bytes(const struct linear *w)
-{
-    int32_t units = 0;
-    for (const struct block_part &p : w->blocks) {
-        if (p.num_rows == 0) continue;
-        const int32_t bytes = gguf_chunk_bytes(p.dtype), before = gguf_is_aligned(p.dtype) ? 0 : UNIT - 1;
-        units = std::max(units, (before + bytes + UNIT - 1) / UNIT);
-    }
-    return (units | 1) * UNIT;
-}
-
-/* As many stages as leave room for the other CTAs of an SM. 0: there is none for this one. */
-int32_t num_stages_for(const struct cuda_device *d, const blocks_args &a, int32_t cols, int32_t num_ctas)
-{
-    const int32_t most = d->cta_shared_bytes - CTA_RESERVED_BYTES,
-                  each = (d->cta_shared_bytes + CTA_RESERVED_BYTES) / num_ctas - 2 * CTA_RESERVED_BYTES;
-    for (int32_t stages = STAGES_MAX; stages > 2; stages--)
-        if (shared_bytes_of(a, cols, stages) <= each) return stages;
-    return shared_bytes_of(a, cols, 2) <= most ? 2 : 0;
-}
-
 template <int COLS> bool launch(struct cuda_device *d, blocks_args a, int32_t tile_rows)
 {
-    a.strips = tile_rows / STRIP_ROWS;
-    a.teams = teams_of(tile_rows, COLS);
-    const int32_t warps = a.strips * a.teams, num_tiles = (a.num_strips + a.strips - 1) / a.strips;
+    struct blocks_shape *shape = &a.shape;
+    shape->strips = tile_rows / STRIP_ROWS;
+    shape->teams = teams_of(tile_rows, COLS);
+    const int32_t warps = shape->strips * shape->teams,
+                  num_tiles = (shape->num_strips + shape->strips - 1) / shape->strips;
     const bool alone = num_tiles <= d->num_sms;
     if (warps > warps_max(COLS)) return false;
-    a.num_stages = num_stages_for(d, a, COLS, alone ? 1 : warps_max(COLS) / warps);
-    if (a.num_stages == 0) return false;
-    int32_t shared_bytes = shared_bytes_of(a, COLS, a.num_stages);
+    shape->num_stages = num_stages_for(d, *shape, COLS, alone ? 1 : warps_max(COLS) / warps);
+    if (shape->num_stages == 0) return false;
+    int32_t shared_bytes = shared_bytes_of(*shape, COLS, shape->num_stages);
     /* they begin where the kernel before has ended first: two at a time, and half of the SMs would have none */
     if (alone && d->is_hopper) shared_bytes = std::max(shared_bytes, (int32_t)ALONE_BYTES);
     return launch_dependent(d, blocks_kernel<COLS>, dim3((unsigned)num_tiles), dim3((unsigned)warps * 32),
@@ -468,16 +102,8 @@ bool cuda_linear_blocks(struct cuda_device *d, int32_t tile_rows, int32_t rows, 
 {
     blocks_args a = {{out, w->bias, rows, w->n}};
     if (rows > LINEAR_BLOCKS_ROWS) return false;
-    std::copy(std::begin(w->blocks), std::end(w->blocks), a.parts);
-    for (int i = 0; i < LINEAR_PARTS_MAX; i++)
-        if (a.parts[i].num_rows > 0) a.chunk_bytes[i] = gguf_chunk_bytes(a.parts[i].dtype);
-    a.packed = w->packed;
-    a.x = (const __nv_bfloat16 *)x;
-    a.k = w->k;
-    a.num_chunks = (w->k + CHUNK_COLUMNS - 1) / CHUNK_COLUMNS;
-    a.num_strips = num_strips_of(w);
-    a.row_bytes = stage_row_bytes(w);
-    a.alternate = w->kind == LINEAR_GATE_UP;
+    a.shape = blocks_shape_of(w);
+    a.operands = {w->packed, (const __nv_bfloat16 *)x, rows};
     a.silu_mul = silu_mul;
     return rows <= 8    ? launch<8>(d, a, tile_rows)
            : rows <= 16 ? launch<16>(d, a, tile_rows)
