@@ -185,10 +185,13 @@ struct cuda_device {
     int32_t num_prefill_slots;             /* prefill: for items; every CTA has one besides */
     __nv_bfloat16 *gate_up;                /* [T][2 * intermediate] for the products that do not fuse */
     struct fp8_rows fp8_rows;              /* linear.cu: of the product under way */
-    int32_t *last_tokens;                  /* [num_batch_slots] last sampled token of each slot */
-    bool forbids;                          /* there are ids that no row may draw */
-    double *sums;                          /* [num_batch_slots][hidden]: pool.cu */
-    float *floats;                         /* pinned: [num_batch_slots][row_floats] what rows have left */
+    /* A packed weight as bf16, or that of all experts, for the product under way; the count: of the largest one. */
+    __nv_bfloat16 *unpacked;
+    size_t unpacked_count;
+    int32_t *last_tokens; /* [num_batch_slots] last sampled token of each slot */
+    bool forbids;         /* there are ids that no row may draw */
+    double *sums;         /* [num_batch_slots][hidden]: pool.cu */
+    float *floats;        /* pinned: [num_batch_slots][row_floats] what rows have left */
     int32_t row_floats;
 };
 

@@ -466,6 +466,7 @@ void cuda_linear_plan_create(struct cuda_device *d, struct linear *w)
     w->unpacked->packed_scales = 0;
     cuda_linear_plan_create(d, w->unpacked);
     d->linears->packed.push_back(w);
+    d->unpacked_count = max(d->unpacked_count, (size_t)w->n * w->k);
 }
 
 /* With the device everything that they name goes. */
@@ -662,17 +663,19 @@ void make_plans(struct cuda_device *d, const struct linear_plan *plan, const str
 }
 
 /* Memory for the largest of the packed weights as bf16; one product at a time uses it. */
-bool share_unpacked(struct cuda_device *d)
+bool reserve_unpacked(struct cuda_device *d)
 {
-    size_t bytes = 0;
-    for (const struct linear *w : d->linears->packed) bytes = max(bytes, (size_t)w->n * w->k * 2);
-    if (bytes == 0) return true;
-    void *memory = cuda_alloc(&d->base, bytes, "weights");
+    if (d->unpacked_count == 0) return true;
+    d->unpacked = (__nv_bfloat16 *)cuda_alloc(&d->base, d->unpacked_count * 2, "weights");
+    return d->unpacked != NULL;
+}
+
+void share_unpacked(struct cuda_device *d)
+{
     for (struct linear *w : d->linears->packed) {
-        w->unpacked->weight = (__nv_bfloat16 *)memory;
+        w->unpacked->weight = d->unpacked;
         w->unpacked->bias = w->bias;
     }
-    return memory != NULL;
 }
 
 /* For the largest step's rows, as wide as any e4m3 weight wants them; the tile of the last one is fetched whole. */
@@ -700,8 +703,10 @@ bool reserve_fp8_rows(struct cuda_device *d)
 int cuda_linear_plans(struct cuda_device *d, struct error *err)
 {
     size_t x_bytes = 0, out_bytes = 0;
+    if (!reserve_unpacked(d))
+        return error_set(err, STATUS_NO_MEMORY, "the GPU has no room to unpack weights");
     if (!d->linears) return STATUS_OK;
-    if (!share_unpacked(d)) return error_set(err, STATUS_NO_MEMORY, "the GPU has no room to unpack weights");
+    share_unpacked(d);
     if (!reserve_fp8_rows(d))
         return error_set(err, STATUS_NO_MEMORY, "the GPU has no room for activations in e4m3");
     if (d->linears->plans.empty()) return STATUS_OK;

@@ -347,8 +347,8 @@ bool run_hopper(struct cuda_device *d, const struct plan &plan, struct moe_produ
     if (p->fp8.w) return is_large ? cuda_moe_fp8_large(d, p) : cuda_moe_fp8_small(d, plan.tile_rows, p);
     if (p->packed->packed && !is_large) return cuda_moe_packed(d, plan.tile_rows, p);
     if (p->packed->packed) {
-        packed_unpack(d, p->packed, d->moe_scratch->unpacked);
-        p->weight = d->moe_scratch->unpacked;
+        packed_unpack(d, p->packed, d->unpacked);
+        p->weight = d->unpacked;
     }
     return is_large ? cuda_moe_large(d, p) : cuda_moe_small(d, plan.tile_rows, p);
 }

@@ -59,8 +59,6 @@ struct moe_scratch {
     __nv_bfloat16 *gathered;                 /* [rows][H]: x, and when that has been read, results */
     __nv_bfloat16 *mid;                      /* [rows][I] */
     __nv_bfloat16 *shared_mid, *shared_made; /* [T][S] [T][H] */
-    __nv_bfloat16 *unpacked;                 /* one of packed_gate_up and packed_down as bf16 */
-    size_t unpacked_count;
     struct fp8_rows fp8; /* [rows][H or I], x, then mid; codes NULL: no experts of e4m3 */
     int32_t fp8_columns; /* that there is room for */
 };

@@ -190,14 +190,11 @@ void forget_packed(struct moe *m)
     m->packed_gate_up = m->packed_down = {};
 }
 
-/* For products of many rows, which take bf16: room for either of the two. */
-bool reserve_unpacked(struct cuda_device *d, const struct moe *m)
+/* For products of many rows, which take bf16: either of the two. */
+void expect_unpacked(struct cuda_device *d, const struct moe *m)
 {
-    struct moe_scratch *s = d->moe_scratch;
     size_t count = (size_t)m->num_experts * (size_t)moe_rows_of_gate_up(m) * (size_t)m->hidden;
-    if (count <= s->unpacked_count) return true;
-    s->unpacked_count = count;
-    return allocate(d, &s->unpacked, count);
+    d->unpacked_count = max(d->unpacked_count, count);
 }
 
 /* ---- biases ---- */
@@ -238,7 +235,10 @@ bool cuda_moe_upload_experts(struct cuda_device *d, struct moe *m, const struct 
     if (can_be_fp8(d, m, desc)) return upload_fp8(d, m, desc->experts);
     if (!can_be_packed(d, m, desc->experts)) return upload_bf16(d, m, desc->experts);
     if (!upload_packed(d, m, desc->experts, &is_inexact)) return false;
-    if (!is_inexact) return reserve_unpacked(d, m);
-    forget_packed(m);
-    return upload_bf16(d, m, desc->experts);
+    if (is_inexact) {
+        forget_packed(m);
+        return upload_bf16(d, m, desc->experts);
+    }
+    expect_unpacked(d, m);
+    return true;
 }
