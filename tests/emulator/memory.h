@@ -13,8 +13,8 @@
 namespace emulated
 {
 
-/* SHARED_BYTES: of a CTA. ARENA_BYTES: what addresses of 32 bits count in, from its beginning; a product's descriptor has 18 bits. */
-enum { SHARED_BYTES = 227 << 10, ARENA_BYTES = 256 << 10 };
+/* SHARED_BYTES: of a CTA; of GPUs like 8.6 and 8.9 FEW. ARENA_BYTES: what addresses of 32 bits count in, from its beginning; a product's descriptor has 18 bits. */
+enum { SHARED_BYTES = 227 << 10, SHARED_BYTES_FEW = 99 << 10, ARENA_BYTES = 256 << 10 };
 
 extern unsigned char arena[];
 

@@ -22,6 +22,13 @@ int capability(void)
     return text ? atoi(text) : 80;
 }
 
+/* Of a CTA: 8.0, 9.0 and 10.0 have as much as there is, or little less. */
+size_t shared_bytes(void)
+{
+    return capability() % 10 == 0 && capability() <= 100 ? emulated::SHARED_BYTES
+                                                         : emulated::SHARED_BYTES_FEW;
+}
+
 int num_sms(void)
 {
     const char *text = getenv("EMULATED_SMS");
@@ -89,7 +96,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int)
     p->major = capability() / 10;
     p->minor = capability() % 10;
     p->multiProcessorCount = num_sms();
-    p->sharedMemPerBlockOptin = emulated::SHARED_BYTES;
+    p->sharedMemPerBlockOptin = shared_bytes();
     p->totalGlobalMem = (size_t)4 << 30;
     return cudaSuccess;
 }
