@@ -6,13 +6,18 @@
 
 #include "kernels/cuda/linear.cuh"
 
+/* Whether weights are to stay so where they can: there is no room for more, or that is asked for. */
+bool blocks_are_wanted(const struct cuda_device *d);
 /* Whether these parts can stay so, and take less than bf16. */
 bool blocks_fit(const struct linear_desc *desc);
 /* Where the parts' rows lie, each part's one after another: w->blocks. */
 void blocks_place(struct linear *w, const struct linear_desc *desc);
 /* Of all parts that have a place. */
 size_t blocks_bytes(const struct linear *w);
-/* All of w as bf16, [N][K]. */
-void blocks_unpack(struct cuda_device *d, const struct linear *w, __nv_bfloat16 *out);
+/* weights.cu: the parts' rows to their places in a weight that begins at to. */
+bool cuda_upload_blocks(struct cuda_device *d, const struct linear *w, const struct linear_desc *desc,
+                        unsigned char *to);
+/* All of w as bf16, [N][K]; or of so many weights like it, blocks_bytes apart. */
+void blocks_unpack(struct cuda_device *d, const struct linear *w, int32_t num_weights, __nv_bfloat16 *out);
 
 #endif

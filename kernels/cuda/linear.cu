@@ -298,7 +298,7 @@ bool is_unpacked_for(const struct linear *w, int32_t rows)
 const struct linear *unpack(struct cuda_device *d, const struct linear *w)
 {
     if (w->format == LINEAR_BLOCKS)
-        blocks_unpack(d, w, w->unpacked->weight);
+        blocks_unpack(d, w, 1, w->unpacked->weight);
     else
         packed_unpack(d, w, w->unpacked->weight);
     return w->unpacked;

@@ -410,14 +410,18 @@ struct blocks_shape blocks_shape_of(const struct linear *w)
     return a;
 }
 
+/* Of shared memory, for each of an SM's CTAs. */
+int32_t room_of_each(const struct cuda_device *d, int32_t num_ctas)
+{
+    return (d->cta_shared_bytes + CTA_RESERVED_BYTES) / num_ctas - 2 * CTA_RESERVED_BYTES;
+}
+
 /* As many stages as leave room for the other CTAs of an SM. 0: there is none for this one. */
 int32_t num_stages_for(const struct cuda_device *d, const blocks_shape &a, int32_t cols, int32_t num_ctas)
 {
-    const int32_t most = d->cta_shared_bytes - CTA_RESERVED_BYTES,
-                  each = (d->cta_shared_bytes + CTA_RESERVED_BYTES) / num_ctas - 2 * CTA_RESERVED_BYTES;
     for (int32_t stages = STAGES_MAX; stages > 2; stages--)
-        if (shared_bytes_of(a, cols, stages) <= each) return stages;
-    return shared_bytes_of(a, cols, 2) <= most ? 2 : 0;
+        if (shared_bytes_of(a, cols, stages) <= room_of_each(d, num_ctas)) return stages;
+    return shared_bytes_of(a, cols, 2) <= room_of_each(d, 1) ? 2 : 0;
 }
 
 } // namespace

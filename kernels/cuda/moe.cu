@@ -1,11 +1,12 @@
 /* moe.cu - a mixture of experts: who chooses whom is found on the device, so that a step can be recorded.
  *
  *   routing    each token's experts, rows for its pairs, tiles of rows of one expert (moe_routing.cu)
- *   products   gate and up, or up alone, then down, of each tile (moe_small.cu, moe_packed.cu, moe_large.cu, moe_plain.cu)
+ *   products   gate and up, or up alone, then down, of each tile (moe_small.cu, moe_packed.cu, moe_blocks.cu, moe_large.cu, moe_plain.cu)
  *   combine    a token's pairs, times their scores, in the order of experts; the shared expert's, an ordinary MLP, last */
 #include <vector>
 
 #include "kernels/cuda/bf16.cuh"
+#include "kernels/cuda/blocks.cuh"
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/moe.cuh"
@@ -26,6 +27,7 @@ enum {
     TILE_ROWS_MIN = 8,
     LARGE_PAIRS = 48,         /* an expert, on average: from so many on there are tiles of many rows */
     PACKED_LARGE_PAIRS = 300, /* where weights must be unpacked for that */
+    BLOCKS_LARGE_PAIRS = 96,  /* the same of blocks */
 };
 
 /* ---- the sum ---- */
@@ -320,19 +322,28 @@ __global__ void __launch_bounds__(SCALE_THREADS)
 }
 
 /* What computes a step's products: it changes the speed and nothing else. */
-enum method { METHOD_PLAIN, METHOD_SHARED, METHOD_SMALL, METHOD_LARGE };
+enum method { METHOD_PLAIN, METHOD_BLOCKS, METHOD_SHARED, METHOD_SMALL, METHOD_LARGE };
 
 struct plan {
     enum method method;
     int32_t tile_rows;
 };
 
+/* Rows of a tile that is multiplied by blocks, where an expert has so many pairs. */
+int32_t blocks_tile_rows(int32_t num_tokens, int32_t pairs)
+{
+    return num_tokens <= 8 || pairs <= 4 ? 8 : pairs <= 8 ? 16 : pairs <= 16 ? 32 : 64;
+}
+
 /* Tiles are as narrow as twice the average allows: most experts have one then. */
 struct plan plan_of(const struct cuda_device *d, const struct moe *m, int32_t num_tokens)
 {
     int32_t pairs = num_tokens * m->num_chosen / m->num_experts; /* an expert, on average */
     int32_t large_pairs = m->packed_down.packed ? PACKED_LARGE_PAIRS : LARGE_PAIRS;
+    const bool in_blocks = m->packed_down.format == LINEAR_BLOCKS;
+    if (in_blocks && pairs < BLOCKS_LARGE_PAIRS) return {METHOD_BLOCKS, blocks_tile_rows(num_tokens, pairs)};
     if (!d->is_hopper || (m->has_gate && m->gate == GATE_GELU_TANH)) return {METHOD_PLAIN, MOE_PLAIN_ROWS};
+    if (in_blocks) return {METHOD_LARGE, MOE_LARGE_ROWS};
     if (num_tokens <= MOE_SHARED_TOKENS && m->router_bf16 && !m->scale_input && m->num_groups <= 1)
         return {METHOD_SHARED, MOE_SHARED_TOKENS};
     if (num_tokens <= 8) return {METHOD_SMALL, 8};
@@ -341,24 +352,33 @@ struct plan plan_of(const struct cuda_device *d, const struct moe *m, int32_t nu
     return {METHOD_LARGE, MOE_LARGE_ROWS};
 }
 
-bool run_hopper(struct cuda_device *d, const struct plan &plan, struct moe_product *p)
+bool run_hopper(struct cuda_device *d, const struct plan &plan, const struct moe_product *p)
 {
     bool is_large = plan.method == METHOD_LARGE;
     if (p->fp8.w) return is_large ? cuda_moe_fp8_large(d, p) : cuda_moe_fp8_small(d, plan.tile_rows, p);
-    if (p->packed->packed && !is_large) return cuda_moe_packed(d, plan.tile_rows, p);
-    if (p->packed->packed) {
+    if (is_large) return cuda_moe_large(d, p);
+    return p->packed->packed ? cuda_moe_packed(d, plan.tile_rows, p) : cuda_moe_small(d, plan.tile_rows, p);
+}
+
+/* For products of many rows, which take bf16. */
+void unpack(struct cuda_device *d, struct moe_product *p)
+{
+    if (p->packed->format == LINEAR_BLOCKS)
+        blocks_unpack(d, p->packed, p->num_experts, d->unpacked);
+    else
         packed_unpack(d, p->packed, d->unpacked);
-        p->weight = d->unpacked;
-    }
-    return is_large ? cuda_moe_large(d, p) : cuda_moe_small(d, plan.tile_rows, p);
+    p->weight = d->unpacked;
 }
 
 void run_product(struct cuda_device *d, const struct plan &plan, struct moe_product *p)
 {
+    bool takes_bf16 = plan.method == METHOD_PLAIN || plan.method == METHOD_LARGE, ok = true;
+    if (takes_bf16 && p->packed->packed) unpack(d, p);
     if (plan.method == METHOD_PLAIN)
         cuda_moe_plain(d, p);
-    else if (!run_hopper(d, plan, p))
-        cuda_check(d, cudaErrorUnknown, "experts");
+    else
+        ok = plan.method == METHOD_BLOCKS ? cuda_moe_blocks(d, plan.tile_rows, p) : run_hopper(d, plan, p);
+    if (!ok) cuda_check(d, cudaErrorUnknown, "experts");
 }
 
 /* W and, in the place of p->x, the rows in e4m3. */

@@ -29,8 +29,9 @@ struct moe {
     float *router_bias, *choice_bias; /* [E] or NULL */
     /* [E][2 I][H], gate and up alternate as in struct linear, or of up alone [E][I][H]; [E][H][I]; or */
     __nv_bfloat16 *gate_up, *down;
-    struct linear packed_gate_up,
-        packed_down; /* the same in four bits (packed.cuh), E 2 I and E H rows; else packed is NULL; or */
+    /* the same in four bits (packed.cuh), E 2 I and E H rows; or in a GGUF file's blocks (blocks.cuh), of 2 I and H rows, those of
+     * all experts one after another; else packed is NULL; or */
+    struct linear packed_gate_up, packed_down;
     struct fp8_weight fp8_gate_up, fp8_down; /* in e4m3, as many rows; else codes is NULL */
     float *gate_up_bias, *down_bias; /* [E][2 I], [E][H]; NULL: none, as with any gate but the clamped one */
     struct linear *shared_gate_up, *shared_down; /* NULL: no shared expert */
@@ -59,8 +60,8 @@ struct moe_scratch {
     __nv_bfloat16 *gathered;                 /* [rows][H]: x, and when that has been read, results */
     __nv_bfloat16 *mid;                      /* [rows][I] */
     __nv_bfloat16 *shared_mid, *shared_made; /* [T][S] [T][H] */
-    struct fp8_rows fp8; /* [rows][H or I], x, then mid; codes NULL: no experts of e4m3 */
-    int32_t fp8_columns; /* that there is room for */
+    struct fp8_rows fp8;                     /* [rows][H or I], x, then mid; codes NULL: no experts of e4m3 */
+    int32_t fp8_columns;                     /* that there is room for */
 };
 
 /* Rows that so many pairs may take. */
@@ -88,8 +89,9 @@ struct moe_product {
     bool is_short;     /* both products' rings share an SM */
     bool is_gated;
     enum gate_function gate;
-    const float *bias;           /* [E][N] or NULL; always with GATE_CLAMPED_SWISH */
-    const struct linear *packed; /* moe_packed.cu: in the place of weight; packed->packed NULL: none */
+    const float *bias; /* [E][N] or NULL; always with GATE_CLAMPED_SWISH */
+    const struct linear
+        *packed; /* moe_packed.cu, moe_blocks.cu: in the place of weight; packed->packed NULL: none */
     struct fp8_product
         fp8; /* moe_fp8_*.cu: in the place of x and weight, whose E N rows are as one matrix's; w NULL: none */
 };
@@ -99,7 +101,7 @@ enum moe_epilogue {
     MOE_SUMS,
     MOE_SUMS_BIAS,
     MOE_SILU,
-    MOE_GELU,    /* moe_plain.cu alone */
+    MOE_GELU,    /* moe_plain.cu and moe_blocks.cu alone */
     MOE_CLAMPED, /* with biases */
 };
 
@@ -142,6 +144,9 @@ bool cuda_moe_small(struct cuda_device *d, int32_t tile_rows, const struct moe_p
 
 /* moe_packed.cu, sm_90: the same with weights of four bits, p->packed. */
 bool cuda_moe_packed(struct cuda_device *d, int32_t tile_rows, const struct moe_product *p);
+
+/* moe_blocks.cu, on any machine: few rows an expert, tiles of 8, 16, 32 or 64, with weights in a GGUF file's blocks, p->packed. */
+bool cuda_moe_blocks(struct cuda_device *d, int32_t tile_rows, const struct moe_product *p);
 
 /* moe_large.cu, sm_90: many rows an expert, tiles of MOE_LARGE_ROWS. False where the driver cannot. */
 enum { MOE_LARGE_ROWS = 128 };

@@ -31,6 +31,19 @@ static __device__ __forceinline__ uint32_t clamped_pair(float2 gate, float2 up)
     return pack_bf16(clamped_swish_mul(gate.x, up.x), clamped_swish_mul(gate.y, up.y));
 }
 
+/* What two sums become, in bf16; of a gate s goes on with up. The biases are there where the epilogue has them. */
+template <enum moe_epilogue EPILOGUE>
+static __device__ __forceinline__ uint32_t finish_pair(float2 s, float2 up, float2 bias, float2 up_bias)
+{
+    constexpr enum gate_function GATE = EPILOGUE == MOE_GELU ? GATE_GELU_TANH : GATE_SILU;
+    if (EPILOGUE == MOE_SILU || EPILOGUE == MOE_GELU)
+        return gate_mul<GATE>(pack_bf16(s.x, s.y), pack_bf16(up.x, up.y));
+    if (EPILOGUE == MOE_SUMS) return pack_bf16(s.x, s.y);
+    s = add_bias(s.x, s.y, bias);
+    if (EPILOGUE == MOE_SUMS_BIAS) return pack_bf16(s.x, s.y);
+    return clamped_pair(s, add_bias(up.x, up.y, up_bias));
+}
+
 /* Of a lane's columns in store_columns (linear_store.cuh): n + 8 i + pair and its neighbour. */
 struct lane_bias {
     float2 of[2];

@@ -79,19 +79,6 @@ __device__ __forceinline__ void multiply_stage(float (&sums)[TILE_COLUMNS / 8][4
     }
 }
 
-/* Two neighbouring columns of a row, the first of which is n of the expert's W; of a gate s goes on with up, eight columns behind. */
-template <enum moe_epilogue EPILOGUE>
-__device__ __forceinline__ uint32_t finish_pair(float2 s, float2 up, const float *bias, int32_t n)
-{
-    constexpr enum gate_function GATE = EPILOGUE == MOE_GELU ? GATE_GELU_TANH : GATE_SILU;
-    if (EPILOGUE == MOE_SILU || EPILOGUE == MOE_GELU)
-        return gate_mul<GATE>(pack_bf16(s.x, s.y), pack_bf16(up.x, up.y));
-    if (EPILOGUE == MOE_SUMS) return pack_bf16(s.x, s.y);
-    s = add_bias(s.x, s.y, *(const float2 *)(bias + n));
-    if (EPILOGUE == MOE_SUMS_BIAS) return pack_bf16(s.x, s.y);
-    return clamped_pair(s, add_bias(up.x, up.y, *(const float2 *)(bias + n + 8)));
-}
-
 template <enum moe_epilogue EPILOGUE>
 __device__ __forceinline__ void store_sums(const float (&sums)[TILE_COLUMNS / 8][4], const moe_product &a,
                                            const struct moe_tile &tile, int32_t first_n)
@@ -110,8 +97,10 @@ __device__ __forceinline__ void store_sums(const float (&sums)[TILE_COLUMNS / 8]
             int32_t n = first_n + 8 * j;
             if (n >= a.n) break;
             const float *s = &sums[j][2 * half], *up = &sums[GATED ? j + 1 : j][2 * half];
+            const float2 *of_pair = (const float2 *)(bias + n + lane % 4 * 2), none = {};
             *(uint32_t *)(out + (GATED ? n / 2 : n) + lane % 4 * 2) = finish_pair<EPILOGUE>(
-                make_float2(s[0], s[1]), make_float2(up[0], up[1]), bias, n + lane % 4 * 2);
+                make_float2(s[0], s[1]), make_float2(up[0], up[1]),
+                moe_has_bias(EPILOGUE) ? of_pair[0] : none, EPILOGUE == MOE_CLAMPED ? of_pair[4] : none);
         }
     }
 }

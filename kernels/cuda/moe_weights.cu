@@ -1,8 +1,10 @@
 /* moe_weights.cu - experts' weights and biases on their way in. On a Hopper e4m3 stays as it is where x is to be quantised, too
  * (linear_fp8.cuh), and floats of four bits stay packed where their layout allows it (packed.cuh), those of all experts one after another
- * as if they were rows of one matrix; all else becomes bf16. */
+ * as if they were rows of one matrix. Where that is wanted, what a GGUF file has in blocks stays as it is (blocks.cuh), an expert's
+ * matrix after another's. All else becomes bf16. */
 #include <vector>
 
+#include "kernels/cuda/blocks.cuh"
 #include "kernels/cuda/moe.cuh"
 #include "kernels/cuda/packed.cuh"
 #include "kernels/cuda/weight_codes.cuh"
@@ -197,6 +199,57 @@ void expect_unpacked(struct cuda_device *d, const struct moe *m)
     d->unpacked_count = max(d->unpacked_count, count);
 }
 
+/* ---- in blocks ---- */
+
+bool have_same_types(const struct linear_desc *a, const struct linear_desc *b)
+{
+    for (int i = 0; i < a->num_parts; i++)
+        if (a->parts[i].dtype != b->parts[i].dtype) return false;
+    return true;
+}
+
+/* Whether a product's weights can be in blocks, of the same types for all experts. */
+template <typename DESC_OF>
+bool fit_blocks(const struct moe *m, const struct expert_desc *experts, DESC_OF desc_of)
+{
+    const struct linear_desc first = desc_of(&experts[0]);
+    for (int32_t e = 0; e < m->num_experts; e++) {
+        const struct linear_desc desc = desc_of(&experts[e]);
+        if (!blocks_fit(&desc) || !have_same_types(&desc, &first)) return false;
+    }
+    return true;
+}
+
+template <typename DESC_OF>
+bool upload_blocks(struct cuda_device *d, struct linear *w, const struct moe *m,
+                   const struct expert_desc *experts, DESC_OF desc_of)
+{
+    const struct linear_desc first = desc_of(&experts[0]);
+    *w = {};
+    w->format = LINEAR_BLOCKS;
+    w->kind = first.kind;
+    w->k = (int32_t)first.parts[0].cols;
+    blocks_place(w, &first);
+    for (const struct block_part &p : w->blocks) w->n += p.num_rows;
+    const size_t bytes = blocks_bytes(w);
+    bool ok = allocate(d, &w->packed, bytes * (size_t)m->num_experts);
+    for (int32_t e = 0; e < m->num_experts && ok; e++) {
+        const struct linear_desc desc = desc_of(&experts[e]);
+        ok = cuda_upload_blocks(d, w, &desc, w->packed + bytes * (size_t)e);
+    }
+    return ok;
+}
+
+/* In blocks where that is wanted, or as bf16. */
+bool upload_unpacked(struct cuda_device *d, struct moe *m, const struct expert_desc *experts)
+{
+    if (!blocks_are_wanted(d) || !fit_blocks(m, experts, gate_up_of) || !fit_blocks(m, experts, down_of))
+        return upload_bf16(d, m, experts);
+    expect_unpacked(d, m);
+    return upload_blocks(d, &m->packed_gate_up, m, experts, gate_up_of) &&
+           upload_blocks(d, &m->packed_down, m, experts, down_of);
+}
+
 /* ---- biases ---- */
 
 /* Zeros where there is none. */
@@ -233,11 +286,11 @@ bool cuda_moe_upload_experts(struct cuda_device *d, struct moe *m, const struct 
     bool is_inexact = true;
     if (m->gate == GATE_CLAMPED_SWISH && !upload_biases(d, m, desc->experts)) return false;
     if (can_be_fp8(d, m, desc)) return upload_fp8(d, m, desc->experts);
-    if (!can_be_packed(d, m, desc->experts)) return upload_bf16(d, m, desc->experts);
+    if (!can_be_packed(d, m, desc->experts)) return upload_unpacked(d, m, desc->experts);
     if (!upload_packed(d, m, desc->experts, &is_inexact)) return false;
     if (is_inexact) {
         forget_packed(m);
-        return upload_bf16(d, m, desc->experts);
+        return upload_unpacked(d, m, desc->experts);
     }
     expect_unpacked(d, m);
     return true;

@@ -4,7 +4,6 @@
  *
  * A part's rows keep their order, except for gate and up: 8 rows of gate alternate with 8 rows of up, so that one tile of
  * the matrix product holds both halves of each output and SiLU-mul needs no second pass. */
-#include <stdlib.h>
 #include <string.h>
 
 #include <atomic>
@@ -304,6 +303,18 @@ bool cuda_upload_packed(struct cuda_device *d, const struct linear *w, const str
     return CUDA_CHECK(d, cudaPeekAtLastError());
 }
 
+bool cuda_upload_blocks(struct cuda_device *d, const struct linear *w, const struct linear_desc *desc,
+                        unsigned char *to)
+{
+    bool ok = open_stages(d);
+    for (int i = 0; i < desc->num_parts && ok; i++) {
+        const struct block_part *part = &w->blocks[i];
+        ok =
+            upload_bytes(d, to + part->offset, desc->parts[i].data, (size_t)part->num_rows * part->row_bytes);
+    }
+    return ok;
+}
+
 namespace
 {
 
@@ -442,31 +453,17 @@ bool upload_packed(struct cuda_device *d, struct linear *l, const struct linear_
     return d->first_error == cudaSuccess;
 }
 
-/* Only where there is no room for more, or where that is asked for. */
-bool wants_blocks(const struct cuda_device *d, const struct linear_desc *desc)
-{
-    const char *text = getenv("FLASHD_CUDA_KEEP_PACKED");
-    bool asked = d->base.keeps_packed || (text && strcmp(text, "1") == 0);
-    return asked && blocks_fit(desc);
-}
-
 bool upload_blocks(struct cuda_device *d, struct linear *l, const struct linear_desc *desc)
 {
     blocks_place(l, desc);
     l->packed = (unsigned char *)cuda_alloc(&d->base, blocks_bytes(l), "weights");
-    bool ok = l->packed && open_stages(d);
-    for (int i = 0; i < desc->num_parts && ok; i++) {
-        const struct block_part *part = &l->blocks[i];
-        ok = upload_bytes(d, l->packed + part->offset, desc->parts[i].data,
-                          (size_t)part->num_rows * part->row_bytes);
-    }
-    return ok;
+    return l->packed && cuda_upload_blocks(d, l, desc, l->packed);
 }
 
 /* In blocks where that is wanted, or as bf16 or e4m3. */
 bool upload_unpacked(struct cuda_device *d, struct linear *l, const struct linear_desc *desc)
 {
-    if (l->format == LINEAR_BF16 && wants_blocks(d, desc)) l->format = LINEAR_BLOCKS;
+    if (l->format == LINEAR_BF16 && blocks_are_wanted(d) && blocks_fit(desc)) l->format = LINEAR_BLOCKS;
     return l->format == LINEAR_BLOCKS ? upload_blocks(d, l, desc) : upload_parts(d, l, desc);
 }
 

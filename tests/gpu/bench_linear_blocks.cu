@@ -130,7 +130,7 @@ static void check_ragged(enum dtype dtype)
     for (const struct shape &s : ragged) {
         if (s.k % dtype_infos[dtype].block_values != 0) continue;
         std::vector<struct linear *> one = {make_linear(s, dtype, 5)};
-        blocks_unpack(device, one[0], unpacked);
+        blocks_unpack(device, one[0], 1, unpacked);
         for (int32_t rows : {1, 7, 8, 9, 16, 17, 31, 33, 64})
             for (int32_t tile_rows : linear_blocks_tile_rows) count_wrong(tile_rows, rows, one[0]);
         free_linears(one);
@@ -142,7 +142,7 @@ static void bench_shape(const struct shape &s, enum dtype dtype)
     std::vector<struct linear *> all;
     for (size_t bytes = 0; bytes < ROTATED_BYTES; bytes += blocks_bytes(all.back()))
         all.push_back(make_linear(s, dtype, (uint32_t)(17 * all.size() + s.n)));
-    blocks_unpack(device, all[0], unpacked);
+    blocks_unpack(device, all[0], 1, unpacked);
     for (int32_t rows : {1, 4, 8, 16, 32, 64}) {
         double least = -1;
         printf("%-8s %3d", s.name, rows);
@@ -159,7 +159,7 @@ static void bench_shape(const struct shape &s, enum dtype dtype)
         fflush(stdout);
     }
     printf("%-8s unpacking %.1f\n", s.name, time_graph(device, CALLS, [&](int i) {
-               blocks_unpack(device, all[(size_t)i % all.size()], unpacked);
+               blocks_unpack(device, all[(size_t)i % all.size()], 1, unpacked);
                return true;
            }));
     free_linears(all);

@@ -4,6 +4,7 @@
 
 enum { CASE_ROWS_MAX = 344, CASE_COLS_MAX = 1152, TOKENS_MAX = 300 };
 
+#include "tests/kernels/gguf_blocks.h"
 #include "tests/kernels/quantised_cases.h"
 
 static struct random numbers;
@@ -23,7 +24,6 @@ struct pair {
 };
 
 enum {
-    NUM_GGUF = DTYPE_MXFP4 - DTYPE_Q4_0 + 1, /* types of blocks */
     PAIRS_MAX = 2 * (sizeof layouts / sizeof *layouts + 1 + NUM_GGUF),
     N = 336,
     GATED_N = 160,
@@ -140,30 +140,6 @@ static void add_q4_0(struct rig *r, bool is_gated)
              weights);
 }
 
-/* Random codes, and scales that are numbers: one or two of f16, of which the second is a minimum's. */
-static void fill_block(enum dtype dtype, uint8_t *block)
-{
-    const int num_scales = dtype == DTYPE_MXFP4 ? 0
-                           : dtype == DTYPE_Q4_1 || dtype == DTYPE_Q5_1 || dtype == DTYPE_Q4_K ||
-                                   dtype == DTYPE_Q5_K || dtype == DTYPE_Q2_K
-                               ? 2
-                               : 1;
-    const int at = dtype == DTYPE_Q6_K ? 208 : dtype == DTYPE_Q2_K ? 80 : dtype == DTYPE_Q3_K ? 108 : 0;
-    for (int i = 0; i < dtype_infos[dtype].block_bytes; i++) block[i] = (uint8_t)draw_below(256);
-    for (int i = 0; i < num_scales; i++) {
-        const uint16_t half = dtype_f32_to_f16(draw_between(-0.002f, 0.002f));
-        memcpy(block + at + 2 * i, &half, sizeof half);
-    }
-    if (dtype == DTYPE_MXFP4) block[0] = (uint8_t)(118 + draw_below(8));
-}
-
-static void fill_blocks(enum dtype dtype, uint8_t *blocks, int count)
-{
-    const struct dtype_info *info = &dtype_infos[dtype];
-    for (int i = 0; i < count / info->block_values; i++)
-        fill_block(dtype, blocks + (size_t)i * (size_t)info->block_bytes);
-}
-
 /* Parts that a GPU keeps as blocks. */
 struct kept {
     const char *name;
@@ -188,7 +164,7 @@ static void add_kept(struct rig *r, const struct kept *k, int step)
     for (int i = 0; i < k->num_parts; i++) {
         const enum dtype dtype = k->types[i];
         const int count = k->rows[i] * k->cols;
-        fill_blocks(dtype, blocks + at, count);
+        fill_blocks(&numbers, dtype, blocks + at, count);
         dtype_row_to_f32(dtype, blocks + at, count, to);
         for (int j = 0; j < count; j++) to[j] = rounded_to(2, to[j]);
         kept.parts[i] = weight_view_plain(blocks + at, dtype, k->rows[i], k->cols);
@@ -207,11 +183,6 @@ static void add_kept(struct rig *r, const struct kept *k, int step)
     const uint64_t bias_bytes = k->has_bias ? (uint64_t)p.n * 4 : 0;
     assert_in_range(r->device->ops->linear_bytes(r->device, p.quantised), at, at + bias_bytes + 1024);
     r->pairs[r->num_pairs++] = p;
-}
-
-static enum dtype gguf_type(int i)
-{
-    return (enum dtype)((int)DTYPE_Q4_0 + i % NUM_GGUF);
 }
 
 /* As many parts as q, k and v, or gate and up, each of another type of GGUF's, which no other form of packed weights takes. */
