@@ -46,7 +46,6 @@ bool blocks_are_wanted(const struct cuda_device *d)
 
 bool blocks_fit(const struct linear_desc *desc)
 {
-    if (desc->wide_output || desc->also_embedding) return false;
     for (int i = 0; i < desc->num_parts; i++) {
         const struct weight_view *v = &desc->parts[i];
         bool in_blocks = dtype_infos[v->dtype].block_values >= 32 && !dtype_is_code(v->dtype);

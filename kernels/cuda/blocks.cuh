@@ -1,6 +1,7 @@
 /* blocks.cuh - weights that stay as a GGUF file has them, of any of its types, since as bf16 there would be no room for them. Few rows
- * are multiplied by them as they are (linear_blocks.cu). Before each product of many the whole matrix becomes bf16, in memory that all
- * share (linear.cu): its bits are those of a weight that became bf16 when it was loaded. */
+ * are multiplied by them as they are (linear_blocks.cu, moe_blocks.cu), as are any number for logits. Before each other product of many
+ * the whole matrix becomes bf16, in memory that all share (linear.cu). Rows of an embedding become f32 as they are looked up (embed.cu).
+ * The bits are those of a weight that became bf16 when it was loaded. */
 #ifndef KERNELS_CUDA_BLOCKS_CUH
 #define KERNELS_CUDA_BLOCKS_CUH
 

@@ -1,5 +1,6 @@
 /* embed.cu - rows that are picked: of the embedding table for the tokens of a step, of the residual stream for its logits. */
 #include "kernels/cuda/bf16.cuh"
+#include "kernels/cuda/gguf_values.cuh"
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear.cuh"
@@ -9,14 +10,19 @@ namespace
 
 enum { EMBED_THREADS = 256 };
 
-/* A negative id names a sequence slot whose last sampled token is meant. The first kernel of a step. */
+/* Of the CTA's token. A negative id names a sequence slot whose last sampled token is meant. */
+__device__ __forceinline__ int32_t token_id(const int32_t *token_ids, const int32_t *last_tokens)
+{
+    int32_t id = token_ids[blockIdx.x];
+    return id < 0 ? last_tokens[~id] : id;
+}
+
+/* The first kernel of a step. */
 __global__ void embed_kernel(float *out, const __nv_bfloat16 *table, const int32_t *token_ids,
                              const int32_t *last_tokens, int32_t hidden_size, float scale)
 {
     dependents_launch();
-    int32_t id = token_ids[blockIdx.x];
-    if (id < 0) id = last_tokens[~id];
-    const __nv_bfloat16 *from = table + (size_t)id * hidden_size;
+    const __nv_bfloat16 *from = table + (size_t)token_id(token_ids, last_tokens) * hidden_size;
     float *to = out + (size_t)blockIdx.x * hidden_size;
     for (int i = threadIdx.x; i < hidden_size / 4; i += blockDim.x) {
         float4 v = load_bf16x4(from + 4 * i);
@@ -24,10 +30,31 @@ __global__ void embed_kernel(float *out, const __nv_bfloat16 *table, const int32
     }
 }
 
+/* The same of a table in blocks. */
+__global__ void embed_blocks_kernel(float *out, const unsigned char *table, struct block_part part,
+                                    const int32_t *token_ids, const int32_t *last_tokens, int32_t hidden_size,
+                                    float scale)
+{
+    dependents_launch();
+    const unsigned char *from =
+        table + part.offset + (size_t)token_id(token_ids, last_tokens) * part.row_bytes;
+    float *to = out + (size_t)blockIdx.x * hidden_size;
+    gguf_for_runs(part.dtype, from, hidden_size, [=](uint32_t k, const float(&v)[GGUF_RUN]) {
+#pragma unroll
+        for (int j = 0; j < GGUF_RUN; j++) to[k + j] = __bfloat162float(__float2bfloat16_rn(v[j])) * scale;
+    });
+}
+
 } // namespace
 
 void cuda_embed(struct device *d, const struct batch *b, void *out, const struct linear *table, float scale)
 {
+    if (table->format == LINEAR_BLOCKS) {
+        launch_after_all(cuda_of(d), embed_blocks_kernel, dim3((unsigned)b->num_tokens), dim3(EMBED_THREADS),
+                         (float *)out, table->packed, table->blocks[0], b->token_ids, cuda_of(d)->last_tokens,
+                         table->k, scale);
+        return;
+    }
     launch_after_all(cuda_of(d), embed_kernel, dim3((unsigned)b->num_tokens), dim3(EMBED_THREADS),
                      (float *)out, table->weight, b->token_ids, cuda_of(d)->last_tokens, table->k, scale);
 }

@@ -227,10 +227,9 @@ template <int DTYPE> static __device__ __forceinline__ float gguf_code_value(int
     }
 }
 
-template <int DTYPE>
-static __device__ __forceinline__ void gguf_unpack_row_as(__nv_bfloat16 *__restrict__ out,
-                                                          const unsigned char *__restrict__ row,
-                                                          int32_t num_columns)
+template <int DTYPE, typename TAKE>
+static __device__ __forceinline__ void gguf_for_runs_as(const unsigned char *__restrict__ row,
+                                                        int32_t num_columns, TAKE take)
 {
     constexpr int VALUES = gguf_block_values(DTYPE), BYTES = gguf_block_bytes(DTYPE);
     static_assert(VALUES % GGUF_RUN == 0, "a run lies in one block");
@@ -245,9 +244,25 @@ static __device__ __forceinline__ void gguf_unpack_row_as(__nv_bfloat16 *__restr
             int code = codes.words[j / 4] >> (j % 4 * 8) & 255;
             v[j] = __fmaf_rn(scale.scale, gguf_code_value<DTYPE>(code), -scale.min);
         }
-        *(uint4 *)(out + k) = make_uint4(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]), pack_bf16(v[4], v[5]),
-                                         pack_bf16(v[6], v[7]));
+        take(k, v);
     }
+}
+
+/* take(k, v) for each run of a row, v from column k on, by all threads of a CTA. row: from a multiple of 8 bytes on. False: of no type of
+ * blocks. */
+template <typename TAKE>
+static __device__ __forceinline__ bool gguf_for_runs(int dtype, const unsigned char *row, int32_t num_columns,
+                                                     TAKE take)
+{
+    switch (dtype) {
+#define RUNS(DTYPE)                                                                                          \
+    case DTYPE:                                                                                              \
+        gguf_for_runs_as<DTYPE>(row, num_columns, take);                                                     \
+        return true
+        GGUF_TYPES(RUNS)
+#undef RUNS
+    }
+    return false;
 }
 
 static __device__ __forceinline__ float plain_value(int dtype, const unsigned char *p)
@@ -266,16 +281,13 @@ static __device__ __forceinline__ float plain_value(int dtype, const unsigned ch
 static __device__ __forceinline__ void gguf_unpack_row(int dtype, __nv_bfloat16 *out,
                                                        const unsigned char *row, int32_t num_columns)
 {
-    switch (dtype) {
-#define UNPACK(DTYPE)                                                                                        \
-    case DTYPE:                                                                                              \
-        return gguf_unpack_row_as<DTYPE>(out, row, num_columns)
-        GGUF_TYPES(UNPACK)
-#undef UNPACK
-    default:
-        for (int32_t k = (int32_t)threadIdx.x; k < num_columns; k += (int32_t)blockDim.x)
-            out[k] = __float2bfloat16_rn(plain_value(dtype, row + (size_t)k * (dtype == DTYPE_F32 ? 4 : 2)));
-    }
+    auto put = [=](uint32_t k, const float(&v)[GGUF_RUN]) {
+        *(uint4 *)(out + k) = make_uint4(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]), pack_bf16(v[4], v[5]),
+                                         pack_bf16(v[6], v[7]));
+    };
+    if (gguf_for_runs(dtype, row, num_columns, put)) return;
+    for (int32_t k = (int32_t)threadIdx.x; k < num_columns; k += (int32_t)blockDim.x)
+        out[k] = __float2bfloat16_rn(plain_value(dtype, row + (size_t)k * (dtype == DTYPE_F32 ? 4 : 2)));
 }
 
 #endif

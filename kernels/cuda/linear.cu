@@ -323,10 +323,28 @@ bool run_choice(struct cuda_device *d, const struct linear_choice &c, int32_t ro
     return true;
 }
 
+/* Logits of weights in blocks: as many rows at a time as the kernel has. */
+bool run_in_parts(struct cuda_device *d, int32_t rows, float *out, const __nv_bfloat16 *x,
+                  const struct linear *w)
+{
+    for (int32_t first = 0; first < rows; first += LINEAR_BLOCKS_ROWS) {
+        const int32_t num = min(rows - first, (int32_t)LINEAR_BLOCKS_ROWS);
+        if (!run_choice(d, cuda_linear_choice(w, num), num, out + (size_t)first * w->n,
+                        x + (size_t)first * w->k, w))
+            return false;
+    }
+    return true;
+}
+
 } // namespace
 
 void cuda_linear_rows(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w)
 {
+    if (w->packed && !w->unpacked) {
+        if (!run_in_parts(d, rows, (float *)out, (const __nv_bfloat16 *)x, w))
+            cuda_check(d, cudaErrorNotSupported, "logits of weights in blocks");
+        return;
+    }
     if (w->unpacked) {
         if (!is_unpacked_for(w, rows) && run_choice(d, cuda_linear_choice(w, rows), rows, out, x, w)) return;
         w = unpack(d, w);
@@ -458,7 +476,8 @@ void cuda_linear_plan_create(struct cuda_device *d, struct linear *w)
     w->plan = &d->linears->plans[std::make_tuple(w->n, w->k, (int)w->format, (int)w->packed_scales,
                                                  block_types(w), (int)w->kind, (int)w->gate, w->wide_output)];
     w->plan->linears.push_back(w);
-    if (!w->packed) return;
+    /* a head is as large as whole layers: memory for it as bf16 would be more than blocks save */
+    if (!w->packed || w->wide_output) return;
     w->unpacked = new struct linear(*w);
     w->unpacked->format = LINEAR_BF16;
     w->unpacked->is_rewritten = true;
@@ -633,13 +652,15 @@ int32_t rows_max(const struct cuda_device *d, const struct linear *w)
     return w->wide_output ? d->limits.num_logits : d->limits.num_tokens;
 }
 
-/* What is unpacked before a product has none of fewer rows, unless it was in blocks, for which a small GPU may not have the
- * kernel. */
+/* What is unpacked before a product has none of fewer rows. */
 int32_t rows_min(const struct linear_plan *plan)
 {
-    for (const struct linear *w : plan->linears)
-        if (!w->is_rewritten || w->blocks[0].num_rows > 0) return 1;
-    return LINEAR_PACKED_COLUMNS + 1;
+    int32_t least = LINEAR_PACKED_COLUMNS + 1;
+    for (const struct linear *w : plan->linears) {
+        if (!w->is_rewritten) return 1;
+        if (w->blocks[0].num_rows > 0) least = LINEAR_BLOCKS_ROWS + 1;
+    }
+    return least;
 }
 
 void choose(struct cuda_device *d, struct linear_plan *plan, const struct timing *t)

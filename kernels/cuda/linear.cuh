@@ -37,8 +37,9 @@ struct linear {
     unsigned char *packed;
     int32_t packed_scales;                      /* of a row and 128 columns */
     struct block_part blocks[LINEAR_PARTS_MAX]; /* LINEAR_BLOCKS; num_rows 0: no such part */
-    struct linear *unpacked; /* of a packed one: the same as bf16, in memory that all of them share */
-    bool is_rewritten;       /* such a one: weight is written by the kernel before */
+    struct linear
+        *unpacked; /* of a packed one, but for logits: the same as bf16, in memory that all of them share */
+    bool is_rewritten; /* such a one: weight is written by the kernel before */
     int32_t n, k;
     enum linear_kind kind;
     enum gate_function gate;

@@ -17,7 +17,7 @@ enum { ALONE_BYTES = 114 << 10 /* of a CTA: a second one finds no room on the SM
 struct blocks_args : store_args {
     blocks_shape shape;
     blocks_operands operands;
-    bool silu_mul;
+    bool silu_mul, is_wide; /* is_wide: sums stay f32 */
 };
 
 /* Warps that take turns at a strip. */
@@ -31,8 +31,12 @@ __device__ __forceinline__ void store(const blocks_args &a, const struct half_st
 {
     const int32_t row_of_part = h.first + threadIdx.x % 32 / 4, n = h.first_n + row_of_part;
     if (m >= a.m || row_of_part >= a.shape.parts[h.part].num_rows) return;
+    const size_t at = (size_t)m * a.n + n;
     if (a.bias) sum = round_bf16(sum) + a.bias[n];
-    ((__nv_bfloat16 *)a.out)[(size_t)m * a.n + n] = __float2bfloat16_rn(sum);
+    if (a.is_wide)
+        ((float *)a.out)[at] = sum;
+    else
+        ((__nv_bfloat16 *)a.out)[at] = __float2bfloat16_rn(sum);
 }
 
 __device__ __forceinline__ void store_gated(const blocks_args &a, int32_t n, int32_t m,
@@ -82,13 +86,12 @@ template <int COLS> bool launch(struct cuda_device *d, blocks_args a, int32_t ti
     struct blocks_shape *shape = &a.shape;
     shape->strips = tile_rows / STRIP_ROWS;
     shape->teams = teams_of(tile_rows, COLS);
-    const int32_t warps = shape->strips * shape->teams,
+    const int32_t most = warps_max(COLS) / (shape->strips * shape->teams),
                   num_tiles = (shape->num_strips + shape->strips - 1) / shape->strips;
     const bool alone = num_tiles <= d->num_sms;
-    if (warps > warps_max(COLS)) return false;
-    shape->num_stages = num_stages_for(d, *shape, COLS, alone ? 1 : warps_max(COLS) / warps);
-    if (shape->num_stages == 0) return false;
-    int32_t shared_bytes = shared_bytes_of(*shape, COLS, shape->num_stages);
+    if (most == 0 || !choose_stages(d, shape, COLS, alone ? 1 : most)) return false;
+    const int32_t warps = shape->strips * shape->teams;
+    int32_t shared_bytes = shared_bytes_of(*shape, COLS);
     /* they begin where the kernel before has ended first: two at a time, and half of the SMs would have none */
     if (alone && d->is_hopper) shared_bytes = std::max(shared_bytes, (int32_t)ALONE_BYTES);
     return launch_dependent(d, blocks_kernel<COLS>, dim3((unsigned)num_tiles), dim3((unsigned)warps * 32),
@@ -105,6 +108,7 @@ bool cuda_linear_blocks(struct cuda_device *d, int32_t tile_rows, int32_t rows, 
     a.shape = blocks_shape_of(w);
     a.operands = {w->packed, (const __nv_bfloat16 *)x, rows};
     a.silu_mul = silu_mul;
+    a.is_wide = w->wide_output;
     return rows <= 8    ? launch<8>(d, a, tile_rows)
            : rows <= 16 ? launch<16>(d, a, tile_rows)
            : rows <= 32 ? launch<32>(d, a, tile_rows)

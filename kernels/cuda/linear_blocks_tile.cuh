@@ -150,10 +150,10 @@ __device__ __forceinline__ struct places places_of(unsigned char *shared, const 
             (float4 *)sums + warp % a.strips * (cols / 8 * 32) + threadIdx.x % 32};
 }
 
-int32_t shared_bytes_of(const blocks_shape &a, int32_t cols, int32_t num_stages)
+int32_t shared_bytes_of(const blocks_shape &a, int32_t cols)
 {
-    return a.teams * num_stages * cols * X_ROW_BYTES +
-           a.strips * a.teams * (num_stages * STRIP_ROWS * a.row_bytes + SCALES_BYTES) +
+    return a.teams * a.num_stages * cols * X_ROW_BYTES +
+           a.strips * a.teams * (a.num_stages * STRIP_ROWS * a.row_bytes + SCALES_BYTES) +
            a.strips * (cols / 8) * 32 * (int32_t)sizeof(float4);
 }
 
@@ -416,12 +416,16 @@ int32_t room_of_each(const struct cuda_device *d, int32_t num_ctas)
     return (d->cta_shared_bytes + CTA_RESERVED_BYTES) / num_ctas - 2 * CTA_RESERVED_BYTES;
 }
 
-/* As many stages as leave room for the other CTAs of an SM. 0: there is none for this one. */
-int32_t num_stages_for(const struct cuda_device *d, const blocks_shape &a, int32_t cols, int32_t num_ctas)
+/* As many stages as leave room for the other CTAs of an SM; where there is none for this one fewer teams. False: also of one. */
+bool choose_stages(const struct cuda_device *d, blocks_shape *a, int32_t cols, int32_t num_ctas)
 {
-    for (int32_t stages = STAGES_MAX; stages > 2; stages--)
-        if (shared_bytes_of(a, cols, stages) <= room_of_each(d, num_ctas)) return stages;
-    return shared_bytes_of(a, cols, 2) <= room_of_each(d, 1) ? 2 : 0;
+    for (int32_t stages = STAGES_MAX; stages > 2; stages--) {
+        a->num_stages = stages;
+        if (shared_bytes_of(*a, cols) <= room_of_each(d, num_ctas)) return true;
+    }
+    for (a->num_stages = 2; a->teams > 0; a->teams /= 2)
+        if (shared_bytes_of(*a, cols) <= room_of_each(d, 1)) return true;
+    return false;
 }
 
 } // namespace

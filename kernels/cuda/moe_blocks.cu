@@ -116,26 +116,23 @@ __global__ void __launch_bounds__(warps_max(COLS) * 32, 1)
 
 /* ---- host ---- */
 
-/* Strips and teams of a CTA, eight warps, or of 32 columns, which want more shared memory for x, all that an SM holds; fewer where
- * there is not enough of it, and at least one of each, for which there is on every GPU. */
-void choose_cta(const struct cuda_device *d, blocks_shape *a, int32_t columns)
+/* Strips and teams of a CTA: eight warps, or of 32 columns, which want more shared memory for x, all that an SM holds; fewer where
+ * there is not enough of it. */
+bool choose_cta(const struct cuda_device *d, blocks_shape *a, int32_t columns)
 {
-    const int32_t warps = columns == 32 ? WARPS_MAX : WARPS_MAX / 2;
-    a->teams = columns >= 32 || a->num_chunks <= SHORT_CHUNKS ? 2 : 4;
-    a->strips = warps / a->teams;
-    for (;;) {
-        a->num_stages = num_stages_for(d, *a, columns, warps_max(columns) / warps);
-        if (a->num_stages > 0 || a->strips * a->teams == 1) return;
-        (a->teams > 1 ? a->teams : a->strips) /= 2;
+    const int32_t warps = columns == 32 ? WARPS_MAX : WARPS_MAX / 2,
+                  teams = columns >= 32 || a->num_chunks <= SHORT_CHUNKS ? 2 : 4;
+    for (a->strips = warps / teams; a->strips > 0; a->strips /= 2) {
+        a->teams = teams;
+        if (choose_stages(d, a, columns, warps_max(columns) / warps)) return true;
     }
+    return false;
 }
 
 template <int COLS> bool launch(struct cuda_device *d, moe_blocks_args a, int32_t tiles_max)
 {
-    choose_cta(d, &a.shape, COLS);
-    if (a.shape.num_stages == 0) return false;
-    const int32_t warps = a.shape.strips * a.shape.teams,
-                  shared_bytes = shared_bytes_of(a.shape, COLS, a.shape.num_stages);
+    if (!choose_cta(d, &a.shape, COLS)) return false;
+    const int32_t warps = a.shape.strips * a.shape.teams, shared_bytes = shared_bytes_of(a.shape, COLS);
     int32_t num_ctas = warps_max(COLS) / warps; /* of an SM */
     while (num_ctas > 1 && shared_bytes > room_of_each(d, num_ctas)) num_ctas--;
     a.num_columns = (a.shape.num_strips + a.shape.strips - 1) / a.shape.strips;

@@ -1,5 +1,6 @@
-/* test_kept_blocks.c - what a GPU without room for more keeps in a GGUF file's blocks, beside linears (test_quantised_table.c): experts, through
- * the kernel table. The bits are those of the same weights as bf16, for any number of tokens and whoever they choose. */
+/* test_kept_blocks.c - what a GPU without room for more keeps in a GGUF file's blocks, beside linears (test_quantised_table.c): experts, heads
+ * and embeddings, through the kernel table. The bits are those of the same weights as bf16, for any number of tokens and whoever they
+ * choose. */
 #include "tests/kernels/gguf_blocks.h"
 
 enum {
@@ -8,7 +9,10 @@ enum {
     EXPERTS_MAX = 8,
     WEIGHTS_MAX = 1 << 19, /* of an expert, in all */
     BYTES_MAX = 4 * WEIGHTS_MAX,
-    BIASES_MAX = 3 * HIDDEN_MAX
+    BIASES_MAX = 3 * HIDDEN_MAX,
+    VOCAB = 40,
+    HEADS_EVERY = 4,
+    ROWS_MAX = 70 /* of logits: more than a kernel takes at a time */
 };
 
 /* Types of gate (where there is one), up and down. */
@@ -25,14 +29,14 @@ struct mixture {
 
 static const struct mixture mixtures[] = {
     /* every width of tiles, and weights unpacked for more; rows of W and columns that nothing divides */
-    {"three types", 2, 1, 288, 64, TOKENS_MAX, GATE_SILU, .types = {DTYPE_Q5_1, DTYPE_Q8_0, DTYPE_IQ4_NL}},
-    {"Q4_K_M", 6, 3, 512, 256, 20, GATE_SILU, .types = {DTYPE_Q4_K, DTYPE_Q4_K, DTYPE_Q6_K},
+    {"three types", 2, 1, 288, 32, TOKENS_MAX, GATE_SILU, .types = {DTYPE_Q5_1, DTYPE_Q8_0, DTYPE_IQ4_NL}},
+    {"Q4_K_M", 4, 2, 512, 256, 20, GATE_SILU, .types = {DTYPE_Q4_K, DTYPE_Q4_K, DTYPE_Q6_K},
      .has_shared = true},
-    {"biases", 4, 2, 96, 64, 40, GATE_CLAMPED_SWISH, .types = {DTYPE_Q5_0, DTYPE_Q5_0, DTYPE_Q5_0},
+    {"biases", 4, 2, 96, 64, 20, GATE_CLAMPED_SWISH, .types = {DTYPE_Q5_0, DTYPE_Q5_0, DTYPE_Q5_0},
      .has_biases = true},
-    {"GELU", 4, 2, 96, 64, 20, GATE_GELU_TANH, .types = {DTYPE_Q8_0, DTYPE_Q8_0, DTYPE_Q5_1}},
-    {"up alone", 4, 2, 96, 160, 40, GATE_RELU_SQUARED, .types = {DTYPE_Q8_0, DTYPE_Q8_0, DTYPE_Q5_1}},
-    {"experts that differ", 4, 2, 96, 64, 20, GATE_SILU, .types = {DTYPE_Q8_0, DTYPE_Q8_0, DTYPE_Q5_1},
+    {"GELU", 4, 2, 96, 64, 9, GATE_GELU_TANH, .types = {DTYPE_Q8_0, DTYPE_Q8_0, DTYPE_Q5_1}},
+    {"up alone", 4, 2, 96, 64, 20, GATE_RELU_SQUARED, .types = {DTYPE_Q8_0, DTYPE_Q8_0, DTYPE_Q5_1}},
+    {"experts that differ", 4, 2, 96, 64, 9, GATE_SILU, .types = {DTYPE_Q8_0, DTYPE_Q8_0, DTYPE_Q5_1},
      .is_mixed = true},
 };
 
@@ -40,7 +44,7 @@ struct rig {
     struct device *device;
     struct test_step *step;
     struct random random;
-    void *x, *out;
+    void *x, *out, *embedded;
 };
 
 /* A mixture's experts, and the shared one behind them, as a file has them and as the bf16 that they become. */
@@ -147,27 +151,39 @@ static void compare(struct rig *r, const struct mixture *m, const struct moe *ke
     free(all);
 }
 
-static struct rig open_rig(void)
+static struct rig open_rig(int32_t num_tokens, int32_t num_logits)
 {
     struct error err = {0};
-    struct step_limits limits = {TOKENS_MAX, 1, TOKENS_MAX, 1, TOKENS_MAX, 1, 1, 0};
+    struct step_limits limits = {num_tokens, 1, num_logits, 1, num_tokens, 1, 1, 0};
     struct attention_args attention = {.num_heads = 1, .num_kv_heads = 1, .head_dim = 64};
     struct rig r = {.device = test_device_open("auto", 1), .random = {.seed = test_seed()}};
     assert_int_equal(
-        r.device->ops->prepare(r.device, &limits, 64, HIDDEN_MAX, HIDDEN_MAX, &attention, 1, &err), 0);
+        r.device->ops->prepare(r.device, &limits, VOCAB, HIDDEN_MAX, HIDDEN_MAX, &attention, 1, &err), 0);
     r.x = device_floats(r.device, (size_t)TOKENS_MAX * HIDDEN_MAX, false);
     r.out = device_floats(r.device, (size_t)TOKENS_MAX * HIDDEN_MAX, false);
+    r.embedded = device_floats(r.device, (size_t)TOKENS_MAX * HIDDEN_MAX, true);
     r.step = test_step_new(TOKENS_MAX, 1, TOKENS_MAX / BLOCK_SIZE + 1);
     return r;
+}
+
+static void close_rig(struct rig *r)
+{
+    test_step_free(r->step);
+    r->device->ops->close(r->device);
+}
+
+static void fill_biases(struct weights *w, struct random *random)
+{
+    for (int i = 0; i < BIASES_MAX; i++) w->biases[i] = random_normal(random);
 }
 
 static void check_mixture(const struct mixture *m)
 {
     static struct weights w;
     struct error err = {0};
-    struct rig r = open_rig();
+    struct rig r = open_rig(m->num_tokens, 1);
     w.num_bytes = w.num_plain = 0;
-    for (int i = 0; i < BIASES_MAX; i++) w.biases[i] = random_normal(&r.random);
+    fill_biases(&w, &r.random);
     for (int32_t e = 0; e < m->num_experts + m->has_shared; e++) add_expert(&w, &r.random, m, e);
     float *router = random_values(&r.random, (size_t)(m->num_experts * m->hidden), 4, 0.1f);
     struct moe *kept = make_moe(&r, m, w.kept, router, true),
@@ -175,9 +191,101 @@ static void check_mixture(const struct mixture *m)
     assert_int_equal(r.device->ops->weights_done(r.device, &err), 0);
     compare(&r, m, kept, unpacked);
     free(router);
-    test_step_free(r.step);
-    r.device->ops->close(r.device);
+    close_rig(&r);
 }
+
+/* ---- heads and embeddings ---- */
+
+/* A matrix that is both, or one of them. */
+struct table {
+    bool is_head, is_embedding;
+};
+
+struct table_pair {
+    struct table table;
+    int32_t hidden;
+    struct linear *kept, *unpacked;
+};
+
+static struct linear *make_table(const struct rig *r, const struct table *t, const struct weight_view *rows,
+                                 const float *bias, bool keeps)
+{
+    struct error err = {0};
+    struct linear *l;
+    struct linear_desc desc = {.kind = LINEAR_PLAIN,
+                               .num_parts = 1,
+                               .parts = {*rows},
+                               .wide_output = t->is_head,
+                               .also_embedding = t->is_embedding};
+    if (t->is_head) desc.biases[0] = weight_view_plain(bias, DTYPE_F32, 1, VOCAB);
+    r->device->keeps_packed = keeps;
+    if (r->device->ops->linear_create(r->device, &desc, &l, &err)) fail_msg("linear: %s", err.text);
+    return l;
+}
+
+/* Of a step of so many tokens, each with a row of logits; a token's row of the table goes first. */
+static void run_table(const struct rig *r, const struct table *t, const struct linear *l, const float *x,
+                      int32_t num_rows, int32_t hidden, float *embedded, float *logits)
+{
+    const int32_t blocks[TOKENS_MAX / BLOCK_SIZE + 1] = {0};
+    struct device *d = r->device;
+    struct test_step *s = r->step;
+    struct sample_result results[ROWS_MAX];
+    device_write(d, r->x, x, (size_t)(num_rows * hidden), false);
+    test_step_clear(s);
+    test_step_add(s, blocks, 0, num_rows, false);
+    for (int32_t i = 0; i < num_rows; i++) {
+        s->token_ids[i] = i * 31 % VOCAB;
+        s->logit_rows[i] = i;
+        s->sample[i] = (struct sample_params){
+            .score_token_id = -1, .sampling = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1}};
+    }
+    s->step.num_logits = num_rows;
+    struct batch *b = d->ops->step_begin(d, &s->step);
+    if (t->is_embedding) {
+        d->ops->embed(d, b, r->embedded, l, 3);
+        device_read(d, embedded, r->embedded, (size_t)(num_rows * hidden), true);
+    }
+    if (t->is_head) {
+        d->ops->logits(d, b, r->x, l);
+        d->ops->sample(d, b);
+        for (int32_t i = 0; i < num_rows; i++)
+            assert_int_equal(d->ops->read_logits(d, i, logits + (size_t)i * VOCAB), 0);
+    }
+    test_step_end(d, results);
+}
+
+static void compare_tables(struct rig *r, const struct table_pair *p)
+{
+    static float embedded[2][ROWS_MAX * HIDDEN_MAX], logits[2][ROWS_MAX * VOCAB];
+    static const int32_t sizes[] = {1, 9, 40, ROWS_MAX};
+    const struct table *t = &p->table;
+    float *x = random_values(&r->random, (size_t)(ROWS_MAX * p->hidden), 2, 1);
+    run_table(r, t, p->unpacked, x, ROWS_MAX, p->hidden, embedded[0], logits[0]);
+    for (size_t i = 0; i < array_length(sizes); i++) {
+        run_table(r, t, p->kept, x, sizes[i], p->hidden, embedded[1], logits[1]);
+        const size_t num_embedded = t->is_embedding ? (size_t)(sizes[i] * p->hidden) : 0,
+                     num_logits = t->is_head ? (size_t)(sizes[i] * VOCAB) : 0;
+        assert_int_equal(num_bits_different(embedded[0], embedded[1], num_embedded), 0);
+        assert_int_equal(num_bits_different(logits[0], logits[1], num_logits), 0);
+    }
+    free(x);
+}
+
+static struct table_pair make_tables(struct rig *r, struct weights *w, struct table t, enum dtype dtype)
+{
+    const int32_t hidden = dtype_infos[dtype].block_values == 32 ? 96 : 256;
+    struct weight_view kept_rows, unpacked_rows;
+    w->num_bytes = w->num_plain = 0;
+    add_matrix(w, &r->random, dtype, VOCAB, hidden, &kept_rows, &unpacked_rows);
+    const struct table_pair p = {t, hidden, make_table(r, &t, &kept_rows, w->biases, true),
+                                 make_table(r, &t, &unpacked_rows, w->biases, false)};
+    assert_in_range(r->device->ops->linear_bytes(r->device, p.kept), w->num_bytes,
+                    w->num_bytes + 4 * VOCAB + 256);
+    return p;
+}
+
+/* ---- the tests ---- */
 
 /* A CPU has products of its own for each type: test_moe.c. */
 static bool is_gpu(void)
@@ -211,11 +319,34 @@ static void mixtures_of_types(void **state)
     for (size_t i = 0; i < array_length(mixtures); i++) check_mixture(&mixtures[i]);
 }
 
+static void heads_and_embeddings(void **state)
+{
+    (void)state;
+    static const struct table both = {true, true}, head = {true, false}, embedding = {false, true};
+    static struct weights w;
+    if (!is_gpu()) skip();
+    struct table_pair pairs[NUM_GGUF + 1];
+    int num = 0;
+    struct error err = {0};
+    struct rig r = open_rig(ROWS_MAX, ROWS_MAX);
+    fill_biases(&w, &r.random);
+    for (int i = 0; i < NUM_GGUF;
+         i++) { /* of a head's products, which take long on an emulated GPU, some in each run */
+        const bool is_head = (uint64_t)i % HEADS_EVERY == r.random.seed % HEADS_EVERY;
+        pairs[num++] = make_tables(&r, &w, is_head ? both : embedding, gguf_type(i));
+    }
+    pairs[num++] = make_tables(&r, &w, head, DTYPE_Q6_K);
+    assert_int_equal(r.device->ops->weights_done(r.device, &err), 0);
+    for (int i = 0; i < num; i++) compare_tables(&r, &pairs[i]);
+    close_rig(&r);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(experts_of_every_type),
         cmocka_unit_test(mixtures_of_types),
+        cmocka_unit_test(heads_and_embeddings),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
