@@ -1,7 +1,9 @@
 /* bench_moe.cu - a mixture of experts alone, of the shape of Qwen3-30B-A3B, Mixtral 8x7B or gpt-oss-20b: microseconds of a call by the number of tokens,
  * medians of replayed graphs, and what that is of reading the chosen experts once and of the products' operations. Calls rotate over layers.
  *
- *   bench_moe [qwen3 | qwen3-int4 | qwen3-fp8 | mixtral | mixtral-fp8 | gpt-oss | gpt-oss-bf16] [profile]     profile: one call each, for a profiler that tells the kernels apart */
+ *   bench_moe [qwen3 | qwen3-int4 | qwen3-fp8 | qwen3-q4_k | qwen3-q6_k | mixtral | mixtral-fp8 | mixtral-q4_k | gpt-oss | gpt-oss-bf16] [profile]
+ *
+ * profile: one call each, for a profiler that tells the kernels apart. q4_k, q6_k: kept in a GGUF file's blocks. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,9 +18,9 @@ extern "C" int cuda_device_open(const struct device_options *options, struct dev
 
 enum { EXPERTS_MAX = 128, LAYERS = 3, CALLS = 12, TOKENS_MAX = 8192 };
 
-enum form { BF16, INT4, MXFP4, FP8_OF_ROWS, FP8_IN_BLOCKS };
+enum form { BF16, INT4, MXFP4, FP8_OF_ROWS, FP8_IN_BLOCKS, Q4_K, Q6_K };
 
-static const double bytes_of_weight[] = {2, 0.53125, 0.53125, 1, 1};
+static const double bytes_of_weight[] = {2, 0.53125, 0.53125, 1, 1, 0.5625, 0.8203125};
 
 static const struct shape {
     const char *name;
@@ -29,7 +31,10 @@ static const struct shape {
     {"qwen3", 128, 8, 2048, 768, GATE_SILU, BF16},
     {"qwen3-int4", 128, 8, 2048, 768, GATE_SILU, INT4},
     {"qwen3-fp8", 128, 8, 2048, 768, GATE_SILU, FP8_IN_BLOCKS},
+    {"qwen3-q4_k", 128, 8, 2048, 768, GATE_SILU, Q4_K},
+    {"qwen3-q6_k", 128, 8, 2048, 768, GATE_SILU, Q6_K},
     {"mixtral", 8, 2, 4096, 14336, GATE_SILU, BF16},
+    {"mixtral-q4_k", 8, 2, 4096, 14336, GATE_SILU, Q4_K},
     {"mixtral-fp8", 8, 2, 4096, 14336, GATE_SILU, FP8_OF_ROWS},
     {"gpt-oss", 32, 4, 2880, 2880, GATE_CLAMPED_SWISH, MXFP4},
     {"gpt-oss-bf16", 32, 4, 2880, 2880, GATE_CLAMPED_SWISH, BF16},
@@ -58,9 +63,24 @@ static std::vector<uint16_t> random_matrix(size_t count, uint32_t seed, float de
     return m;
 }
 
+/* Random codes with small scales of f16 where the blocks have them. */
+static void fill_blocks(std::vector<uint16_t> &m, enum form form)
+{
+    const size_t block = form == Q4_K ? 72 : 105; /* halves of 256 values */
+    for (size_t i = 0; i + block <= m.size(); i += block) {
+        m[form == Q4_K ? i : i + 104] = form == Q4_K ? 0x0a00 : 0x00a8; /* 2e-4, 1e-5 */
+        if (form == Q4_K) m[i + 1] = 0x1400;                            /* 1e-3 */
+    }
+}
+
+static bool is_in_blocks(enum form form)
+{
+    return form == Q4_K || form == Q6_K;
+}
+
 /* Values of an expert's matrices, which all experts have, each in its place. */
 struct expert_values {
-    std::vector<uint16_t> bf16; /* or codes: halves of random ones */
+    std::vector<uint16_t> bf16; /* or codes: halves of random ones; or blocks */
     std::vector<uint8_t> scales;
     std::vector<uint16_t> int4_scales;
     std::vector<float> fp8_scales;
@@ -93,6 +113,10 @@ static struct weight_view view_of(const struct shape &s, const struct expert_val
         return scaled_view(v, DTYPE_F8_E4M3, rows, cols, v.fp8_scales.data(), SCALE_F32, 1, cols);
     case FP8_IN_BLOCKS:
         return scaled_view(v, DTYPE_F8_E4M3, rows, cols, v.fp8_scales.data(), SCALE_F32, 128, 128);
+    case Q4_K:
+        return weight_view_plain(v.bf16.data(), DTYPE_Q4_K, rows, cols);
+    case Q6_K:
+        return weight_view_plain(v.bf16.data(), DTYPE_Q6_K, rows, cols);
     default:
         return weight_view_plain(v.bf16.data(), DTYPE_BF16, rows, cols);
     }
@@ -106,6 +130,7 @@ static struct moe *make_layer(struct device *device, const struct shape &s, uint
                                    std::vector<uint8_t>(num_inner / 32, 120),
                                    std::vector<uint16_t>(num_inner / 128, 0x3c23), /* 0.01 */
                                    std::vector<float>((size_t)max(s.hidden, 2 * s.inner), 0.001f)};
+    if (is_in_blocks(s.form)) fill_blocks(values.bf16, s.form);
     std::vector<float> biases((size_t)max(s.hidden, s.inner), 0.5f);
     struct expert_desc one = {}, experts[EXPERTS_MAX];
     one.gate = one.up = view_of(s, values, s.inner, s.hidden);
@@ -154,6 +179,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", err.text);
         return 1;
     }
+    device->keeps_packed = is_in_blocks(s.form);
     for (uint32_t i = 0; i < LAYERS; i++) layers[i] = make_layer(device, s, 10 * i);
     if (device->ops->weights_done(device, &err)) return 1;
     std::vector<uint16_t> values = random_matrix((size_t)TOKENS_MAX * s.hidden, 99, 1);

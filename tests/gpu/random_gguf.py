@@ -1,9 +1,11 @@
-"""random_gguf.py SHAPE OUT.gguf [--type Q4_K_M | Q4_K | Q5_K | Q6_K | Q8_0] [--layers N] [--vocab N] - a GGUF file of a Llama's shape
-(a folder of tests/gpu/shapes) whose blocks are random codes and small scales, for bench_steps with FLASHD_CUDA_KEEP_PACKED=1.
+"""random_gguf.py SHAPE OUT.gguf [--type Q4_K_M | Q4_K | Q5_K | Q6_K | Q8_0] [--layers N] [--vocab N] - a GGUF file of a Llama's
+shape, or of Qwen3's mixtures (a folder of tests/gpu/shapes), whose blocks are random codes and small scales, for bench_steps with FLASHD_CUDA_KEEP_PACKED=1.
 
-Q4_K_M: v and down of every other layer, and the head, are Q6_K. Needs nothing but Python; writes as fast as the disk does."""
+Q4_K_M: v and down of every other layer, and the head, are Q6_K. Routers are random, so that tokens choose experts evenly. Needs nothing but Python; writes as fast as the disk does."""
 import argparse
+import array
 import json
+import math
 import os
 import random
 import struct
@@ -45,41 +47,76 @@ def value(key, v):
     return text(key) + (struct.pack("<If", 6, v) if isinstance(v, float) else struct.pack("<II", 4, v))
 
 
+def is_mixture(c):
+    return "num_experts" in c
+
+
+def head_dim_of(c):
+    return c.get("head_dim", c["hidden_size"] // c["num_attention_heads"])
+
+
 def keys(c, layers, vocab):
-    head_dim = c.get("head_dim", c["hidden_size"] // c["num_attention_heads"])
-    yield "general.architecture", "llama"
-    yield "llama.block_count", layers
-    yield "llama.context_length", 8192
-    yield "llama.embedding_length", c["hidden_size"]
-    yield "llama.feed_forward_length", c["intermediate_size"]
-    yield "llama.attention.head_count", c["num_attention_heads"]
-    yield "llama.attention.head_count_kv", c["num_key_value_heads"]
-    yield "llama.attention.layer_norm_rms_epsilon", float(c["rms_norm_eps"])
-    yield "llama.rope.dimension_count", head_dim
-    yield "llama.rope.freq_base", float(c["rope_theta"])
-    yield "llama.vocab_size", vocab
+    name = "qwen3moe" if is_mixture(c) else "llama"
+    yield "general.architecture", name
+    yield f"{name}.block_count", layers
+    yield f"{name}.context_length", 8192
+    yield f"{name}.embedding_length", c["hidden_size"]
+    yield f"{name}.feed_forward_length", c["intermediate_size"]
+    yield f"{name}.attention.head_count", c["num_attention_heads"]
+    yield f"{name}.attention.head_count_kv", c["num_key_value_heads"]
+    yield f"{name}.attention.layer_norm_rms_epsilon", float(c["rms_norm_eps"])
+    yield f"{name}.rope.dimension_count", head_dim_of(c)
+    yield f"{name}.rope.freq_base", float(c["rope_theta"])
+    yield f"{name}.vocab_size", vocab
+    if is_mixture(c):
+        yield f"{name}.attention.key_length", head_dim_of(c)
+        yield f"{name}.attention.value_length", head_dim_of(c)
+        yield f"{name}.expert_count", c["num_experts"]
+        yield f"{name}.expert_used_count", c["num_experts_per_tok"]
+        yield f"{name}.expert_feed_forward_length", c["moe_intermediate_size"]
+
+
+def mlp_tensors(c, prefix, plain, finer):
+    hidden, inner = c["hidden_size"], c["intermediate_size"]
+    yield f"{prefix}.ffn_gate.weight", (inner, hidden), plain
+    yield f"{prefix}.ffn_up.weight", (inner, hidden), plain
+    yield f"{prefix}.ffn_down.weight", (hidden, inner), finer
+
+
+def expert_tensors(c, prefix, plain, finer):
+    hidden, inner, num = c["hidden_size"], c["moe_intermediate_size"], c["num_experts"]
+    yield f"{prefix}.attn_q_norm.weight", (head_dim_of(c),), "F32"
+    yield f"{prefix}.attn_k_norm.weight", (head_dim_of(c),), "F32"
+    yield f"{prefix}.ffn_gate_inp.weight", (num, hidden), "F32"
+    yield f"{prefix}.ffn_gate_exps.weight", (num, inner, hidden), plain
+    yield f"{prefix}.ffn_up_exps.weight", (num, inner, hidden), plain
+    yield f"{prefix}.ffn_down_exps.weight", (num, hidden, inner), finer
 
 
 def tensors(c, layers, vocab, mix):
-    """Names, rows, columns, types."""
-    hidden, inner = c["hidden_size"], c["intermediate_size"]
-    head_dim = c.get("head_dim", hidden // c["num_attention_heads"])
-    q, kv = c["num_attention_heads"] * head_dim, c["num_key_value_heads"] * head_dim
+    """Names, sizes (columns last), types."""
+    hidden = c["hidden_size"]
+    q, kv = c["num_attention_heads"] * head_dim_of(c), c["num_key_value_heads"] * head_dim_of(c)
     plain = "Q4_K" if mix == "Q4_K_M" else mix
-    yield "token_embd.weight", vocab, hidden, plain
-    yield "output_norm.weight", 1, hidden, "F32"
-    yield "output.weight", vocab, hidden, "Q6_K" if mix == "Q4_K_M" else mix
+    yield "token_embd.weight", (vocab, hidden), plain
+    yield "output_norm.weight", (hidden,), "F32"
+    yield "output.weight", (vocab, hidden), "Q6_K" if mix == "Q4_K_M" else mix
     for i in range(layers):
         finer = "Q6_K" if mix == "Q4_K_M" and i % 2 == 0 else plain
-        yield f"blk.{i}.attn_norm.weight", 1, hidden, "F32"
-        yield f"blk.{i}.ffn_norm.weight", 1, hidden, "F32"
-        yield f"blk.{i}.attn_q.weight", q, hidden, plain
-        yield f"blk.{i}.attn_k.weight", kv, hidden, plain
-        yield f"blk.{i}.attn_v.weight", kv, hidden, finer
-        yield f"blk.{i}.attn_output.weight", hidden, q, plain
-        yield f"blk.{i}.ffn_gate.weight", inner, hidden, plain
-        yield f"blk.{i}.ffn_up.weight", inner, hidden, plain
-        yield f"blk.{i}.ffn_down.weight", hidden, inner, finer
+        yield f"blk.{i}.attn_norm.weight", (hidden,), "F32"
+        yield f"blk.{i}.ffn_norm.weight", (hidden,), "F32"
+        yield f"blk.{i}.attn_q.weight", (q, hidden), plain
+        yield f"blk.{i}.attn_k.weight", (kv, hidden), plain
+        yield f"blk.{i}.attn_v.weight", (kv, hidden), finer
+        yield f"blk.{i}.attn_output.weight", (hidden, q), plain
+        yield from (expert_tensors if is_mixture(c) else mlp_tensors)(c, f"blk.{i}", plain, finer)
+
+
+def floats(sizes):
+    """Of a norm ones, of a router random ones."""
+    if len(sizes) == 1:
+        return struct.pack("<f", 1.0) * sizes[0]
+    return array.array("f", (random.uniform(-0.05, 0.05) for _ in range(math.prod(sizes)))).tobytes()
 
 
 def padding(n):
@@ -100,21 +137,20 @@ def main():
     values = [value(k, v) for k, v in keys(config, layers, options.vocab)]
     listed = list(tensors(config, layers, options.vocab, options.type))
     header, offset = b"", 0
-    for name, rows, cols, kind in listed:
+    for name, sizes, kind in listed:
         number, of_block, size = TYPES[kind]
-        dims = [cols] if kind == "F32" else [cols, rows]
-        header += text(name) + struct.pack("<I%dQIQ" % len(dims), len(dims), *dims, number, offset)
-        offset += rows * cols // of_block * size
+        header += text(name) + struct.pack("<I%dQIQ" % len(sizes), len(sizes), *reversed(sizes), number, offset)
+        offset += math.prod(sizes) // of_block * size
         offset += -offset % ALIGNMENT
     pools = {}
     with open(options.out, "wb") as f:
         f.write(b"GGUF" + struct.pack("<IQQ", 3, len(listed), len(values)) + b"".join(values) + header)
         f.write(padding(f.tell()))
-        for name, rows, cols, kind in listed:
+        for name, sizes, kind in listed:
             if kind == "F32":
-                f.write(struct.pack("<f", 1.0) * (rows * cols))
+                f.write(floats(sizes))
             else:
-                write_blocks(f, kind, rows * cols // TYPES[kind][1], pools)
+                write_blocks(f, kind, math.prod(sizes) // TYPES[kind][1], pools)
             f.write(padding(f.tell()))
 
 
