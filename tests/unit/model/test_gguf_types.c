@@ -1,6 +1,6 @@
 /* GGUF files whose matrices are of a packed type, every one there is, beside the same model with each value as F32 has it
  * (test_dtype.c holds that to the Python package gguf): the portable set, which computes in f32, must give the same bits,
- * the others what quantised activations cost. */
+ * the others what quantised activations cost. A GPU that keeps its blocks gives the bits of one that has bf16 made of them. */
 #include "model_bytes.h"
 
 #include <math.h>
@@ -16,6 +16,8 @@ enum {
     HEADS = 4,
     HEAD_DIM = 64,
     VOCAB = 96,
+    EXPERTS = 4,
+    CHOSEN_EXPERTS = 2,
     TOKENS = 40,
     LOGITS = TOKENS * VOCAB
 };
@@ -25,6 +27,7 @@ struct types_file {
     struct random_source random;
     enum dtype dtype;
     bool as_f32;
+    bool has_experts; /* and a head that is not the embedding */
 };
 
 static void put_matrix(struct types_file *f, const char *name, int rows, int cols)
@@ -45,23 +48,41 @@ static void put_matrix(struct types_file *f, const char *name, int rows, int col
     free(unpacked);
 }
 
-static void put_ones(struct types_file *f, const char *name)
+static void put_ones(struct types_file *f, const char *name, int num)
 {
     const float one = 1;
-    gguf_put_tensor_info(&f->builder, name, DTYPE_F32, HIDDEN, 0);
-    for (int i = 0; i < HIDDEN; i++) buffer_append(&f->builder.data, &one, sizeof one);
+    gguf_put_tensor_info(&f->builder, name, DTYPE_F32, (uint64_t)num, 0);
+    for (int i = 0; i < num; i++) buffer_append(&f->builder.data, &one, sizeof one);
+}
+
+static void put_router(struct types_file *f, const char *name)
+{
+    gguf_put_tensor_info(&f->builder, name, DTYPE_F32, HIDDEN, EXPERTS);
+    for (int i = 0; i < EXPERTS * HIDDEN; i++) {
+        const float value = (float)(i * 7919 % 1009 - 504) / 2000;
+        buffer_append(&f->builder.data, &value, sizeof value);
+    }
 }
 
 static void put_layer(struct types_file *f, int layer)
 {
     char name[64];
 #define NAME(text) (snprintf(name, sizeof name, "blk.%d." text ".weight", layer), name)
-    put_ones(f, NAME("attn_norm"));
+    put_ones(f, NAME("attn_norm"), HIDDEN);
     put_matrix(f, NAME("attn_q"), HEADS * HEAD_DIM, HIDDEN);
     put_matrix(f, NAME("attn_k"), HEADS / 2 * HEAD_DIM, HIDDEN);
     put_matrix(f, NAME("attn_v"), HEADS / 2 * HEAD_DIM, HIDDEN);
     put_matrix(f, NAME("attn_output"), HIDDEN, HEADS * HEAD_DIM);
-    put_ones(f, NAME("ffn_norm"));
+    put_ones(f, NAME("ffn_norm"), HIDDEN);
+    if (f->has_experts) {
+        put_ones(f, NAME("attn_q_norm"), HEAD_DIM);
+        put_ones(f, NAME("attn_k_norm"), HEAD_DIM);
+        put_router(f, NAME("ffn_gate_inp"));
+        put_matrix(f, NAME("ffn_gate_exps"), EXPERTS * INTERMEDIATE, HIDDEN);
+        put_matrix(f, NAME("ffn_up_exps"), EXPERTS * INTERMEDIATE, HIDDEN);
+        put_matrix(f, NAME("ffn_down_exps"), EXPERTS * HIDDEN, INTERMEDIATE);
+        return;
+    }
     put_matrix(f, NAME("ffn_gate"), INTERMEDIATE, HIDDEN);
     put_matrix(f, NAME("ffn_up"), INTERMEDIATE, HIDDEN);
     put_matrix(f, NAME("ffn_down"), HIDDEN, INTERMEDIATE);
@@ -81,15 +102,32 @@ static void put_keys(struct gguf_builder *g)
     gguf_put_f32(g, "llama.rope.freq_base", 10000);
 }
 
-static void write_model(const char *directory, enum dtype dtype, bool as_f32)
+static void put_keys_of_experts(struct gguf_builder *g)
 {
-    struct types_file f = {.random = {.seed = 7}, .dtype = dtype, .as_f32 = as_f32};
+    gguf_put_text(g, "general.architecture", "qwen3moe");
+    gguf_put_u32(g, "qwen3moe.embedding_length", HIDDEN);
+    gguf_put_u32(g, "qwen3moe.feed_forward_length", INTERMEDIATE);
+    gguf_put_u32(g, "qwen3moe.block_count", LAYERS);
+    gguf_put_u32(g, "qwen3moe.attention.head_count", HEADS);
+    gguf_put_u32(g, "qwen3moe.attention.head_count_kv", HEADS / 2);
+    gguf_put_u32(g, "qwen3moe.context_length", 2 * TOKENS);
+    gguf_put_f32(g, "qwen3moe.attention.layer_norm_rms_epsilon", 1e-5f);
+    gguf_put_f32(g, "qwen3moe.rope.freq_base", 10000);
+    gguf_put_u32(g, "qwen3moe.expert_count", EXPERTS);
+    gguf_put_u32(g, "qwen3moe.expert_used_count", CHOSEN_EXPERTS);
+    gguf_put_u32(g, "qwen3moe.expert_feed_forward_length", INTERMEDIATE);
+}
+
+static void write_model(const char *directory, struct types_file f)
+{
     struct buffer file;
+    f.random = (struct random_source){.seed = 7};
     gguf_builder_init(&f.builder);
-    put_keys(&f.builder);
+    (f.has_experts ? put_keys_of_experts : put_keys)(&f.builder);
     put_matrix(&f, "token_embd.weight", VOCAB, HIDDEN);
+    if (f.has_experts) put_matrix(&f, "output.weight", VOCAB, HIDDEN);
     for (int layer = 0; layer < LAYERS; layer++) put_layer(&f, layer);
-    put_ones(&f, "output_norm.weight");
+    put_ones(&f, "output_norm.weight", HIDDEN);
     buffer_init(&file, TEST_FILE_BYTES_MAX);
     gguf_finish(&f.builder, &file);
     write_file(directory, "m.gguf", file.data, file.num_bytes);
@@ -98,19 +136,20 @@ static void write_model(const char *directory, enum dtype dtype, bool as_f32)
 }
 
 /* Of all positions of one prompt. */
-static void compute_logits(enum dtype dtype, bool as_f32, const char *isa, float logits[LOGITS])
+static void compute_logits_on(const char *device, const char *isa, const struct types_file *f,
+                              float logits[LOGITS])
 {
     char directory[TEST_PATH_BYTES], path[TEST_PATH_BYTES];
     struct session s;
     int32_t ids[TOKENS];
     for (int i = 0; i < TOKENS; i++) ids[i] = (i * 37 + 11) % VOCAB;
     make_directory(directory);
-    write_model(directory, dtype, as_f32);
+    write_model(directory, *f);
     const struct session_options options = {.model_path = join_path(path, directory, "m.gguf"),
-                                            .device = "cpu",
+                                            .device = device,
                                             .isa = isa,
                                             .threads = 1,
-                                            .kv_dtype = DTYPE_F32,
+                                            .kv_dtype = strcmp(device, "cpu") ? DTYPE_BF16 : DTYPE_F32,
                                             .num_seqs = 1,
                                             .max_model_len = TOKENS,
                                             .num_batched_tokens = TOKENS,
@@ -121,6 +160,11 @@ static void compute_logits(enum dtype dtype, bool as_f32, const char *isa, float
     session_finish_step(&s);
     session_close(&s);
     remove_directory(directory);
+}
+
+static void compute_logits(enum dtype dtype, bool as_f32, const char *isa, float logits[LOGITS])
+{
+    compute_logits_on("cpu", isa, &(struct types_file){.dtype = dtype, .as_f32 = as_f32}, logits);
 }
 
 static bool is_packed_gguf(enum dtype dtype)
@@ -162,11 +206,38 @@ static void the_best_set_is_close(void **state)
     }
 }
 
-int main(void)
+static void check_kept(enum dtype dtype, bool has_experts)
+{
+    static float kept[LOGITS], plain[LOGITS];
+    const struct types_file f = {.dtype = dtype, .has_experts = has_experts};
+    setenv("FLASHD_CUDA_KEEP_PACKED", "1", 1);
+    compute_logits_on("cuda", "auto", &f, kept);
+    unsetenv("FLASHD_CUDA_KEEP_PACKED");
+    compute_logits_on("cuda", "auto", &f, plain);
+    for (int i = 0; i < LOGITS; i++) assert_true(isfinite(plain[i]));
+    if (memcmp(kept, plain, sizeof plain))
+        fail_msg("%s, %s: what is kept in blocks gives other bits", dtype_infos[dtype].text,
+                 has_experts ? "experts" : "tied");
+}
+
+/* Embedding and head, one matrix or two, experts and all else. */
+static void a_gpu_keeps_blocks_and_the_bits_of_bf16(void **state)
+{
+    (void)state;
+    const char *device = getenv("FLASHD_TEST_DEVICE");
+    if (!device || strcmp(device, "cuda")) skip();
+    check_kept(DTYPE_Q4_K, false);
+    check_kept(DTYPE_Q4_K, true);
+    check_kept(DTYPE_Q6_K, true);
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_portable_set_gives_the_bits_of_f32),
         cmocka_unit_test(the_best_set_is_close),
+        cmocka_unit_test(a_gpu_keeps_blocks_and_the_bits_of_bf16),
     };
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
