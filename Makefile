@@ -134,6 +134,8 @@ build/lab/attention/cuda/%.o: lab/attention/cuda/%.cu $(wildcard lab/attention/c
 CUDA_HOME ?= $(patsubst %/bin/,%,$(dir $(shell command -v $(lastword $(NVCC)))))
 EMULATED_FLAGS := -std=c++20 -O2 -g1 -mavx2 -mfma -mf16c -fPIC -fvisibility=hidden -ffp-contract=off -fno-strict-aliasing -w -Wno-psabi \
 	-fsanitize=alignment,bounds -fno-sanitize-recover=alignment,bounds -Ibuild/emulator -I. -isystem $(CUDA_HOME)/include
+# What every translated file begins with, read by the compiler once for all of them.
+EMULATED_HEADER := build/emulator/machine.h.gch
 EMULATED_MACHINE := build/emulator/machine.o build/emulator/memory.o build/emulator/runtime.o
 EMULATED_OBJECTS := $(CUDA_SOURCES:%.cu=build/emulator/%.o) $(EMULATED_MACHINE)
 EMULATED_SOURCES := $(patsubst %,build/emulator/%,$(wildcard kernels/cuda/*.cu kernels/cuda/*.cuh tests/emulator/*.cu))
@@ -147,8 +149,11 @@ build/emulator/libcuda.so.1: tests/emulator/driver.c
 $(EMULATED_SOURCES): build/emulator/%: % tests/emulator/translate.py
 	@mkdir -p $(@D)
 	python3 tests/emulator/translate.py $< $@
-build/emulator/%.o: build/emulator/%.cu $(filter %.cuh,$(EMULATED_SOURCES)) $(wildcard tests/emulator/*.h kernels/*.h)
-	$(CXX) $(EMULATED_FLAGS) -x c++ -include tests/emulator/machine.h -c -o $@ $<
+$(EMULATED_HEADER): tests/emulator/machine.h $(wildcard tests/emulator/*.h)
+	@mkdir -p $(@D)
+	$(CXX) $(EMULATED_FLAGS) -x c++-header -o $@ $<
+build/emulator/%.o: build/emulator/%.cu $(EMULATED_HEADER) $(filter %.cuh,$(EMULATED_SOURCES)) $(wildcard kernels/*.h)
+	$(CXX) $(EMULATED_FLAGS) -x c++ -include $(EMULATED_HEADER:.gch=) -c -o $@ $<
 build/emulator/%.o: tests/emulator/%.cc $(wildcard tests/emulator/*.h)
 	@mkdir -p $(@D)
 	$(CXX) $(EMULATED_FLAGS) -c -o $@ $<
