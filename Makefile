@@ -20,7 +20,7 @@ else ifdef FUZZ
 BUILD := build-fuzz
 CC := clang
 # NULL + 0 for empty arrays is left alone: C2y allows it, and no compiler minds.
-MODE_FLAGS := -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize=pointer-overflow -fno-sanitize-recover=undefined \
+MODE_FLAGS := -O1 -g1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize=pointer-overflow -fno-sanitize-recover=undefined \
 	-fno-omit-frame-pointer -DFLASHD_DEBUG
 else ifdef DEBUG
 BUILD := build-debug
@@ -90,6 +90,9 @@ $(BUILD)/llhttp/%.o: build/llhttp/src/%.c
 $(BUILD)/%.o: %.c | build/llhttp/include/llhttp.h
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $(ISA_FLAGS_$(notdir $(patsubst %/,%,$(dir $<)))) -MMD -MP -c -o $@ $<
+
+# Lines are enough of kernels that are a thousand inlined ones: two thirds of the time, and the same instructions.
+$(BUILD)/kernels/cpu/avx%.o: ALL_CFLAGS += -g1
 
 $(BUILD)/base/version.o: ALL_CFLAGS += -DFLASHD_VERSION='"$(VERSION)"' -DFLASHD_COMMIT='"$(COMMIT)"'
 $(BUILD)/base/version.o: VERSION $(wildcard .git/HEAD .git/logs/HEAD)
@@ -208,6 +211,9 @@ run: ## install what is missing, build, fetch the model, serve it on 127.0.0.1:8
 $(BUILD)/tests/%: tests/%.c $(LIBRARY)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -Itests -MMD -MP $(TEST_LINK) -o $@ $< $(TEST_OBJECTS) $(LIBRARY) $(LIBS) -lcmocka
+
+# Each compiles a set's products anew, with its instructions in plain C: at -O3 for half a minute, to run for two seconds.
+$(patsubst %,$(BUILD)/tests/kernels/test_linear_%,amx avxvnni vnni): private ALL_CFLAGS += -O1 -g1
 
 .PHONY: unit
 unit: $(UNIT_TESTS) ## build and run the C tests
