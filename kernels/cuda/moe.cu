@@ -27,7 +27,7 @@ enum {
     TILE_ROWS_MIN = 8,
     LARGE_PAIRS = 48,         /* an expert, on average: from so many on there are tiles of many rows */
     PACKED_LARGE_PAIRS = 300, /* where weights must be unpacked for that */
-    BLOCKS_LARGE_PAIRS = 96,  /* the same of blocks */
+    BLOCKS_LARGE_PAIRS = 64,  /* the same of blocks */
 };
 
 /* ---- the sum ---- */
