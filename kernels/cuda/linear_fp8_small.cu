@@ -61,7 +61,7 @@ template <int ROWS, int COLS, bool BLOCKS> struct producer {
 #pragma unroll
         for (int i = 0; i < T::BOXES; i++)
             tensor_stream_2d(r.w + stage * T::W_BYTES + i * ROWS * BOX_ROW_BYTES, w_map, r.full + 8 * stage,
-                             (k * T::BOXES + i) * (FP8_BLOCK / 2), tile * ROWS);
+                             (k * T::BOXES + i) * (FP8_BLOCK / 2), first_n_of<ROWS>(tile, a.p.n));
     }
 
     /* A row is made by others. */
@@ -104,10 +104,11 @@ struct consumer : fp8_consumer<small_args, ROWS, COLS, BLOCKS, false> {
             barrier_wait(this->r.full + 8 * this->p.stage, this->p.parity);
             int32_t tile = warp_uniform(tiles[this->p.stage]);
             if (tile == NO_TILE) return;
-            this->begin(tile * ROWS);
-            this->multiply_all(tile * ROWS);
+            const int32_t first_n = first_n_of<ROWS>(tile, this->a.p.n);
+            this->begin(first_n);
+            this->multiply_all(first_n);
             if constexpr (!BLOCKS) this->scale();
-            store(tile * ROWS);
+            store(first_n);
         }
     }
 };

@@ -125,7 +125,7 @@ template <int ROWS, bool IS_ROW> struct producer {
 #pragma unroll
         for (int i = 0; i < T::BOXES; i++)
             tensor_stream_2d(r.w + stage * T::W_BYTES + i * ROWS * BOX_ROW_BYTES, w_map, r.full + 8 * stage,
-                             k * T::STAGE_K + i * BOX_K, tile * ROWS);
+                             k * T::STAGE_K + i * BOX_K, first_n_of<ROWS>(tile, a.n));
     }
 
     /* A row is made by others. */
@@ -192,9 +192,9 @@ template <int ROWS, int COLS> struct consumer {
             release();
             if constexpr (S::W_FIRST) {
                 int32_t row = (int32_t)threadIdx.x / 32 * 16;
-                if (row < ROWS) store_columns<S::N, EPILOGUE, 2>(a, d, 0, tile * ROWS + row);
+                if (row < ROWS) store_columns<S::N, EPILOGUE, 2>(a, d, 0, first_n_of<ROWS>(tile, a.n) + row);
             } else
-                store_tile<ROWS, EPILOGUE>(a, d, tile * ROWS);
+                store_tile<ROWS, EPILOGUE>(a, d, first_n_of<ROWS>(tile, a.n));
         }
     }
 };
