@@ -1,4 +1,4 @@
-/* linear_packed.cu - products of few rows (M <= 256) with weights of four bits on sm_90a (packed_ring.cuh).
+/* linear_packed.cu - products of few rows (M <= 256 a CTA, 1,024 in all) with weights of four bits on sm_90a (packed_ring.cuh).
  *
  * One thread fills a ring of stages through the copy engine, W ahead of the kernel's dependency. A CTA has one tile and no
  * more: with several on an SM the machine deals them out, and those of the next kernel fill their rings meanwhile.
