@@ -215,6 +215,15 @@ static __device__ __forceinline__ void tensor_map_prefetch(const CUtensorMap *ma
     HOPPER_ASM("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
+/* Where tile number i of tile_rows rows begins, of a matrix that has num_rows. The last ones end with the matrix, but for fewer rows than
+ * keep them at a multiple of alignment, and have rows of the one before, too, with the same results: to fetch a row that is not
+ * there takes the copy engine longer than one that is. */
+static __device__ __forceinline__ int32_t tile_begin(int32_t i, int32_t tile_rows, int32_t num_rows,
+                                                     int32_t alignment)
+{
+    return min(i * tile_rows, (max(num_rows - tile_rows, 0) + alignment - 1) / alignment * alignment);
+}
+
 /* A value that all lanes of the warp have, in a way that the compiler sees it: only then do it and what is computed from it
  * (roles, stages, descriptors of products) live in registers of the warp, and products need not wait for them. A reduction
  * is what has its result there; of a shuffle's the compiler knows nothing. */

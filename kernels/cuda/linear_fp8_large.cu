@@ -52,11 +52,12 @@ template <int WIDTH, bool IN_BLOCKS> struct producer {
     {
         uint32_t full = r.full + 8 * stage;
         tensor_load_2d(r.x + stage * X_BYTES, x_map, full, k * (ROW_BYTES / 2),
-                       first_row_of(tile.row, TILE_M, a.p.rows));
+                       tile_begin(tile.row, TILE_M, a.p.rows, TILE_ALIGNMENT));
         if (IN_BLOCKS)
             bulk_load(r.scales + stage * SCALE_BYTES,
-                      a.p.x_scales + (size_t)k * a.p.x_pitch + first_row_of(tile.row, TILE_M, a.p.rows), full,
-                      X_SCALE_BYTES);
+                      a.p.x_scales + (size_t)k * a.p.x_pitch +
+                          tile_begin(tile.row, TILE_M, a.p.rows, TILE_ALIGNMENT),
+                      full, X_SCALE_BYTES);
     }
 
     /* The weights of the first tile need nothing of the kernel before. */
@@ -103,7 +104,8 @@ __global__ void __launch_bounds__(THREADS, 1)
     int32_t num_stored = 0, num_tiles = num_tiles_of(a.tiles);
     for (int32_t index = blockIdx.x; index < num_tiles; index += gridDim.x) {
         struct tile_place tile = place_of(a.tiles, index);
-        int32_t first_m = first_row_of(tile.row, TILE_M, a.p.rows), first_n = tile.column * WIDTH;
+        int32_t first_m = tile_begin(tile.row, TILE_M, a.p.rows, TILE_ALIGNMENT),
+                first_n = tile.column * WIDTH;
         c.multiply_all();
         if (!IN_BLOCKS) c.scale(first_m, first_n);
         store_tile<WIDTH, SILU_MUL>({a.p.bias, a.p.n}, &out_map, c.sums,

@@ -61,7 +61,8 @@ template <int ROWS, int COLS, bool BLOCKS> struct producer {
 #pragma unroll
         for (int i = 0; i < T::BOXES; i++)
             tensor_stream_2d(r.w + stage * T::W_BYTES + i * ROWS * BOX_ROW_BYTES, w_map, r.full + 8 * stage,
-                             (k * T::BOXES + i) * (FP8_BLOCK / 2), first_n_of<ROWS>(tile, a.p.n));
+                             (k * T::BOXES + i) * (FP8_BLOCK / 2),
+                             tile_begin(tile, ROWS, a.p.n, W_TILE_ALIGNMENT));
     }
 
     /* A row is made by others. */
@@ -104,7 +105,7 @@ struct consumer : fp8_consumer<small_args, ROWS, COLS, BLOCKS, false> {
             barrier_wait(this->r.full + 8 * this->p.stage, this->p.parity);
             int32_t tile = warp_uniform(tiles[this->p.stage]);
             if (tile == NO_TILE) return;
-            const int32_t first_n = first_n_of<ROWS>(tile, this->a.p.n);
+            const int32_t first_n = tile_begin(tile, ROWS, this->a.p.n, W_TILE_ALIGNMENT);
             this->begin(first_n);
             this->multiply_all(first_n);
             if constexpr (!BLOCKS) this->scale();

@@ -97,7 +97,7 @@ template <int WIDTH, int CLUSTER> struct producer {
     __device__ __forceinline__ void load_x(int32_t stage) const
     {
         tensor_load_2d(r.x + stage * X_BYTES, x_map, r.full + 8 * stage, k * STAGE_K,
-                       first_row_of(tile.row * CLUSTER + rank, TILE_M, a.num_rows));
+                       tile_begin(tile.row * CLUSTER + rank, TILE_M, a.num_rows, TILE_ALIGNMENT));
     }
 
     __device__ __forceinline__ void advance(void)
@@ -208,10 +208,10 @@ __global__ void __launch_bounds__(THREADS, 1)
         wgmma_hold(d);
         release<CLUSTER>(r.empty + 8 * before);
         struct tile_place tile = place_of(a.tiles, index);
-        store_tile<WIDTH, SILU_MUL>(a.out, &out_map, d, buffers, num_stored,
-                                    first_row_of(tile.row * CLUSTER + rank, TILE_M, a.num_rows) +
-                                        warp * OUT_ROWS,
-                                    tile.column * WIDTH);
+        store_tile<WIDTH, SILU_MUL>(
+            a.out, &out_map, d, buffers, num_stored,
+            tile_begin(tile.row * CLUSTER + rank, TILE_M, a.num_rows, TILE_ALIGNMENT) + warp * OUT_ROWS,
+            tile.column * WIDTH);
         num_stored = (num_stored + OUT_BOXES<WIDTH, SILU_MUL>) % OUT_BUFFERS;
     }
     if (threadIdx.x % 32 == 0) bulk_wait_read<0>();

@@ -19,7 +19,7 @@ struct linear_packed_args : packed_args {
 /* A CTA's first row of x. */
 template <typename T> __device__ __forceinline__ int32_t first_row_of(const linear_packed_args &a)
 {
-    return first_row_of((int32_t)blockIdx.y, T::COLS, a.m);
+    return tile_begin((int32_t)blockIdx.y, T::COLS, a.m, TILE_ALIGNMENT);
 }
 
 /* A CTA's ring, x or the row in front of it. By all threads. */

@@ -16,12 +16,7 @@
 namespace
 {
 
-/* Where a tile of ROWS rows of W begins: the last one ends with W, but for rows that keep gate and up in step, and has rows of the one
- * before, too, with the same results (linear_tile.cuh, first_row_of). */
-template <int ROWS> __device__ __forceinline__ int32_t first_n_of(int32_t tile, int32_t n)
-{
-    return min(tile * ROWS, (max(n - ROWS, 0) + 15) / 16 * 16);
-}
+enum { W_TILE_ALIGNMENT = 16 /* of a tile's first row of W: gate and up alternate in groups of 8 */ };
 
 enum { NO_TILE = -1 }; /* nothing comes any more */
 

@@ -125,7 +125,7 @@ template <int ROWS, bool IS_ROW> struct producer {
 #pragma unroll
         for (int i = 0; i < T::BOXES; i++)
             tensor_stream_2d(r.w + stage * T::W_BYTES + i * ROWS * BOX_ROW_BYTES, w_map, r.full + 8 * stage,
-                             k * T::STAGE_K + i * BOX_K, first_n_of<ROWS>(tile, a.n));
+                             k * T::STAGE_K + i * BOX_K, tile_begin(tile, ROWS, a.n, W_TILE_ALIGNMENT));
     }
 
     /* A row is made by others. */
@@ -192,9 +192,11 @@ template <int ROWS, int COLS> struct consumer {
             release();
             if constexpr (S::W_FIRST) {
                 int32_t row = (int32_t)threadIdx.x / 32 * 16;
-                if (row < ROWS) store_columns<S::N, EPILOGUE, 2>(a, d, 0, first_n_of<ROWS>(tile, a.n) + row);
+                if (row < ROWS)
+                    store_columns<S::N, EPILOGUE, 2>(a, d, 0,
+                                                     tile_begin(tile, ROWS, a.n, W_TILE_ALIGNMENT) + row);
             } else
-                store_tile<ROWS, EPILOGUE>(a, d, first_n_of<ROWS>(tile, a.n));
+                store_tile<ROWS, EPILOGUE>(a, d, tile_begin(tile, ROWS, a.n, W_TILE_ALIGNMENT));
         }
     }
 };

@@ -12,7 +12,8 @@ namespace
 {
 
 enum {
-    OUT_ROWS = 16, /* of a warp */
+    TILE_ALIGNMENT = 8, /* of its first row of x, whose scales are copied 16 bytes at a time */
+    OUT_ROWS = 16,      /* of a warp */
     OUT_COLUMNS = 64,
     OUT_ROW_BYTES = OUT_COLUMNS * 2,
     OUT_BYTES = OUT_ROWS * OUT_ROW_BYTES,
@@ -40,14 +41,6 @@ __device__ __forceinline__ struct tile_place place_of(const struct tile_grid &g,
     int32_t first = index / (g.band * g.num_columns) * g.band;
     int32_t within = index - first * g.num_columns, rows = min(g.band, g.num_rows - first);
     return {first + within % rows, within / rows};
-}
-
-/* Where a tile of tile_rows of x begins, the number-th, of so many rows in all. The last ones end with x, but for the seven rows that keep
- * it aligned, and have rows of the one before, too, with the same results: to fetch a row that is not there takes the copy engine longer
- * than one that is. */
-__device__ __forceinline__ int32_t first_row_of(int32_t number, int32_t tile_rows, int32_t num_rows)
-{
-    return min(number * tile_rows, (max(num_rows - tile_rows, 0) + 7) / 8 * 8);
 }
 
 /* What results become as they are stored. */
