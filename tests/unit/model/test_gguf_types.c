@@ -89,33 +89,25 @@ static void put_layer(struct types_file *f, int layer)
 #undef NAME
 }
 
-static void put_keys(struct gguf_builder *g)
+static void put_keys(struct gguf_builder *g, bool has_experts)
 {
-    gguf_put_text(g, "general.architecture", "llama");
-    gguf_put_u32(g, "llama.embedding_length", HIDDEN);
-    gguf_put_u32(g, "llama.feed_forward_length", INTERMEDIATE);
-    gguf_put_u32(g, "llama.block_count", LAYERS);
-    gguf_put_u32(g, "llama.attention.head_count", HEADS);
-    gguf_put_u32(g, "llama.attention.head_count_kv", HEADS / 2);
-    gguf_put_u32(g, "llama.context_length", 2 * TOKENS);
-    gguf_put_f32(g, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
-    gguf_put_f32(g, "llama.rope.freq_base", 10000);
-}
-
-static void put_keys_of_experts(struct gguf_builder *g)
-{
-    gguf_put_text(g, "general.architecture", "qwen3moe");
-    gguf_put_u32(g, "qwen3moe.embedding_length", HIDDEN);
-    gguf_put_u32(g, "qwen3moe.feed_forward_length", INTERMEDIATE);
-    gguf_put_u32(g, "qwen3moe.block_count", LAYERS);
-    gguf_put_u32(g, "qwen3moe.attention.head_count", HEADS);
-    gguf_put_u32(g, "qwen3moe.attention.head_count_kv", HEADS / 2);
-    gguf_put_u32(g, "qwen3moe.context_length", 2 * TOKENS);
-    gguf_put_f32(g, "qwen3moe.attention.layer_norm_rms_epsilon", 1e-5f);
-    gguf_put_f32(g, "qwen3moe.rope.freq_base", 10000);
-    gguf_put_u32(g, "qwen3moe.expert_count", EXPERTS);
-    gguf_put_u32(g, "qwen3moe.expert_used_count", CHOSEN_EXPERTS);
-    gguf_put_u32(g, "qwen3moe.expert_feed_forward_length", INTERMEDIATE);
+    const char *architecture = has_experts ? "qwen3moe" : "llama";
+    char key[64];
+#define KEY(text) (snprintf(key, sizeof key, "%s." text, architecture), key)
+    gguf_put_text(g, "general.architecture", architecture);
+    gguf_put_u32(g, KEY("embedding_length"), HIDDEN);
+    gguf_put_u32(g, KEY("feed_forward_length"), INTERMEDIATE);
+    gguf_put_u32(g, KEY("block_count"), LAYERS);
+    gguf_put_u32(g, KEY("attention.head_count"), HEADS);
+    gguf_put_u32(g, KEY("attention.head_count_kv"), HEADS / 2);
+    gguf_put_u32(g, KEY("context_length"), 2 * TOKENS);
+    gguf_put_f32(g, KEY("attention.layer_norm_rms_epsilon"), 1e-5f);
+    gguf_put_f32(g, KEY("rope.freq_base"), 10000);
+    if (!has_experts) return;
+    gguf_put_u32(g, KEY("expert_count"), EXPERTS);
+    gguf_put_u32(g, KEY("expert_used_count"), CHOSEN_EXPERTS);
+    gguf_put_u32(g, KEY("expert_feed_forward_length"), INTERMEDIATE);
+#undef KEY
 }
 
 static void write_model(const char *directory, struct types_file f)
@@ -123,7 +115,7 @@ static void write_model(const char *directory, struct types_file f)
     struct buffer file;
     f.random = (struct random_source){.seed = 7};
     gguf_builder_init(&f.builder);
-    (f.has_experts ? put_keys_of_experts : put_keys)(&f.builder);
+    put_keys(&f.builder, f.has_experts);
     put_matrix(&f, "token_embd.weight", VOCAB, HIDDEN);
     if (f.has_experts) put_matrix(&f, "output.weight", VOCAB, HIDDEN);
     for (int layer = 0; layer < LAYERS; layer++) put_layer(&f, layer);
