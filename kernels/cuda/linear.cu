@@ -7,9 +7,8 @@
  * Those are of sm_90. Elsewhere, or where it is asked for, own kernels that every GPU from sm_80 on can run compute
  * bf16 products of few rows and of many (linear_portable.cu).
  *
- * For each shape and each of some numbers of rows the candidates are timed once, when the weights are in. What cuBLASLt's
- * algorithms do is not promised anywhere: each is compared then with a product of our own that walks K in order
- * (linear_plain.cu); where none does that, the portable kernels take its place. */
+ * For each shape and each of some numbers of rows the candidates are timed once, when the weights are in. Of cuBLASLt's algorithms
+ * those are used that have the bits of the others (linear_blas.cu); where none does, the portable kernels take its place. */
 #include <math.h>
 
 #include <map>
@@ -18,6 +17,7 @@
 
 #include "kernels/cuda/blocks.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/linear_blas.cuh"
 #include "kernels/cuda/linear_blocks.cuh"
 #include "kernels/cuda/linear_fp8.cuh"
 #include "kernels/cuda/linear_large.cuh"
@@ -38,10 +38,8 @@ enum {
     TIMED_TURNS = 3,
     HOLD_CYCLES = 60000,
     BLAS_ROWS = 128,
-    BLAS_COLUMNS_MIN = 1024, /* of 16 rows each is compared */
     LONG_ROWS = 1024,
-    LONG_WEIGHTS = 250000000,
-    ALGORITHMS_MAX = 8
+    LONG_WEIGHTS = 250000000
 };
 
 /* Up to so many rows a choice holds; the last one also beyond. */
@@ -49,19 +47,11 @@ const int32_t bucket_rows[] = {8, 16, 32, 64, 128, 192, 256, 384, 512, 640, 768,
 
 enum { NUM_BUCKETS = sizeof bucket_rows / sizeof *bucket_rows };
 
-/* A product of one shape: rows x N, K. */
-struct gemm_plan {
-    cublasLtMatmulDesc_t desc;
-    cublasLtMatrixLayout_t a, b, c;
-    cublasLtMatmulAlgo_t algo;
-    bool usable; /* else a product of our own takes its place */
-};
-
 } // namespace
 
 /* Of all linears of a shape. */
 struct linear_plan {
-    std::map<int32_t, struct gemm_plan> by_rows;
+    blas_plans blas;
     struct linear_choice choices[NUM_BUCKETS]; /* what was measured to be fastest */
     std::vector<struct linear *> linears;
 };
@@ -95,56 +85,6 @@ int bucket_of(int32_t rows)
     return bucket;
 }
 
-bool run_plan(struct cuda_device *d, const struct gemm_plan &p, void *out, const void *x,
-              const struct linear *w)
-{
-    float one = 1, zero = 0;
-    return cublasLtMatmul(d->blas, p.desc, &one, w->weight, p.a, x, p.b, &zero, out, p.c, out, p.c, &p.algo,
-                          d->blas_workspace, d->blas_workspace_bytes, d->stream) == CUBLAS_STATUS_SUCCESS;
-}
-
-/* The first algorithm, from what cuBLASLt holds to be the fastest on, that computes this product in order. Until a stream
- * is recorded: comparing waits for it. */
-void choose_algorithm(struct cuda_device *d, struct gemm_plan *p, int32_t rows, void *out, const void *x,
-                      const struct linear *w)
-{
-    cublasLtMatmulPreference_t preference;
-    cublasLtMatmulHeuristicResult_t results[ALGORITHMS_MAX];
-    cudaStreamCaptureStatus recording = cudaStreamCaptureStatusNone;
-    uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_NONE; /* no split K */
-    int found = 0;
-    cudaStreamIsCapturing(d->stream, &recording);
-    if (recording != cudaStreamCaptureStatusNone) return;
-    cublasLtMatmulPreferenceCreate(&preference);
-    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                         &d->blas_workspace_bytes, sizeof d->blas_workspace_bytes);
-    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions,
-                                         sizeof reductions);
-    cublasLtMatmulAlgoGetHeuristic(d->blas, p->desc, p->a, p->b, p->c, p->c, preference, ALGORITHMS_MAX,
-                                   results, &found);
-    cublasLtMatmulPreferenceDestroy(preference);
-    for (int i = 0; i < found && !p->usable; i++) {
-        p->algo = results[i].algo;
-        p->usable = run_plan(d, *p, out, x, w) && cuda_linear_is_plain(d, rows, out, x, w);
-    }
-}
-
-struct gemm_plan make_plan(struct cuda_device *d, int32_t rows, void *out, const void *x,
-                           const struct linear *w)
-{
-    struct gemm_plan p = {};
-    cudaDataType_t out_type = w->wide_output ? CUDA_R_32F : CUDA_R_16BF;
-    cublasOperation_t transposed = CUBLAS_OP_T, plain = CUBLAS_OP_N;
-    cublasLtMatmulDescCreate(&p.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-    cublasLtMatmulDescSetAttribute(p.desc, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed);
-    cublasLtMatmulDescSetAttribute(p.desc, CUBLASLT_MATMUL_DESC_TRANSB, &plain, sizeof plain);
-    cublasLtMatrixLayoutCreate(&p.a, CUDA_R_16BF, (uint64_t)w->k, (uint64_t)w->n, w->k);
-    cublasLtMatrixLayoutCreate(&p.b, CUDA_R_16BF, (uint64_t)w->k, (uint64_t)rows, w->k);
-    cublasLtMatrixLayoutCreate(&p.c, out_type, (uint64_t)w->n, (uint64_t)rows, w->n);
-    choose_algorithm(d, &p, rows, out, x, w);
-    return p;
-}
-
 __global__ void add_bias_kernel(__nv_bfloat16 *out, const float *bias, int32_t n)
 {
     __nv_bfloat16 *row = out + (size_t)blockIdx.x * n;
@@ -167,21 +107,10 @@ void run_portable(struct cuda_device *d, int32_t rows, void *out, const void *x,
     add_bias(d, rows, out, w);
 }
 
-/* Whether a comparison would tell that cuBLASLt sums in another order: of rows that are not aligned its kernels round otherwise in one
- * of some thousand sums, and few columns have fewer (test_quantised_table.c, rows of W that no tile divides). */
-bool blas_is_compared(const struct linear *w)
-{
-    return w->n % 8 == 0 && w->k % 8 == 0 && w->n >= BLAS_COLUMNS_MIN;
-}
-
 void run_blas(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w)
 {
-    if (d->is_portable || !blas_is_compared(w)) return run_portable(d, rows, out, x, w);
-    std::map<int32_t, struct gemm_plan> &by_rows = w->plan->by_rows;
-    auto it = by_rows.find(rows);
-    if (it == by_rows.end()) it = by_rows.emplace(rows, make_plan(d, rows, out, x, w)).first;
-    if (!it->second.usable) return run_portable(d, rows, out, x, w);
-    if (!run_plan(d, it->second, out, x, w)) cuda_check(d, cudaErrorUnknown, "cublasLtMatmul");
+    const bool is_usable = !d->is_portable && cuda_blas_is_compared(w);
+    if (!is_usable || !cuda_blas(d, &w->plan->blas, rows, out, x, w)) return run_portable(d, rows, out, x, w);
     add_bias(d, rows, out, w);
 }
 

@@ -1,0 +1,90 @@
+/* linear_blas.cu - products x W^T by cuBLASLt. What its algorithms do is not promised anywhere: each is compared with a product of our
+ * own that walks K in order (linear_plain.cu) before it is used. */
+#include "kernels/cuda/linear_blas.cuh"
+
+#include "kernels/cuda/linear_plain.cuh"
+
+namespace
+{
+
+enum { ALGORITHMS_MAX = 8, BLAS_COLUMNS_MIN = 1024 /* of 16 rows each is compared */ };
+
+struct shape {
+    int32_t n, k, rows;
+    bool wide_output;
+};
+
+struct blas_plan describe(const struct shape &s)
+{
+    struct blas_plan p = {};
+    cudaDataType_t out_type = s.wide_output ? CUDA_R_32F : CUDA_R_16BF;
+    cublasOperation_t transposed = CUBLAS_OP_T, plain = CUBLAS_OP_N;
+    cublasLtMatmulDescCreate(&p.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    cublasLtMatmulDescSetAttribute(p.desc, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed);
+    cublasLtMatmulDescSetAttribute(p.desc, CUBLASLT_MATMUL_DESC_TRANSB, &plain, sizeof plain);
+    cublasLtMatrixLayoutCreate(&p.a, CUDA_R_16BF, (uint64_t)s.k, (uint64_t)s.n, s.k);
+    cublasLtMatrixLayoutCreate(&p.b, CUDA_R_16BF, (uint64_t)s.k, (uint64_t)s.rows, s.k);
+    cublasLtMatrixLayoutCreate(&p.c, out_type, (uint64_t)s.n, (uint64_t)s.rows, s.n);
+    return p;
+}
+
+/* From what cuBLASLt holds to be the fastest on; returns how many. */
+int find_algorithms(const struct cuda_device *d, const struct blas_plan &p,
+                    cublasLtMatmulHeuristicResult_t results[ALGORITHMS_MAX])
+{
+    cublasLtMatmulPreference_t preference;
+    uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_NONE; /* no split K */
+    int found = 0;
+    cublasLtMatmulPreferenceCreate(&preference);
+    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                         &d->blas_workspace_bytes, sizeof d->blas_workspace_bytes);
+    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions,
+                                         sizeof reductions);
+    cublasLtMatmulAlgoGetHeuristic(d->blas, p.desc, p.a, p.b, p.c, p.c, preference, ALGORITHMS_MAX, results,
+                                   &found);
+    cublasLtMatmulPreferenceDestroy(preference);
+    return found;
+}
+
+bool run(const struct cuda_device *d, const struct blas_plan &p, void *out, const void *x, const void *w,
+         cudaStream_t stream)
+{
+    float one = 1, zero = 0;
+    return cublasLtMatmul(d->blas, p.desc, &one, w, p.a, x, p.b, &zero, out, p.c, out, p.c, &p.algo,
+                          d->blas_workspace, d->blas_workspace_bytes, stream) == CUBLAS_STATUS_SUCCESS;
+}
+
+/* The first algorithm that computes this product in order. Until a stream is recorded: comparing waits for it. */
+void choose_algorithm(struct cuda_device *d, struct blas_plan *p, int32_t rows, void *out, const void *x,
+                      const struct linear *w)
+{
+    cublasLtMatmulHeuristicResult_t results[ALGORITHMS_MAX];
+    cudaStreamCaptureStatus recording = cudaStreamCaptureStatusNone;
+    cudaStreamIsCapturing(d->stream, &recording);
+    if (recording != cudaStreamCaptureStatusNone) return;
+    int found = find_algorithms(d, *p, results);
+    for (int i = 0; i < found && !p->usable; i++) {
+        p->algo = results[i].algo;
+        p->usable = run(d, *p, out, x, w->weight, d->stream) && cuda_linear_is_plain(d, rows, out, x, w);
+    }
+}
+
+} // namespace
+
+bool cuda_blas_is_compared(const struct linear *w)
+{
+    return w->n % 8 == 0 && w->k % 8 == 0 && w->n >= BLAS_COLUMNS_MIN;
+}
+
+bool cuda_blas(struct cuda_device *d, blas_plans *plans, int32_t rows, void *out, const void *x,
+               const struct linear *w)
+{
+    auto it = plans->find(rows);
+    if (it == plans->end()) {
+        it = plans->emplace(rows, describe({w->n, w->k, rows, w->wide_output})).first;
+        choose_algorithm(d, &it->second, rows, out, x, w);
+    }
+    if (!it->second.usable) return false;
+    if (!run(d, it->second, out, x, w->weight, d->stream)) cuda_check(d, cudaErrorUnknown, "cublasLtMatmul");
+    return true;
+}
