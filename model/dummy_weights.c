@@ -8,20 +8,18 @@
 #include "model/dummy_weights.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/check.h"
+#include "base/parallel.h"
 #include "base/rng.h"
 
 enum {
     TILE_VALUES = 1 << 21,
     ROW_STRIDE = 1296143, /* odd, so that 2^21 rows have distinct places; TILE_VALUES / golden ratio, so that
                              they spread */
-    THREADS_MAX = 32,
     THREAD_BYTES_MIN = 4 << 20, /* below that, starting a thread costs more than it brings */
 };
 
@@ -113,7 +111,7 @@ struct fill {
     uint64_t stream;
     uint16_t *out;  /* or */
     uint8_t *codes; /* if not NULL */
-    int64_t first_row, end_row, cols;
+    int64_t cols;
     float center, scale;
 };
 
@@ -147,32 +145,15 @@ static void fill_row(const struct fill *f, int64_t row)
     }
 }
 
-static void *fill_rows(void *argument)
+static void fill_rows(void *context, int64_t begin, int64_t end)
 {
-    const struct fill *f = argument;
-    for (int64_t row = f->first_row; row < f->end_row; row++) fill_row(f, row);
-    return NULL;
+    for (int64_t row = begin; row < end; row++) fill_row(context, row);
 }
 
-static void fill_in_parallel(const struct fill *whole)
+static void fill_in_parallel(struct fill *f, int64_t rows)
 {
-    pthread_t threads[THREADS_MAX];
-    struct fill fills[THREADS_MAX];
-    bool started[THREADS_MAX];
-    int64_t rows = whole->end_row, bytes = rows * whole->cols * (int64_t)sizeof *whole->out;
-    int64_t num_threads = min_of(min_of((int64_t)THREADS_MAX, (int64_t)sysconf(_SC_NPROCESSORS_ONLN)),
-                                 bytes / THREAD_BYTES_MIN);
-    num_threads = max_of(num_threads, (int64_t)1);
-    for (int64_t i = 0; i < num_threads; i++) {
-        fills[i] = *whole;
-        fills[i].first_row = rows * i / num_threads;
-        fills[i].end_row = rows * (i + 1) / num_threads;
-        started[i] = i > 0 && pthread_create(&threads[i], NULL, fill_rows, &fills[i]) == 0;
-    }
-    for (int64_t i = 0; i < num_threads; i++)
-        if (!started[i]) fill_rows(&fills[i]);
-    for (int64_t i = 0; i < num_threads; i++)
-        if (started[i]) pthread_join(threads[i], NULL);
+    int64_t row_bytes = f->cols * (int64_t)sizeof *f->out;
+    parallel_ranges(rows, max_of(THREAD_BYTES_MIN / row_bytes, (int64_t)1), fill_rows, f);
 }
 
 static struct weight_view make(struct dummy_weights *d, uint64_t stream, int64_t rows, int64_t cols,
@@ -184,13 +165,9 @@ static struct weight_view make(struct dummy_weights *d, uint64_t stream, int64_t
         return (struct weight_view){0};
     uint16_t *data = allocate(d, num_bytes);
     if (!data) return (struct weight_view){0};
-    fill_in_parallel(&(struct fill){.d = d,
-                                    .stream = stream,
-                                    .out = data,
-                                    .end_row = rows,
-                                    .cols = cols,
-                                    .center = center,
-                                    .scale = scale});
+    fill_in_parallel(
+        &(struct fill){.d = d, .stream = stream, .out = data, .cols = cols, .center = center, .scale = scale},
+        rows);
     return weight_view_plain(data, DTYPE_BF16, rows, cols);
 }
 
@@ -208,7 +185,7 @@ struct weight_view dummy_weights_fp8(struct dummy_weights *d, uint64_t stream, i
     float *scales = allocate(d, (size_t)rows_of_scales * (size_t)cols_of_scales * sizeof *scales);
     if (!codes || !scales) return (struct weight_view){0};
     if (d->codes_deviation == 0) fill_codes(d);
-    fill_in_parallel(&(struct fill){.d = d, .stream = stream, .codes = codes, .end_row = rows, .cols = cols});
+    fill_in_parallel(&(struct fill){.d = d, .stream = stream, .codes = codes, .cols = cols}, rows);
     for (int64_t i = 0; i < rows_of_scales * cols_of_scales; i++)
         scales[i] = 1 / (sqrtf((float)cols) * d->codes_deviation);
     struct weight_view v = weight_view_plain(codes, DTYPE_F8_E4M3, rows, cols);

@@ -483,7 +483,7 @@ static const float *create_positions(struct builder *b)
 
 /* ---- rotation ---- */
 
-enum { ROPE_CHUNK_POSITIONS = 1024 }; /* computed and copied at a time */
+enum { ROPE_CHUNK_POSITIONS = 16384 }; /* computed and copied at a time */
 
 static void fill_rope_table(struct builder *b, const struct rope_config *rope, const float *frequencies,
                             float *table)

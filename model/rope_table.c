@@ -3,6 +3,9 @@
 #include <math.h>
 
 #include "base/check.h"
+#include "base/parallel.h"
+
+enum { THREAD_ANGLES_MIN = 1 << 16 }; /* half a millisecond */
 
 /* Low frequencies are stretched by factor, high ones stay, those between are blended. */
 static float llama3_frequency(const struct rope_config *r, float frequency)
@@ -68,18 +71,34 @@ float rope_table_scale(const struct rope_config *rope, int32_t num_positions)
                                                                 : rope->attention_factor);
 }
 
+struct rows {
+    const float *frequencies;
+    float scale;
+    int n; /* frequencies */
+    int32_t first_position;
+    float *out;
+};
+
+static void fill_rows(void *context, int64_t begin, int64_t end)
+{
+    const struct rows *r = context;
+    for (int64_t p = begin; p < end; p++)
+        for (int i = 0; i < r->n; i++) {
+            float angle =
+                (float)(r->first_position + p) * r->frequencies[i]; /* rounded to f32, as in the reference */
+            float sine, cosine;
+            sincosf(angle, &sine, &cosine);
+            r->out[(p * r->n + i) * 2] = cosine * r->scale;
+            r->out[(p * r->n + i) * 2 + 1] = sine * r->scale;
+        }
+}
+
 void rope_table_fill(const struct rope_config *rope, const float *frequencies, float scale,
                      int32_t first_position, int32_t num_positions, float *out)
 {
     int n = rope->rotary_dim / 2;
     assert_debug(first_position >= 0 && num_positions <= INT32_MAX - first_position);
-    for (int64_t p = 0; p < num_positions; p++)
-        for (int i = 0; i < n; i++) {
-            float angle =
-                (float)(first_position + p) * frequencies[i]; /* rounded to f32, as in the reference */
-            float sine, cosine;
-            sincosf(angle, &sine, &cosine);
-            out[(p * n + i) * 2] = cosine * scale;
-            out[(p * n + i) * 2 + 1] = sine * scale;
-        }
+    struct rows rows = {
+        .frequencies = frequencies, .scale = scale, .n = n, .first_position = first_position, .out = out};
+    parallel_ranges(num_positions, max_of(THREAD_ANGLES_MIN / n, 1), fill_rows, &rows);
 }

@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/metrics.h"
+#include "base/parallel.h"
 #include "base/ring.h"
 #include "base/rng.h"
 #include "base/status.h"
@@ -171,11 +172,35 @@ static void wall_time_is_rfc3339(void **state)
     assert_string_equal(text, "2023-11-14T22:13:20.123Z");
 }
 
+struct visits {
+    int count[1000];
+    int64_t least, total;
+};
+
+static void visit(void *context, int64_t begin, int64_t end)
+{
+    struct visits *v = context;
+    assert_true(end - begin >= v->least || end - begin == v->total);
+    for (int64_t i = begin; i < end; i++) v->count[i]++;
+}
+
+static void parallel_ranges_make_up_the_whole(void **state)
+{
+    (void)state;
+    for (int64_t total = 0; total <= 1000; total += total < 20 ? 1 : 49)
+        for (int64_t least = 1; least <= 64; least *= 4) {
+            struct visits v = {.least = least, .total = total};
+            parallel_ranges(total, least, visit, &v);
+            for (int64_t i = 0; i < 1000; i++) assert_int_equal(v.count[i], i < total);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(buffer_stops_at_its_maximum),
         cmocka_unit_test(buffer_prints_long_texts_whole),
+        cmocka_unit_test(parallel_ranges_make_up_the_whole),
         cmocka_unit_test(buffer_escapes_json),
         cmocka_unit_test(arena_keeps_its_cap_and_gives_everything_back),
         cmocka_unit_test(ring_keeps_order_between_threads),
