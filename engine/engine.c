@@ -25,6 +25,7 @@ void engine_step_limits(const struct engine_options *options, const struct devic
         .num_kv_groups = max_of(kv_layout_num_groups(&options->kv_layout), 1),
         .num_states = options->num_states,
         .num_steps_in_flight = num_steps,
+        .has_masks = options->whole_prompts, /* whose tokens see each other */
     };
 }
 
@@ -83,7 +84,7 @@ static int create_scheduler(struct engine *e, struct error *err)
     };
     int status = scheduler_create(&options, &e->scheduler, err);
     if (status) return status;
-    return step_builder_create(&e->limits, e->options.whole_prompts, &e->builder, err);
+    return step_builder_create(&e->limits, &e->builder, err);
 }
 
 static int create_arrays(struct engine *e)

@@ -94,8 +94,7 @@ static int create_masks(struct step_builder *b)
     return STATUS_OK;
 }
 
-int step_builder_create(const struct step_limits *limits, bool both_sides, struct step_builder **out,
-                        struct error *err)
+int step_builder_create(const struct step_limits *limits, struct step_builder **out, struct error *err)
 {
     assert_always(limits->num_steps_in_flight >= 1 && limits->num_steps_in_flight <= 2);
     assert_always(limits->num_kv_groups >= 1);
@@ -109,7 +108,7 @@ int step_builder_create(const struct step_limits *limits, bool both_sides, struc
     }
     for (int i = 0; !status && i < limits->num_steps_in_flight; i++)
         status = buffer_create(&b->buffers[i], limits, b->table_stride);
-    if (!status && both_sides) status = create_masks(b);
+    if (!status && limits->has_masks) status = create_masks(b);
     if (status) {
         step_builder_destroy(b);
         return error_set(err, status, "no memory for the arrays of a step of %d tokens", limits->num_tokens);

@@ -11,8 +11,8 @@
 
 struct step_builder;
 
-/* both_sides: all tokens of a sequence see each other; each comes in one step. */
-int step_builder_create(const struct step_limits *limits, bool both_sides, struct step_builder **out,
+/* limits->has_masks: all tokens of a sequence see each other; each comes in one step. */
+int step_builder_create(const struct step_limits *limits, struct step_builder **out,
                         struct error *err) must_check;
 void step_builder_destroy(struct step_builder *b);
 

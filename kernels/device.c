@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,40 +44,90 @@ void *device_load_library(const char *name, struct error *err)
     return library;
 }
 
-/* Asks the driver itself, which is small, before the libraries that compute, which take more than a second to
- * load. */
-static int check_driver(struct error *err)
+/* What is asked of the driver itself: whether there is a GPU, before the libraries that compute are loaded, and to make the GPU's context
+ * meanwhile. Both take a tenth of a second. */
+struct driver {
+    void *library;
+    int (*init)(unsigned flags), (*get_count)(int *count), (*get_device)(int *device, int ordinal),
+        (*retain_context)(void **context, int device), (*release_context)(int device);
+    int ordinal;
+    pthread_t thread;
+    bool has_thread, has_context;
+};
+
+static int open_driver(struct driver *d, struct error *err)
 {
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (!driver) return error_set(err, STATUS_NOT_FOUND, "there is no NVIDIA driver here (libcuda.so.1)");
-    int (*init)(unsigned), (*get_count)(int *), count = 0;
-    *(void **)&init = dlsym(driver, "cuInit");
-    *(void **)&get_count = dlsym(driver, "cuDeviceGetCount");
-    int result = init && get_count ? init(0) : -1;
-    if (result == 0) result = get_count(&count);
-    dlclose(driver);
+    int count = 0;
+    d->library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!d->library) return error_set(err, STATUS_NOT_FOUND, "there is no NVIDIA driver here (libcuda.so.1)");
+    *(void **)&d->init = dlsym(d->library, "cuInit");
+    *(void **)&d->get_count = dlsym(d->library, "cuDeviceGetCount");
+    *(void **)&d->get_device = dlsym(d->library, "cuDeviceGet");
+    *(void **)&d->retain_context = dlsym(d->library, "cuDevicePrimaryCtxRetain");
+    *(void **)&d->release_context = dlsym(d->library, "cuDevicePrimaryCtxRelease_v2");
+    int result = d->init && d->get_count ? d->init(0) : -1;
+    if (result == 0) result = d->get_count(&count);
     if (result != 0)
         return error_set(err, STATUS_NOT_FOUND, "the NVIDIA driver answers with error %d", result);
     if (count == 0) return error_set(err, STATUS_NOT_FOUND, "the NVIDIA driver finds no GPU");
     return STATUS_OK;
 }
 
+/* Where this fails the library makes it, and says why it cannot. */
+static void *retain_context(void *argument)
+{
+    struct driver *d = argument;
+    void *context;
+    int device;
+    d->has_context = d->get_device(&device, d->ordinal) == 0 && d->retain_context(&context, device) == 0;
+    return NULL;
+}
+
+static void begin_context(struct driver *d, int ordinal)
+{
+    d->ordinal = ordinal;
+    if (d->get_device && d->retain_context && d->release_context)
+        d->has_thread = pthread_create(&d->thread, NULL, retain_context, d) == 0;
+}
+
+static void finish_context(struct driver *d)
+{
+    if (d->has_thread) pthread_join(d->thread, NULL);
+    d->has_thread = false;
+}
+
+/* The library holds the context itself by now. */
+static void close_driver(struct driver *d)
+{
+    int device;
+    if (d->has_context && d->get_device(&device, d->ordinal) == 0) d->release_context(device);
+    if (d->library) dlclose(d->library);
+}
+
+static int open_in_library(void *library, const struct device_options *options, struct device **out,
+                           struct error *err)
+{
+    device_open_function *open_function;
+    *(void **)&open_function = dlsym(library, CUDA_DEVICE_OPEN_SYMBOL);
+    if (!open_function)
+        return error_set(err, STATUS_UNSUPPORTED, "%s has no %s; it is not of this version", CUDA_LIBRARY,
+                         CUDA_DEVICE_OPEN_SYMBOL);
+    return open_function(options, out, err);
+}
+
 /* The library stays loaded: its device's code runs until the process ends. */
 static int cuda_open(const struct device_options *options, struct device **out, struct error *err)
 {
-    int status = check_driver(err);
-    if (status) return status;
-    void *library = device_load_library(CUDA_LIBRARY, err);
-    if (!library) return STATUS_UNSUPPORTED;
-    device_open_function *open_function;
-    *(void **)&open_function = dlsym(library, CUDA_DEVICE_OPEN_SYMBOL);
-    if (!open_function) {
-        dlclose(library);
-        return error_set(err, STATUS_UNSUPPORTED, "%s has no %s; it is not of this version", CUDA_LIBRARY,
-                         CUDA_DEVICE_OPEN_SYMBOL);
+    struct driver driver = {0};
+    int status = open_driver(&driver, err);
+    if (!status) {
+        begin_context(&driver, options->cuda_device);
+        void *library = device_load_library(CUDA_LIBRARY, err);
+        finish_context(&driver);
+        status = library ? open_in_library(library, options, out, err) : STATUS_UNSUPPORTED;
+        if (library && status) dlclose(library);
     }
-    status = open_function(options, out, err);
-    if (status) dlclose(library);
+    close_driver(&driver);
     return status;
 }
 

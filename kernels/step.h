@@ -129,6 +129,7 @@ struct step_limits {
     int32_t num_steps_in_flight; /* step_begin calls before the first step_end: 1 or 2 */
     int32_t num_kv_groups;       /* of steps; 0 is 1 */
     int32_t num_states;          /* places for kept states, where layers have one */
+    bool has_masks;              /* a step may say which keys its sequences see: step.masks */
 };
 
 /* Sequences that may be under way, each with a batch_slot for every step in flight: no more of them decode and draw in a step.

@@ -633,9 +633,9 @@ static void prepare_device(struct builder *b)
 static void create_weights(struct builder *b)
 {
     struct model *m = b->m;
-    for (int32_t i = 0; i < m->config.num_layers; i++) m->layers[i].rope.cos_sin = rope_table_of_layer(b, i);
     model_files_prefetch(b->files, 0);
     create_embedding_and_lm_head(b);
+    for (int32_t i = 0; i < m->config.num_layers; i++) m->layers[i].rope.cos_sin = rope_table_of_layer(b, i);
     for (int32_t i = 0; i < m->config.num_layers && !b->status; i++) {
         model_files_prefetch(b->files, i + 1);
         create_layer(b, i);

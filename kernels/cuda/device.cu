@@ -11,7 +11,8 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/kv_pool.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/linear.cuh"
+#include "kernels/cuda/linear_blas.cuh"
+#include "kernels/cuda/pinned.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 
 namespace
@@ -40,6 +41,7 @@ void close_device(struct device *device)
     if (d->hangs)
         return; /* whatever asks the device for anything would wait for the step that does not end */
     cudaDeviceSynchronize();
+    cuda_blas_loaded(d);
     if (d->blas) cublasLtDestroy(d->blas);
     cuda_weights_close_stages(d);
     cuda_linears_forget(d);
@@ -51,6 +53,7 @@ void close_device(struct device *device)
     cuda_history_forget(d);
     tensor_maps_close(d);
     cuda_launches_close(d);
+    cuda_pinned_forget(d);
     cudaDeviceReset(); /* this process has one CUDA device: everything on it goes at once */
     delete d;
 }
@@ -83,8 +86,10 @@ int prepare(struct device *device, const struct step_limits *limits, int32_t voc
     cuda_tables_prepare(d, layers, num_layers);
     for (int32_t i = 0; i < num_layers; i++)
         d->needs_masked = d->needs_masked || cuda_attention_is_masked(d, &layers[i]);
-    d->sequence_mask_words = min((size_t)limits->num_seqs * (sequence_mask_words(limits->max_model_len) + 2),
-                                 (size_t)SEQUENCE_MASK_WORDS_MAX);
+    if (limits->has_masks)
+        d->sequence_mask_words =
+            min((size_t)limits->num_seqs * (sequence_mask_words(limits->max_model_len) + 2),
+                (size_t)SEQUENCE_MASK_WORDS_MAX);
     for (int32_t i = 0; i < num_layers; i++)
         if (!cuda_window_add(d, layers[i].sliding_window))
             return error_set(err, STATUS_UNSUPPORTED,

@@ -193,6 +193,8 @@ struct cuda_device {
     double *sums;         /* [num_batch_slots][hidden]: pool.cu */
     float *floats;        /* pinned: [num_batch_slots][row_floats] what rows have left */
     int32_t row_floats;
+    struct blas_loader *blas_loader; /* while weights come */
+    struct pinned *pinned;
 };
 
 static inline struct cuda_device *cuda_of(struct device *d)
@@ -265,6 +267,8 @@ int32_t cuda_prefill_rows_per_tile(const struct cuda_device *d, int32_t head_dim
 int cuda_linear_create(struct device *d, const struct linear_desc *desc, struct linear **out,
                        struct error *err);
 uint64_t cuda_linear_bytes(struct device *d, const struct linear *l);
+/* While weights come: through their stages. from may change when it returns. */
+bool cuda_upload_staged(struct cuda_device *d, void *to, const void *from, size_t bytes);
 void cuda_weights_close_stages(struct cuda_device *d);
 
 /* moe.cu */

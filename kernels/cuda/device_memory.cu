@@ -26,6 +26,7 @@ void *cuda_alloc(struct device *device, size_t bytes, const char *what)
 int cuda_upload(struct device *device, void *to, const void *from, size_t bytes)
 {
     struct cuda_device *d = cuda_enter(device);
+    if (d->weight_stages) return cuda_upload_staged(d, to, from, bytes) ? STATUS_OK : STATUS_DEVICE;
     CUDA_CHECK(d, cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, d->stream));
     return CUDA_CHECK(d, cudaStreamSynchronize(d->stream)) ? STATUS_OK : STATUS_DEVICE;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/history.cuh"
+#include "kernels/cuda/pinned.cuh"
 
 namespace
 {
@@ -41,7 +42,7 @@ int cuda_history_prepare(struct cuda_device *d, struct error *err)
     struct staging *t = &h->staging;
     t->half_words = std::max(history_words, (size_t)STAGING_WORDS_MIN) + sizeof(struct history_meta) / 4;
     for (int i = 0; i < 2; i++)
-        if (!CUDA_CHECK(d, cudaHostAlloc((void **)&t->halves[i], t->half_words * 4, cudaHostAllocDefault)) ||
+        if (!(t->halves[i] = (int32_t *)cuda_pinned_alloc(d, t->half_words * 4)) ||
             !CUDA_CHECK(d, cudaEventCreateWithFlags(&t->copied[i], cudaEventDisableTiming)))
             return error_set(err, STATUS_NO_MEMORY, "no pinned memory for histories of %zu tokens",
                              t->half_words);

@@ -11,6 +11,7 @@
  * those are used that have the bits of the others (linear_blas.cu); where none does, the portable kernels take its place. */
 #include <math.h>
 
+#include <algorithm>
 #include <map>
 #include <tuple>
 #include <vector>
@@ -41,6 +42,9 @@ enum {
     LONG_ROWS = 1024,
     LONG_WEIGHTS = 250000000
 };
+
+/* Behind the fastest so far by more than runs differ. */
+constexpr float HOPELESS = 1.25f;
 
 /* Up to so many rows a choice holds; the last one also beyond. */
 const int32_t bucket_rows[] = {8, 16, 32, 64, 128, 192, 256, 384, 512, 640, 768, 896, 1024, 2048, 4096, 8192};
@@ -385,38 +389,6 @@ bool cuda_norm_linear(struct device *device, const struct batch *b, enum row_set
     return cuda_linear_fp8_small(d, c.tile_rows, &p, &row);
 }
 
-namespace
-{
-
-/* The types of a weight's parts, as one number. */
-int block_types(const struct linear *w)
-{
-    int types = 0;
-    if (w->format != LINEAR_BLOCKS) return 0;
-    for (const struct block_part &p : w->blocks) types = types * 256 + (p.num_rows > 0 ? (int)p.dtype : 0);
-    return types;
-}
-
-} // namespace
-
-void cuda_linear_plan_create(struct cuda_device *d, struct linear *w)
-{
-    if (!d->linears) d->linears = new struct linears();
-    w->plan = &d->linears->plans[std::make_tuple(w->n, w->k, (int)w->format, (int)w->packed_scales,
-                                                 block_types(w), (int)w->kind, (int)w->gate, w->wide_output)];
-    w->plan->linears.push_back(w);
-    /* a head is as large as whole layers: memory for it as bf16 would be more than blocks save */
-    if (!w->packed || w->wide_output) return;
-    w->unpacked = new struct linear(*w);
-    w->unpacked->format = LINEAR_BF16;
-    w->unpacked->is_rewritten = true;
-    w->unpacked->packed = NULL;
-    w->unpacked->packed_scales = 0;
-    cuda_linear_plan_create(d, w->unpacked);
-    d->linears->packed.push_back(w);
-    d->unpacked_count = max(d->unpacked_count, (size_t)w->n * w->k);
-}
-
 /* With the device everything that they name goes. */
 void cuda_linears_forget(struct cuda_device *d)
 {
@@ -525,6 +497,15 @@ std::vector<struct linear_choice> portable_candidates_for(const struct cuda_devi
     return candidates;
 }
 
+/* Own kernels of few rows and of very many are always faster, where they can (notebook/cuda_linear.md, "Where cuBLASLt is asked"). */
+bool blas_is_candidate(const struct cuda_device *d, const struct linear *w, int32_t rows)
+{
+    if (w->format != LINEAR_BF16 || d->is_portable) return false;
+    if (!d->is_hopper) return true;
+    if (rows <= LINEAR_SMALL_ROWS) return !cuda_linear_small_fits(d, w, rows);
+    return rows <= LONG_ROWS || !cuda_linear_large_fits(d, w);
+}
+
 /* fewer: what was chosen for the bucket of fewer rows, LINEAR_BLAS where there is none. */
 std::vector<struct linear_choice> candidates_for(const struct cuda_device *d, const struct linear *w,
                                                  int32_t rows, const struct linear_choice &fewer)
@@ -543,7 +524,7 @@ std::vector<struct linear_choice> candidates_for(const struct cuda_device *d, co
         candidates.push_back(fewer);
     if (rows > LINEAR_SMALL_ROWS)
         for (int32_t cluster : linear_large_clusters) candidates.push_back({LINEAR_LARGE, 0, cluster, 0});
-    candidates.push_back({LINEAR_BLAS, 0, 0, 0});
+    if (blas_is_candidate(d, w, rows)) candidates.push_back({LINEAR_BLAS, 0, 0, 0});
     return candidates;
 }
 
@@ -557,7 +538,7 @@ bool takes_long(const struct linear *w, int32_t rows)
 /* Kernels take turns, so that the clocks, which go down under load, are the same for all. The first turn
  * makes plans and tensor maps and does not count. A kernel must be so much faster than those before it in the
  * list: runs differ by 1 %, and for many rows what counts in the end, power, is not seen in milliseconds; the
- * first one there takes the least. Of what takes long one turn does. */
+ * first one there takes the least. Of what takes long one turn does, and of what is far behind after one. */
 struct linear_choice fastest(struct cuda_device *d, const struct linear_plan *plan, int32_t rows,
                              const struct linear_choice &fewer, const struct timing *t)
 {
@@ -566,6 +547,7 @@ struct linear_choice fastest(struct cuda_device *d, const struct linear_plan *pl
     int num_turns = takes_long(plan->linears[0], rows) ? 1 : TIMED_TURNS;
     for (int turn = 0; turn <= num_turns; turn++)
         for (size_t i = 0; i < candidates.size(); i++) {
+            if (turn > 1 && best[i] > HOPELESS * *std::min_element(best.begin(), best.end())) continue;
             float ms = time_choice(d, plan, candidates[i], rows, t);
             if (turn > 0 && ms < best[i]) best[i] = ms;
         }
@@ -592,14 +574,21 @@ int32_t rows_min(const struct linear_plan *plan)
     return least;
 }
 
-void choose(struct cuda_device *d, struct linear_plan *plan, const struct timing *t)
+/* The rows that a bucket is timed with; 0: no step has such products. */
+int32_t timed_rows(const struct cuda_device *d, const struct linear_plan *plan, int bucket)
 {
     const struct linear *w = plan->linears[0];
-    int32_t most = min(rows_max(d, w), w->packed ? packed_rows(w) : bucket_rows[NUM_BUCKETS - 1]);
-    for (int i = bucket_of(rows_min(plan)); i < NUM_BUCKETS; i++)
-        if (i == 0 || most > bucket_rows[i - 1])
-            plan->choices[i] = fastest(d, plan, min(bucket_rows[i], most),
-                                       i > 0 ? plan->choices[i - 1] : linear_choice{}, t);
+    const int32_t most = min(rows_max(d, w), w->packed ? packed_rows(w) : bucket_rows[NUM_BUCKETS - 1]);
+    const bool is_wanted =
+        bucket >= bucket_of(rows_min(plan)) && (bucket == 0 || most > bucket_rows[bucket - 1]);
+    return is_wanted ? min(bucket_rows[bucket], most) : 0;
+}
+
+void choose(struct cuda_device *d, struct linear_plan *plan, const struct timing *t)
+{
+    for (int i = 0; i < NUM_BUCKETS; i++)
+        if (int32_t rows = timed_rows(d, plan, i))
+            plan->choices[i] = fastest(d, plan, rows, i > 0 ? plan->choices[i - 1] : linear_choice{}, t);
 }
 
 /* Makes, and so compares, whatever plan of cuBLASLt's a step may want. */
@@ -610,6 +599,26 @@ void make_plans(struct cuda_device *d, const struct linear_plan *plan, const str
     for (int32_t rows = rows_min(plan); rows <= most; rows = blas_rows(rows) + 1)
         if (w->format == LINEAR_BF16 && cuda_linear_choice(w, rows).kernel == LINEAR_BLAS)
             run_blas(d, min(blas_rows(rows), most), w->kind == LINEAR_GATE_UP ? d->gate_up : t->out, t->x, w);
+}
+
+/* The types of a weight's parts, as one number. */
+int block_types(const struct linear *w)
+{
+    int types = 0;
+    if (w->format != LINEAR_BLOCKS) return 0;
+    for (const struct block_part &p : w->blocks) types = types * 256 + (p.num_rows > 0 ? (int)p.dtype : 0);
+    return types;
+}
+
+/* Of whatever will be timed, beside what the weights wait for. */
+void load_blas(struct cuda_device *d, const struct linear_plan *plan)
+{
+    std::vector<int32_t> rows;
+    for (int i = 0; i < NUM_BUCKETS; i++) {
+        const int32_t r = timed_rows(d, plan, i);
+        if (r > 0 && blas_is_candidate(d, plan->linears[0], r)) rows.push_back(r);
+    }
+    if (!rows.empty()) cuda_blas_load(d, plan->linears[0], rows);
 }
 
 /* Memory for the largest of the packed weights as bf16; one product at a time uses it. */
@@ -650,9 +659,29 @@ bool reserve_fp8_rows(struct cuda_device *d)
 
 } // namespace
 
+void cuda_linear_plan_create(struct cuda_device *d, struct linear *w)
+{
+    if (!d->linears) d->linears = new struct linears();
+    w->plan = &d->linears->plans[std::make_tuple(w->n, w->k, (int)w->format, (int)w->packed_scales,
+                                                 block_types(w), (int)w->kind, (int)w->gate, w->wide_output)];
+    w->plan->linears.push_back(w);
+    if (w->plan->linears.size() == 1) load_blas(d, w->plan);
+    /* a head is as large as whole layers: memory for it as bf16 would be more than blocks save */
+    if (!w->packed || w->wide_output) return;
+    w->unpacked = new struct linear(*w);
+    w->unpacked->format = LINEAR_BF16;
+    w->unpacked->is_rewritten = true;
+    w->unpacked->packed = NULL;
+    w->unpacked->packed_scales = 0;
+    cuda_linear_plan_create(d, w->unpacked);
+    d->linears->packed.push_back(w);
+    d->unpacked_count = max(d->unpacked_count, (size_t)w->n * w->k);
+}
+
 int cuda_linear_plans(struct cuda_device *d, struct error *err)
 {
     size_t x_bytes = 0, out_bytes = 0;
+    cuda_blas_loaded(d);
     if (!reserve_unpacked(d))
         return error_set(err, STATUS_NO_MEMORY, "the GPU has no room to unpack weights");
     if (!d->linears) return STATUS_OK;

@@ -2,6 +2,11 @@
  * own that walks K in order (linear_plain.cu) before it is used. */
 #include "kernels/cuda/linear_blas.cuh"
 
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+
 #include "kernels/cuda/linear_plain.cuh"
 
 namespace
@@ -13,6 +18,20 @@ struct shape {
     int32_t n, k, rows;
     bool wide_output;
 };
+
+} // namespace
+
+/* Shapes on their way to the thread that loads their kernels. */
+struct blas_loader {
+    std::mutex lock;
+    std::condition_variable changed;
+    std::deque<struct shape> shapes;
+    bool is_last; /* no more will come */
+    std::thread thread;
+};
+
+namespace
+{
 
 struct blas_plan describe(const struct shape &s)
 {
@@ -26,6 +45,14 @@ struct blas_plan describe(const struct shape &s)
     cublasLtMatrixLayoutCreate(&p.b, CUDA_R_16BF, (uint64_t)s.k, (uint64_t)s.rows, s.k);
     cublasLtMatrixLayoutCreate(&p.c, out_type, (uint64_t)s.n, (uint64_t)s.rows, s.n);
     return p;
+}
+
+void forget(struct blas_plan *p)
+{
+    cublasLtMatrixLayoutDestroy(p->a);
+    cublasLtMatrixLayoutDestroy(p->b);
+    cublasLtMatrixLayoutDestroy(p->c);
+    cublasLtMatmulDescDestroy(p->desc);
 }
 
 /* From what cuBLASLt holds to be the fastest on; returns how many. */
@@ -87,4 +114,75 @@ bool cuda_blas(struct cuda_device *d, blas_plans *plans, int32_t rows, void *out
     if (!it->second.usable) return false;
     if (!run(d, it->second, out, x, w->weight, d->stream)) cuda_check(d, cudaErrorUnknown, "cublasLtMatmul");
     return true;
+}
+
+/* ---- loading ---- */
+
+namespace
+{
+
+/* Recorded, not run: that loads a kernel, too, and nothing is read from where it is said to be. */
+void load(const struct cuda_device *d, const struct shape &s, cudaStream_t stream)
+{
+    cublasLtMatmulHeuristicResult_t results[ALGORITHMS_MAX];
+    cudaGraph_t graph = NULL;
+    struct blas_plan p = describe(s);
+    if (find_algorithms(d, p, results) > 0 &&
+        cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess) {
+        p.algo = results[0].algo;
+        run(d, p, d->blas_workspace, d->blas_workspace, d->blas_workspace, stream);
+        cudaStreamEndCapture(stream, &graph);
+        if (graph) cudaGraphDestroy(graph);
+    }
+    forget(&p);
+}
+
+/* False at the end. */
+bool take_shape(struct blas_loader *l, struct shape *out)
+{
+    std::unique_lock<std::mutex> held(l->lock);
+    l->changed.wait(held, [l] { return l->is_last || !l->shapes.empty(); });
+    if (l->shapes.empty()) return false;
+    *out = l->shapes.front();
+    l->shapes.pop_front();
+    return true;
+}
+
+/* What fails here fails again where it is told. */
+void load_all(const struct cuda_device *d, struct blas_loader *l)
+{
+    struct shape s;
+    cudaStream_t stream;
+    if (cudaSetDevice(d->ordinal) != cudaSuccess ||
+        cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess)
+        return;
+    while (take_shape(l, &s)) load(d, s, stream);
+    cudaStreamDestroy(stream);
+}
+
+} // namespace
+
+void cuda_blas_load(struct cuda_device *d, const struct linear *w, const std::vector<int32_t> &rows)
+{
+    if (!d->blas_loader) {
+        struct blas_loader *l = d->blas_loader = new struct blas_loader();
+        l->thread = std::thread([d, l] { load_all(d, l); });
+    }
+    std::lock_guard<std::mutex> held(d->blas_loader->lock);
+    for (int32_t r : rows) d->blas_loader->shapes.push_back({w->n, w->k, r, w->wide_output});
+    d->blas_loader->changed.notify_one();
+}
+
+void cuda_blas_loaded(struct cuda_device *d)
+{
+    struct blas_loader *l = d->blas_loader;
+    if (!l) return;
+    {
+        std::lock_guard<std::mutex> held(l->lock);
+        l->is_last = true;
+        l->changed.notify_one();
+    }
+    l->thread.join();
+    delete l;
+    d->blas_loader = NULL;
 }

@@ -3,6 +3,7 @@
 #define KERNELS_CUDA_LINEAR_BLAS_CUH
 
 #include <map>
+#include <vector>
 
 #include "kernels/cuda/linear.cuh"
 
@@ -25,5 +26,11 @@ bool cuda_blas_is_compared(const struct linear *w);
  * rows looks for one, and waits for the stream; none is found while it is recorded. */
 bool cuda_blas(struct cuda_device *d, blas_plans *plans, int32_t rows, void *out, const void *x,
                const struct linear *w);
+
+/* Begins to load, in a thread of its own, what the products of w's shape with so many rows each want: the library's first kernel takes a
+ * tenth of a second, each other one some milliseconds. */
+void cuda_blas_load(struct cuda_device *d, const struct linear *w, const std::vector<int32_t> &rows);
+/* Until all of that is loaded; the thread has ended then. */
+void cuda_blas_loaded(struct cuda_device *d);
 
 #endif

@@ -159,12 +159,12 @@ bool allocate_packed(struct cuda_device *d, struct linear *w, int32_t num_expert
 
 /* Expert e's n rows of the stack. */
 bool put_expert(struct cuda_device *d, const struct linear *stack, int32_t e, int32_t n,
-                const struct linear_desc &desc, int32_t *inexact)
+                const struct linear_desc &desc)
 {
     struct linear own = *stack;
     own.packed += packed_offset(stack, e * n);
     for (int i = 0; i < desc.num_parts; i++)
-        if (!cuda_upload_packed(d, &own, &desc.parts[i], 0, desc.kind == LINEAR_GATE_UP, i, inexact))
+        if (!cuda_upload_packed(d, &own, &desc.parts[i], 0, desc.kind == LINEAR_GATE_UP, i, false))
             return false;
     return true;
 }
@@ -172,16 +172,13 @@ bool put_expert(struct cuda_device *d, const struct linear *stack, int32_t e, in
 /* True also where a scale turns out to be one that the layout cannot hold: *is_inexact. */
 bool upload_packed(struct cuda_device *d, struct moe *m, const struct expert_desc *experts, bool *is_inexact)
 {
-    int32_t *flag = (int32_t *)d->blas_workspace, is_set = 0; /* no product is under way */
     bool ok = allocate_packed(d, &m->packed_gate_up, m->num_experts, moe_rows_of_gate_up(m), m->hidden) &&
               allocate_packed(d, &m->packed_down, m->num_experts, m->hidden, m->inner) &&
-              CUDA_CHECK(d, cudaMemsetAsync(flag, 0, sizeof *flag, d->stream));
+              cuda_packed_begin(d);
     for (int32_t e = 0; e < m->num_experts && ok; e++)
-        ok = put_expert(d, &m->packed_gate_up, e, moe_rows_of_gate_up(m), gate_up_of(&experts[e]), flag) &&
-             put_expert(d, &m->packed_down, e, m->hidden, down_of(&experts[e]), flag);
-    CUDA_CHECK(d, cudaMemcpyAsync(&is_set, flag, sizeof is_set, cudaMemcpyDeviceToHost, d->stream));
-    CUDA_CHECK(d, cudaStreamSynchronize(d->stream));
-    *is_inexact = is_set != 0;
+        ok = put_expert(d, &m->packed_gate_up, e, moe_rows_of_gate_up(m), gate_up_of(&experts[e])) &&
+             put_expert(d, &m->packed_down, e, m->hidden, down_of(&experts[e]));
+    *is_inexact = ok && !cuda_packed_is_exact(d);
     return ok && d->first_error == cudaSuccess;
 }
 

@@ -79,27 +79,41 @@ __device__ uint32_t codes_word(const struct device_codes &c, int32_t n, int32_t 
     return word;
 }
 
-/* A thread has a word of codes, and one of the scales where there is one for it. */
-template <int FORMAT, int SCALES>
-__global__ void pack_kernel(const layout l, const struct device_codes codes, int64_t first_row, int alternate,
-                            int part, int32_t *inexact)
+__device__ int32_t placed_row(int64_t first_row, int32_t row, int alternate, int part)
 {
-    int32_t row = (int32_t)blockIdx.x, n = file_row(codes, row);
-    int32_t to = (int32_t)(alternate ? row / 8 * 16 + part * 8 + row % 8 : first_row + row);
+    return (int32_t)(alternate ? row / 8 * 16 + part * 8 + row % 8 : first_row + row);
+}
+
+/* A thread has a word. */
+template <int FORMAT>
+__global__ void pack_codes_kernel(const layout l, const struct device_codes codes, int64_t first_row,
+                                  int alternate, int part)
+{
+    int32_t row = (int32_t)blockIdx.x, to = placed_row(first_row, row, alternate, part);
     int32_t word = (int32_t)(blockIdx.y * PACK_THREADS + threadIdx.x), block = word / ROW_WORDS;
     if (block >= l.num_blocks) return;
     uint32_t *words = (uint32_t *)(l.data + block_at(l, to, block));
     int32_t i = word % ROW_WORDS, t = i / 4, j = i % 4, g = to % PACKED_ROWS;
-    words[(4 * g + t) * 4 + j] = codes_word<FORMAT>(codes, n, block * PACKED_COLUMNS + 32 * j, t);
+    words[(4 * g + t) * 4 + j] =
+        codes_word<FORMAT>(codes, file_row(codes, row), block * PACKED_COLUMNS + 32 * j, t);
+}
+
+template <int FORMAT, int SCALES>
+__global__ void pack_scales_kernel(const layout l, const struct device_codes codes, int64_t first_row,
+                                   int alternate, int part, int32_t *inexact)
+{
+    int32_t row = (int32_t)blockIdx.x, n = file_row(codes, row),
+            to = placed_row(first_row, row, alternate, part);
+    int32_t at = (int32_t)(blockIdx.y * PACK_THREADS + threadIdx.x), block = at / l.scales, i = at % l.scales;
+    if (block >= l.num_blocks) return;
+    uint32_t *words = (uint32_t *)(l.data + block_at(l, to, block)), scale = 0;
     int32_t k = block * PACKED_COLUMNS + i * (PACKED_COLUMNS / l.scales);
-    if (i >= l.scales) return;
-    uint32_t scale = 0;
     if (k < codes.view.cols) {
         int32_t group = group_of(codes, k);
         scale = scale_word<FORMAT, SCALES>(scale_at(codes, n, group), zero_at(codes, n, group),
                                            codes.view.dtype == DTYPE_Q4_0, inexact);
     }
-    words[PACKED_CODES_BYTES / 4 + g * l.scales + i] = scale;
+    words[PACKED_CODES_BYTES / 4 + to % PACKED_ROWS * l.scales + i] = scale;
 }
 
 /* A thread has eight columns of every 32 of a row in a block: four threads write 64 bytes that lie together. */
@@ -176,16 +190,36 @@ size_t packed_offset(const struct linear *w, int32_t row)
     return block_at(layout_of(w), row, 0);
 }
 
-void packed_put(struct cuda_device *d, const struct linear *w, const struct device_codes *codes,
-                int64_t first_row, bool alternate, int part, int32_t *inexact)
+namespace
+{
+
+/* A row of CTAs for each of the part's, with so many threads for a block. */
+dim3 grid_of(const layout &l, const struct device_codes *codes, int32_t threads_per_block)
+{
+    const int32_t num_threads = l.num_blocks * threads_per_block;
+    return dim3((unsigned)weight_view_num_rows(&codes->view),
+                (unsigned)((num_threads + PACK_THREADS - 1) / PACK_THREADS));
+}
+
+} // namespace
+
+void packed_put_codes(struct cuda_device *d, const struct linear *w, const struct device_codes *codes,
+                      int64_t first_row, bool alternate, int part)
 {
     layout l = layout_of(w);
-    dim3 grid((unsigned)weight_view_num_rows(&codes->view),
-              (unsigned)((l.num_blocks * ROW_WORDS + PACK_THREADS - 1) / PACK_THREADS));
+    auto kernel = with_packed_form(w, [](auto format, auto) { return &pack_codes_kernel<format.value>; });
+    kernel<<<checked_grid(grid_of(l, codes, ROW_WORDS)), PACK_THREADS, 0, d->stream>>>(l, *codes, first_row,
+                                                                                       alternate, part);
+}
+
+void packed_put_scales(struct cuda_device *d, const struct linear *w, const struct device_codes *codes,
+                       int64_t first_row, bool alternate, int part, int32_t *inexact)
+{
+    layout l = layout_of(w);
     auto kernel = with_packed_form(
-        w, [](auto format, auto scales) { return &pack_kernel<format.value, scales.value>; });
-    kernel<<<checked_grid(grid), PACK_THREADS, 0, d->stream>>>(l, *codes, first_row, alternate, part,
-                                                               inexact);
+        w, [](auto format, auto scales) { return &pack_scales_kernel<format.value, scales.value>; });
+    kernel<<<checked_grid(grid_of(l, codes, l.scales)), PACK_THREADS, 0, d->stream>>>(
+        l, *codes, first_row, alternate, part, inexact);
 }
 
 void packed_unpack(struct cuda_device *d, const struct linear *w, __nv_bfloat16 *out)

@@ -98,17 +98,22 @@ enum linear_format packed_format(const struct cuda_device *d, const struct linea
                                  int32_t *scales);
 
 struct device_codes;
-/* Puts a part whose codes are on the device into w, from its row first_row on, or as part 0 or 1 of gate and up. *inexact becomes
- * 1, in device memory, where a scale cannot be had in two parts. */
-void packed_put(struct cuda_device *d, const struct linear *w, const struct device_codes *codes,
-                int64_t first_row, bool alternate, int part, int32_t *inexact);
+/* Put a part's codes and scales, which are on the device, into w, from its row first_row on, or as part 0 or 1 of gate and up. *inexact
+ * becomes 1, in device memory, where a scale cannot be had in two parts. */
+void packed_put_codes(struct cuda_device *d, const struct linear *w, const struct device_codes *codes,
+                      int64_t first_row, bool alternate, int part);
+void packed_put_scales(struct cuda_device *d, const struct linear *w, const struct device_codes *codes,
+                       int64_t first_row, bool alternate, int part, int32_t *inexact);
 enum { PACKED_TILE_ROWS = 128 }; /* of the largest tile */
 size_t packed_bytes(const struct linear *w);
 /* Where a row that is a multiple of a quad's begins. */
 size_t packed_offset(const struct linear *w, int32_t row);
-/* weights.cu: packed_put of a part where its file has it. */
+/* weights.cu: both, of parts that their file has, behind cuda_packed_begin. Whether all scales are exact is known before the last part's
+ * codes are in, where is_last says which that is. */
+bool cuda_packed_begin(struct cuda_device *d);
 bool cuda_upload_packed(struct cuda_device *d, const struct linear *w, const struct weight_view *v,
-                        int64_t first_row, bool alternate, int part, int32_t *inexact);
+                        int64_t first_row, bool alternate, int part, bool is_last);
+bool cuda_packed_is_exact(struct cuda_device *d);
 /* What w is packed as: call(FORMAT, SCALES), both as types whose value is known when it is compiled. */
 template <typename CALL> auto with_packed_form(const struct linear *w, CALL call)
 {

@@ -21,6 +21,7 @@
 #include "kernels/cuda/attention_masked.cuh"
 #include "kernels/cuda/attention_prefill.cuh"
 #include "kernels/cuda/linear_fp8.cuh"
+#include "kernels/cuda/pinned.cuh"
 
 namespace
 {
@@ -135,7 +136,7 @@ bool prepare_masks(struct cuda_device *d, struct steps *s)
     s->mask_places_words = cursor;
     s->mask_words = 2 * bit_set_words((size_t)d->vocab_size);
     size_t bytes = (s->mask_places_words + rows * s->mask_words) * 4;
-    bool ok = CUDA_CHECK(d, cudaHostAlloc((void **)&s->masks, bytes, cudaHostAllocDefault)) &&
+    bool ok = (s->masks = (int32_t *)cuda_pinned_alloc(d, bytes)) &&
               CUDA_CHECK(d, cudaEventCreateWithFlags(&s->masks_copied, cudaEventDisableTiming));
     for (int i = 0; i < STEP_BUFFERS && ok; i++)
         ok = CUDA_CHECK(d, cudaMalloc((void **)&s->buffers[i].mask_places, bytes));
@@ -168,9 +169,9 @@ int cuda_steps_prepare(struct cuda_device *d, struct error *err)
         return error_set(err, STATUS_DEVICE, "no stream for copies: %s", cudaGetErrorString(d->first_error));
     for (int i = 0; i < STEP_BUFFERS; i++) {
         struct step_buffer *b = &s->buffers[i];
-        if (!CUDA_CHECK(d, cudaHostAlloc((void **)&b->host, s->buffer_words * 4, cudaHostAllocDefault)) ||
+        if (!(b->host = (int32_t *)cuda_pinned_alloc(d, s->buffer_words * 4)) ||
             !CUDA_CHECK(d, cudaMalloc((void **)&b->device, s->buffer_words * 4)) ||
-            !CUDA_CHECK(d, cudaHostAlloc((void **)&b->results, results_bytes, cudaHostAllocDefault)) ||
+            !(b->results = (struct sample_result *)cuda_pinned_alloc(d, results_bytes)) ||
             !CUDA_CHECK(d, cudaEventCreateWithFlags(&b->copied, cudaEventDisableTiming)) ||
             !CUDA_CHECK(d, cudaEventCreateWithFlags(&b->done, cudaEventDisableTiming)))
             return error_set(err, STATUS_NO_MEMORY, "no memory for step buffers of %zu bytes",

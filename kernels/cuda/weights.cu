@@ -1,4 +1,4 @@
-/* weights.cu - weights on their way in: streamed from the mapped file through two pinned buffers, so that reading the
+/* weights.cu - weights on their way in: streamed from the mapped file through some pinned buffers, so that reading the
  * page cache and the bus overlap, and unpacked to bf16 on the device. A weight whose scales lie apart travels whole, since
  * a row of it may need bytes from anywhere; GGUF's types travel by rows.
  *
@@ -6,15 +6,15 @@
  * the matrix product holds both halves of each output and SiLU-mul needs no second pass. */
 #include <string.h>
 
-#include <atomic>
-#include <thread>
 #include <vector>
 
 #include "kernels/cuda/blocks.cuh"
+#include "kernels/cuda/copy_threads.cuh"
 #include "kernels/cuda/gguf_values.cuh"
 #include "kernels/cuda/linear.cuh"
 #include "kernels/cuda/linear_fp8.cuh"
 #include "kernels/cuda/packed.cuh"
+#include "kernels/cuda/pinned.cuh"
 #include "kernels/cuda/weight_codes.cuh"
 
 extern "C" {
@@ -24,7 +24,7 @@ extern "C" {
 namespace
 {
 
-enum { STAGE_BYTES = 32 << 20, STAGES = 2, COPY_THREADS = 8, UNPACK_THREADS = 128, CODES_ALIGNMENT = 256 };
+enum { STAGE_BYTES = 16 << 20, STAGES = 4, UNPACK_THREADS = 128, CODES_ALIGNMENT = 256 };
 
 struct stage {
     unsigned char *host, *device;
@@ -36,8 +36,13 @@ struct stage {
 struct weight_stages {
     struct stage stages[STAGES];
     int next;
+    struct copy_threads *copiers;
     unsigned char *codes; /* one weight as its file has it, whose scales lie apart */
     size_t codes_bytes;
+    int32_t *inexact,
+        *told_inexact; /* device, pinned: 1, a packed weight has a scale that its layout cannot hold */
+    cudaEvent_t told;  /* told_inexact is what inexact was */
+    bool is_told;
 };
 
 namespace
@@ -46,13 +51,16 @@ namespace
 bool open_stages(struct cuda_device *d)
 {
     if (d->weight_stages) return true;
-    d->weight_stages = new struct weight_stages();
-    for (struct stage &s : d->weight_stages->stages)
-        if (!CUDA_CHECK(d, cudaHostAlloc((void **)&s.host, STAGE_BYTES, cudaHostAllocDefault)) ||
+    struct weight_stages *w = d->weight_stages = new struct weight_stages();
+    w->copiers = copy_threads_begin();
+    for (struct stage &s : w->stages)
+        if (!(s.host = (unsigned char *)cuda_pinned_alloc(d, STAGE_BYTES)) ||
             !CUDA_CHECK(d, cudaMalloc((void **)&s.device, STAGE_BYTES)) ||
             !CUDA_CHECK(d, cudaEventCreateWithFlags(&s.free, cudaEventDisableTiming)))
             return false;
-    return true;
+    return CUDA_CHECK(d, cudaMalloc((void **)&w->inexact, sizeof *w->inexact)) &&
+           CUDA_CHECK(d, cudaEventCreateWithFlags(&w->told, cudaEventDisableTiming)) &&
+           (w->told_inexact = (int32_t *)cuda_pinned_alloc(d, sizeof *w->told_inexact));
 }
 
 } // namespace
@@ -62,30 +70,21 @@ void cuda_weights_close_stages(struct cuda_device *d)
     if (!d->weight_stages) return;
     CUDA_CHECK(d, cudaStreamSynchronize(d->stream));
     for (struct stage &s : d->weight_stages->stages) {
-        cudaFreeHost(s.host);
+        cuda_pinned_free(d, s.host);
         cudaFree(s.device);
         if (s.free) cudaEventDestroy(s.free);
     }
     cudaFree(d->weight_stages->codes);
+    cudaFree(d->weight_stages->inexact);
+    cuda_pinned_free(d, d->weight_stages->told_inexact);
+    if (d->weight_stages->told) cudaEventDestroy(d->weight_stages->told);
+    copy_threads_end(d->weight_stages->copiers);
     delete d->weight_stages;
     d->weight_stages = NULL;
 }
 
 namespace
 {
-
-void copy_in_parallel(unsigned char *to, const unsigned char *from, size_t n)
-{
-    if (n < (4u << 20)) {
-        memcpy(to, from, n);
-        return;
-    }
-    std::vector<std::thread> threads;
-    size_t part = (n + COPY_THREADS - 1) / COPY_THREADS;
-    for (size_t at = 0; at < n; at += part)
-        threads.emplace_back([=] { memcpy(to + at, from + at, at + part < n ? part : n - at); });
-    for (auto &t : threads) t.join();
-}
 
 /* Where row r of a part goes: to row (r / 8) * stride + offset + r % 8 when gate and up alternate (stride 16). */
 __device__ int64_t placed_row(int64_t row, int alternate, int part)
@@ -138,21 +137,32 @@ bool upload_bias(struct cuda_device *d, float *out, const struct weight_view *bi
            CUDA_CHECK(d, cudaStreamSynchronize(d->stream));
 }
 
-/* Bytes to the device through the stages, in the stream's order. */
-bool upload_bytes(struct cuda_device *d, unsigned char *to, const void *from, size_t bytes)
+} // namespace
+
+bool cuda_upload_staged(struct cuda_device *d, void *to, const void *from, size_t bytes)
 {
     for (size_t at = 0; at < bytes; at += STAGE_BYTES) {
         size_t n = min(bytes - at, (size_t)STAGE_BYTES);
         struct stage *s = &d->weight_stages->stages[d->weight_stages->next++ % STAGES];
         CUDA_CHECK(d, cudaEventSynchronize(s->free));
-        copy_in_parallel(s->host, (const unsigned char *)from + at, n);
-        CUDA_CHECK(d, cudaMemcpyAsync(to + at, s->host, n, cudaMemcpyHostToDevice, d->stream));
+        copy_threads_copy(d->weight_stages->copiers, s->host, (const unsigned char *)from + at, n);
+        CUDA_CHECK(d,
+                   cudaMemcpyAsync((unsigned char *)to + at, s->host, n, cudaMemcpyHostToDevice, d->stream));
         CUDA_CHECK(d, cudaEventRecord(s->free, d->stream));
     }
     return d->first_error == cudaSuccess;
 }
 
-/* A stretch of a file that a weight is read from, and the pointer to it that becomes one to device memory. */
+namespace
+{
+
+/* A stretch of a file. */
+struct stretch {
+    const void *data;
+    size_t bytes;
+};
+
+/* One that a weight is read from, by the pointer to it that becomes one to device memory. */
 struct source {
     const void **pointer;
     size_t bytes;
@@ -196,13 +206,13 @@ bool reserve_codes(struct cuda_device *d, size_t bytes)
     return CUDA_CHECK(d, cudaMalloc((void **)&stages->codes, bytes));
 }
 
-/* Until the next weight. */
-bool upload_codes(struct cuda_device *d, struct device_codes *c)
+/* Scales, zero points and groups, until the next weight; what is left to be fetched is data, to where c says that it is. */
+bool upload_sides(struct cuda_device *d, struct device_codes *c, struct stretch *data)
 {
     struct weight_codes *w = &c->view.codes;
-    size_t data_bytes = select_codes(c), at = 0, total = 0;
-    const struct source sources[] = {{&c->view.data, data_bytes},
-                                     {&w->scales.data, scales_bytes(&w->scales)},
+    const size_t data_bytes = select_codes(c);
+    size_t at = align_up(data_bytes, CODES_ALIGNMENT), total = at;
+    const struct source sources[] = {{&w->scales.data, scales_bytes(&w->scales)},
                                      {&w->zeros.data, zeros_bytes(&c->view)},
                                      {&w->groups, (size_t)c->view.cols * 4}};
     for (const struct source &s : sources) total += align_up(s.bytes, CODES_ALIGNMENT);
@@ -210,11 +220,24 @@ bool upload_codes(struct cuda_device *d, struct device_codes *c)
     for (const struct source &s : sources) {
         if (!*s.pointer) continue;
         unsigned char *to = d->weight_stages->codes + at;
-        if (!upload_bytes(d, to, *s.pointer, s.bytes)) return false;
+        if (!cuda_upload_staged(d, to, *s.pointer, s.bytes)) return false;
         *s.pointer = to;
         at += align_up(s.bytes, CODES_ALIGNMENT);
     }
+    *data = {c->view.data, data_bytes};
+    c->view.data = d->weight_stages->codes;
     return true;
+}
+
+bool upload_data(struct cuda_device *d, const struct stretch &data)
+{
+    return cuda_upload_staged(d, d->weight_stages->codes, data.data, data.bytes);
+}
+
+bool upload_codes(struct cuda_device *d, struct device_codes *c)
+{
+    struct stretch data;
+    return upload_sides(d, c, &data) && upload_data(d, data);
 }
 
 bool upload_weight_of_codes(struct cuda_device *d, __nv_bfloat16 *out, const struct weight_view *v,
@@ -254,8 +277,8 @@ bool upload_transposed(struct cuda_device *d, __nv_bfloat16 *out, const struct w
         int64_t n = min(v->cols - col, cols_per_stage);
         struct stage *s = &d->weight_stages->stages[d->weight_stages->next++ % STAGES];
         CUDA_CHECK(d, cudaEventSynchronize(s->free));
-        copy_in_parallel(s->host, (const unsigned char *)v->data + (size_t)col * row_bytes,
-                         (size_t)n * row_bytes);
+        copy_threads_copy(d->weight_stages->copiers, s->host,
+                          (const unsigned char *)v->data + (size_t)col * row_bytes, (size_t)n * row_bytes);
         CUDA_CHECK(
             d, cudaMemcpyAsync(s->device, s->host, (size_t)n * row_bytes, cudaMemcpyHostToDevice, d->stream));
         transpose_kernel<<<(unsigned)n, UNPACK_THREADS, 0, d->stream>>>(
@@ -281,8 +304,8 @@ bool cuda_upload_weight(struct cuda_device *d, __nv_bfloat16 *out, const struct 
         int64_t n = v->rows - row < rows_per_stage ? v->rows - row : rows_per_stage;
         struct stage *s = &d->weight_stages->stages[d->weight_stages->next++ % STAGES];
         CUDA_CHECK(d, cudaEventSynchronize(s->free));
-        copy_in_parallel(s->host, (const unsigned char *)v->data + (size_t)row * row_bytes,
-                         (size_t)n * row_bytes);
+        copy_threads_copy(d->weight_stages->copiers, s->host,
+                          (const unsigned char *)v->data + (size_t)row * row_bytes, (size_t)n * row_bytes);
         CUDA_CHECK(
             d, cudaMemcpyAsync(s->device, s->host, (size_t)n * row_bytes, cudaMemcpyHostToDevice, d->stream));
         unpack_kernel<<<(unsigned)n, UNPACK_THREADS, 0, d->stream>>>(out, s->device, v->dtype, row_bytes,
@@ -292,15 +315,50 @@ bool cuda_upload_weight(struct cuda_device *d, __nv_bfloat16 *out, const struct 
     return d->first_error == cudaSuccess;
 }
 
+bool cuda_packed_begin(struct cuda_device *d)
+{
+    if (!open_stages(d)) return false;
+    d->weight_stages->is_told = false;
+    return CUDA_CHECK(d, cudaMemsetAsync(d->weight_stages->inexact, 0, sizeof(int32_t), d->stream));
+}
+
+namespace
+{
+
+void tell_inexact(struct cuda_device *d)
+{
+    struct weight_stages *s = d->weight_stages;
+    CUDA_CHECK(d, cudaMemcpyAsync(s->told_inexact, s->inexact, sizeof *s->inexact, cudaMemcpyDeviceToHost,
+                                  d->stream));
+    CUDA_CHECK(d, cudaEventRecord(s->told, d->stream));
+    s->is_told = true;
+}
+
+} // namespace
+
+/* Scales first where they lie apart: what they are is known, then, while the codes are still being copied. */
 bool cuda_upload_packed(struct cuda_device *d, const struct linear *w, const struct weight_view *v,
-                        int64_t first_row, bool alternate, int part, int32_t *inexact)
+                        int64_t first_row, bool alternate, int part, bool is_last)
 {
     struct device_codes codes = {*v, 0};
-    if (v->scheme == WEIGHT_PLAIN) codes.view.codes.scale_cols = GGUF_COLUMNS;
+    struct stretch data;
+    const bool is_apart = v->scheme != WEIGHT_PLAIN;
+    if (!is_apart) codes.view.codes.scale_cols = GGUF_COLUMNS;
     if (v->dtype == DTYPE_Q4_0) codes.view.codes.zero = 8;
-    if (!upload_codes(d, &codes)) return false;
-    packed_put(d, w, &codes, first_row, alternate, part, inexact);
+    if (!upload_sides(d, &codes, &data)) return false;
+    if (!is_apart && !upload_data(d, data)) return false;
+    packed_put_scales(d, w, &codes, first_row, alternate, part, d->weight_stages->inexact);
+    if (is_last) tell_inexact(d);
+    if (is_apart && !upload_data(d, data)) return false;
+    packed_put_codes(d, w, &codes, first_row, alternate, part);
     return CUDA_CHECK(d, cudaPeekAtLastError());
+}
+
+bool cuda_packed_is_exact(struct cuda_device *d)
+{
+    if (!d->weight_stages->is_told) tell_inexact(d);
+    CUDA_CHECK(d, cudaEventSynchronize(d->weight_stages->told));
+    return *d->weight_stages->told_inexact == 0;
 }
 
 bool cuda_upload_blocks(struct cuda_device *d, const struct linear *w, const struct linear_desc *desc,
@@ -309,8 +367,8 @@ bool cuda_upload_blocks(struct cuda_device *d, const struct linear *w, const str
     bool ok = open_stages(d);
     for (int i = 0; i < desc->num_parts && ok; i++) {
         const struct block_part *part = &w->blocks[i];
-        ok =
-            upload_bytes(d, to + part->offset, desc->parts[i].data, (size_t)part->num_rows * part->row_bytes);
+        ok = cuda_upload_staged(d, to + part->offset, desc->parts[i].data,
+                                (size_t)part->num_rows * part->row_bytes);
     }
     return ok;
 }
@@ -439,17 +497,15 @@ bool upload_parts(struct cuda_device *d, struct linear *l, const struct linear_d
 bool upload_packed(struct cuda_device *d, struct linear *l, const struct linear_desc *desc, bool *inexact)
 {
     bool alternate = desc->kind == LINEAR_GATE_UP;
-    int32_t *flag = (int32_t *)d->blas_workspace, is_set = 0; /* no product is under way */
     int64_t row = 0;
     l->packed = (unsigned char *)cuda_alloc(&d->base, packed_bytes(l), "weights");
-    if (!l->packed || !CUDA_CHECK(d, cudaMemsetAsync(flag, 0, sizeof *flag, d->stream))) return false;
+    if (!l->packed || !cuda_packed_begin(d)) return false;
     for (int i = 0; i < desc->num_parts; i++) {
-        if (!cuda_upload_packed(d, l, &desc->parts[i], row, alternate, i, flag)) return false;
+        if (!cuda_upload_packed(d, l, &desc->parts[i], row, alternate, i, i == desc->num_parts - 1))
+            return false;
         row += weight_view_num_rows(&desc->parts[i]);
     }
-    CUDA_CHECK(d, cudaMemcpyAsync(&is_set, flag, sizeof is_set, cudaMemcpyDeviceToHost, d->stream));
-    CUDA_CHECK(d, cudaStreamSynchronize(d->stream));
-    *inexact = is_set != 0;
+    *inexact = !cuda_packed_is_exact(d);
     return d->first_error == cudaSuccess;
 }
 

@@ -160,6 +160,7 @@ static int prepare(struct server_rows *r, struct error *err)
     limits.num_batch_slots = 1;
     limits.max_model_len = r->num_tokens_max;
     limits.num_steps_in_flight = 1;
+    limits.has_masks = true;
     int32_t hidden = max_of(r->args.num_heads * r->args.head_dim, product_size(r));
     int status = d->ops->prepare(d, &limits, 32, hidden, hidden, &r->args, 1, err);
     struct kv_shape kv = {.num_layers = 1, .num_kv_heads = r->args.num_heads, .head_dim = r->args.head_dim};

@@ -190,6 +190,14 @@ cudaError_t cudaFreeHost(void *p)
 {
     return cudaFree(p);
 }
+cudaError_t cudaHostRegister(void *, size_t, unsigned)
+{
+    return cudaSuccess;
+}
+cudaError_t cudaHostUnregister(void *)
+{
+    return cudaSuccess;
+}
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind)
 {
     return copy(to, from, bytes);

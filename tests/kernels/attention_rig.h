@@ -68,6 +68,7 @@ static int rig_prepare(struct rig *r, int32_t num_blocks, int32_t max_tokens)
     limits.num_batch_slots = 1;
     limits.max_model_len = r->max_length;
     limits.num_steps_in_flight = 1;
+    limits.has_masks = true;
     limits.num_kv_groups = shape->has_groups ? 2 : 1;
     int32_t hidden = shape->num_heads * shape->head_dim;
     int status = d->ops->prepare(d, &limits, 32, hidden, hidden, r->layers, 2, &err);

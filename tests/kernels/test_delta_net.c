@@ -546,7 +546,7 @@ static void gates(const char *isa)
 {
     enum { HEADS = 3, KV_HEADS = 1, DIM = 64, TOKENS = 9, Q = HEADS * DIM, KV = 2 * KV_HEADS * DIM };
     const struct attention_args args = {.num_heads = HEADS, .num_kv_heads = KV_HEADS, .head_dim = DIM};
-    const struct step_limits limits = {TOKENS, 1, TOKENS, 1, TOKENS, 1, 1, 0};
+    const struct step_limits limits = {TOKENS, 1, TOKENS, 1, TOKENS, 1, 1, 0, false};
     struct random random = {.seed = test_seed()};
     struct error err = {0};
     struct device *d = test_device_open(isa, 2);

@@ -343,7 +343,7 @@ static void layers(const char *isa)
     struct random random = {.seed = test_seed()};
     for (size_t i = 0; i < array_length(shapes); i++) {
         struct layer l = {.s = shapes[i]};
-        const struct step_limits limits = {LONG, 1, TOKENS, 1, LONG, 1, 1, 0};
+        const struct step_limits limits = {LONG, 1, TOKENS, 1, LONG, 1, 1, 0, false};
         const struct attention_args attention = {
             .num_heads = l.s.num_heads, .num_kv_heads = 1, .head_dim = l.s.rotary + l.s.rank};
         struct error err = {0};
