@@ -338,13 +338,21 @@ static uint64_t free_beside_states(const struct load *load, uint64_t free_bytes)
     return least;
 }
 
-/* Bytes for the K/V pool: as told, else what typical sequences need (CPU) or what is left (GPU). */
+/* What the pool takes however few blocks it has. */
+static uint64_t kv_beside_bytes(const struct load *load)
+{
+    return model_kv_beside_bytes(load->model, load->kv_dtype);
+}
+
+/* Bytes for the K/V pool's blocks: as told, else what typical sequences need (CPU) or what is left (GPU). */
 static uint64_t choose_kv_bytes(const struct load *load, uint64_t block_bytes)
 {
     uint64_t free_bytes = load->device->ops->free_bytes(load->device);
     if (load->config->kv_cache_memory_bytes) return load->config->kv_cache_memory_bytes;
     if (load->device->is_gpu)
-        return load_kv_bytes_left(load->device->gpu_bytes, free_bytes, load->config->gpu_memory_utilization);
+        return load_kv_bytes_left(load->device->gpu_bytes,
+                                  free_bytes - min_of(free_bytes, kv_beside_bytes(load)),
+                                  load->config->gpu_memory_utilization);
     int32_t typical_len = min_of(load->facts.max_model_len, (int32_t)CPU_TYPICAL_TOKENS);
     uint64_t typical = (uint64_t)load->facts.max_num_seqs * bytes_of_one(load, typical_len, block_bytes);
     uint64_t longest = bytes_of_one(load, load->facts.max_model_len, block_bytes);
@@ -392,6 +400,9 @@ static void log_memory_plan(const struct load *load, uint64_t block_bytes)
              (double)block_bytes * load->facts.num_blocks * mib, load->facts.num_blocks, BLOCK_SIZE,
              dtype_infos[load->kv_dtype].text, load->facts.max_model_len, load->facts.max_num_seqs,
              load->facts.max_num_batched_tokens, (double)block_bytes * load->num_host_blocks * mib);
+    if (kv_beside_bytes(load) > MIB)
+        log_info("beside the K/V cache: %.1f MiB, for padding and for what prompts read of codes",
+                 (double)kv_beside_bytes(load) * mib);
     if (has_states(load)) log_states(load);
     if (load->kv_layout.window == 0) return;
     log_info("K/V groups: %d of %d layers whose tokens take %.1f KiB each, %d that keep no more than the %d "

@@ -326,7 +326,8 @@ struct kernel_table {
 
     /* ---- K/V pool ---- */
 
-    /* Without its host blocks. */
+    /* Since prepare: of all that kv_pool_create takes, but for its host blocks. So many for each block, and so many however
+     * few there are. */
     uint64_t (*kv_pool_bytes)(struct device *d, const struct kv_shape *shape);
     int (*kv_pool_create)(struct device *d, const struct kv_shape *shape, struct kv_pool **out,
                           struct error *err) must_check;

@@ -736,10 +736,20 @@ int model_kv_pool_create(struct model *m, int32_t num_blocks, int32_t num_host_b
     return m->device->ops->kv_pool_create(m->device, &shape, &m->kv_pool, err);
 }
 
+static uint64_t kv_pool_bytes(const struct model *m, int32_t num_blocks, enum dtype kv_dtype)
+{
+    struct kv_shape shape = kv_shape(m, num_blocks, kv_dtype);
+    return m->device->ops->kv_pool_bytes(m->device, &shape);
+}
+
 uint64_t model_kv_block_bytes(const struct model *m, enum dtype kv_dtype)
 {
-    struct kv_shape shape = kv_shape(m, 1, kv_dtype);
-    return m->device->ops->kv_pool_bytes(m->device, &shape);
+    return kv_pool_bytes(m, 1, kv_dtype) - model_kv_beside_bytes(m, kv_dtype);
+}
+
+uint64_t model_kv_beside_bytes(const struct model *m, enum dtype kv_dtype)
+{
+    return kv_pool_bytes(m, 0, kv_dtype);
 }
 
 int model_kv_save(struct model *m, const int32_t *block_ids, const int32_t *host_ids, int32_t num_blocks)

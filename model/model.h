@@ -25,6 +25,8 @@ int model_kv_pool_create(struct model *m, int32_t num_blocks, int32_t num_host_b
                          struct error *err) must_check;
 uint64_t model_kv_block_bytes(const struct model *m,
                               enum dtype kv_dtype); /* one block of a group, K and V of its layers */
+/* What the pool takes on the device however few blocks it has. */
+uint64_t model_kv_beside_bytes(const struct model *m, enum dtype kv_dtype);
 
 /* Copies K/V blocks, all their layers: block_ids[i] to host block host_ids[i], or back. Behind the steps begun so far; done
  * on return. */

@@ -34,7 +34,9 @@ void create_pieces(struct kv_pool *pool)
 
 uint64_t cuda_kv_pool_bytes(struct device *device, const struct kv_shape *shape)
 {
-    return (uint64_t)shape->num_layers * (uint64_t)shape->num_blocks * block_bytes(cuda_of(device), shape);
+    const struct cuda_device *d = cuda_of(device);
+    const uint64_t num_blocks = (uint64_t)shape->num_blocks + SPARE_BLOCKS;
+    return (uint64_t)shape->num_layers * num_blocks * block_bytes(d, shape) + cuda_kv_widened_bytes(d, shape);
 }
 
 int cuda_kv_pool_create(struct device *device, const struct kv_shape *shape, struct kv_pool **out,
@@ -69,7 +71,7 @@ int cuda_kv_pool_create(struct device *device, const struct kv_shape *shape, str
     device->decode_bundle =
         (uint8_t)cuda_decode_bundle_max(&cuda_of(device)->attention, kv_pool_has_codes(pool));
     cuda_steps_set_spare_blocks(cuda_of(device), shape->num_blocks, shape->num_blocks + 1);
-    int status = kv_pool_has_codes(pool) ? cuda_kv_widen_prepare(cuda_of(device), pool, err) : STATUS_OK;
+    int status = cuda_kv_widen_prepare(cuda_of(device), pool, err);
     if (!status) *out = pool;
     return status;
 }

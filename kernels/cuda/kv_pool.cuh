@@ -44,6 +44,8 @@ __host__ __device__ inline size_t kv_offset(size_t layer_elements, size_t block_
            ((size_t)which * num_kv_heads + head) * BLOCK_SIZE * head_dim;
 }
 
+/* Of what cuda_kv_widen_prepare takes; 0 for a pool that prompts read as it is. */
+uint64_t cuda_kv_widened_bytes(const struct cuda_device *d, const struct kv_shape *shape);
 /* Makes pool->widened, before steps are planned, where there is a Hopper kernel for prompts of bf16. */
 int cuda_kv_widen_prepare(struct cuda_device *d, struct kv_pool *pool, struct error *err);
 /* What the step's prompts see of a layer, as bf16 in pool->widened: entry i of the group's tables is its block i - prompts_begin. */

@@ -71,28 +71,42 @@ bool make_table(struct cuda_device *d, struct kv_pool *pool, int32_t num_blocks)
                                                            numbers.size() * 4, cudaMemcpyHostToDevice));
 }
 
+/* Of one layer, without its memory. No blocks: prompts want none. */
+struct kv_pool widened_pool(const struct cuda_device *d, const struct kv_shape *shape)
+{
+    struct kv_pool w = {};
+    if (shape->dtype != DTYPE_F8_E4M3 || !prefill_hopper_rows_per_tile(d, shape->head_dim)) return w;
+    /* one sequence of the greatest length, as its scheduler counts it, or many shorter ones */
+    int32_t keys = std::max(d->limits.max_model_len + 2 * BLOCK_SIZE, (int32_t)KEYS_MIN);
+    w.shape = *shape;
+    w.shape.dtype = DTYPE_BF16;
+    w.shape.num_layers = 1;
+    w.shape.num_blocks = (int32_t)div_up(keys, BLOCK_SIZE);
+    w.block_elements = (size_t)2 * w.shape.num_kv_heads * BLOCK_SIZE * w.shape.head_dim;
+    w.layer_elements = (size_t)kv_pool_layer_blocks(&w) * w.block_elements;
+    return w;
+}
+
 } // namespace
+
+uint64_t cuda_kv_widened_bytes(const struct cuda_device *d, const struct kv_shape *shape)
+{
+    const struct kv_pool w = widened_pool(d, shape);
+    return w.layer_elements * 2 + (uint64_t)w.shape.num_blocks * 4;
+}
 
 int cuda_kv_widen_prepare(struct cuda_device *d, struct kv_pool *pool, struct error *err)
 {
-    if (!prefill_hopper_rows_per_tile(d, pool->shape.head_dim)) return STATUS_OK;
-    /* one sequence of the greatest length, as its scheduler counts it, or many shorter ones */
-    int32_t keys = std::max(d->limits.max_model_len + 2 * BLOCK_SIZE, (int32_t)KEYS_MIN);
-    struct kv_pool *w = new struct kv_pool();
-    w->shape = pool->shape;
-    w->shape.dtype = DTYPE_BF16;
-    w->shape.num_layers = 1;
-    w->shape.num_blocks = (int32_t)div_up(keys, BLOCK_SIZE);
-    w->block_elements = (size_t)2 * w->shape.num_kv_heads * BLOCK_SIZE * w->shape.head_dim;
-    w->layer_elements = (size_t)kv_pool_layer_blocks(w) * w->block_elements;
-    w->data = (__nv_bfloat16 *)cuda_alloc(&d->base, w->layer_elements * 2, "attention");
-    pool->widened = w;
-    if (!w->data || !make_table(d, pool, w->shape.num_blocks))
+    struct kv_pool w = widened_pool(d, &pool->shape);
+    if (w.shape.num_blocks == 0) return STATUS_OK;
+    w.data = (__nv_bfloat16 *)cuda_alloc(&d->base, w.layer_elements * 2, "attention");
+    if (!w.data || !make_table(d, pool, w.shape.num_blocks))
         return error_set(err, STATUS_NO_MEMORY,
                          "the GPU has no room for %.1f GiB of keys that prompts see: lower "
                          "--kv-cache-memory-bytes or --gpu-memory-utilization",
-                         (double)w->layer_elements * 2 / (1 << 30));
-    d->base.prefill_keys_max = w->shape.num_blocks * BLOCK_SIZE;
+                         (double)w.layer_elements * 2 / (1 << 30));
+    pool->widened = new struct kv_pool(w);
+    d->base.prefill_keys_max = w.shape.num_blocks * BLOCK_SIZE;
     return STATUS_OK;
 }
 

@@ -227,22 +227,22 @@ void *device_memory(size_t bytes)
     return (void *)p;
 }
 
-void release_device_memory(void *p)
+size_t release_device_memory(void *p)
 {
-    if (!p) return;
+    if (!p) return 0;
     std::lock_guard<std::mutex> guard(lock);
     auto found = pieces().find((uintptr_t)p);
     if (found == pieces().end()) fail("%p was not allocated, or is free already", p);
-    const uintptr_t at = (uintptr_t)p, behind = at + found->second.bytes, end = rounded_up(behind, 16),
+    const size_t bytes = found->second.bytes;
+    const uintptr_t at = (uintptr_t)p, behind = at + bytes, end = rounded_up(behind, 16),
                     begin = at / PAGE * PAGE;
-    if (!untouched(begin, at))
-        fail("somebody has written in front of device memory of %zu bytes", found->second.bytes);
-    if (!untouched(behind, end))
-        fail("somebody has written behind device memory of %zu bytes", found->second.bytes);
+    if (!untouched(begin, at)) fail("somebody has written in front of device memory of %zu bytes", bytes);
+    if (!untouched(behind, end)) fail("somebody has written behind device memory of %zu bytes", bytes);
     pieces().erase(found);
     if (mmap((void *)begin, end - begin, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
              -1, 0) == MAP_FAILED)
         fail("mmap: %m");
+    return bytes;
 }
 
 watch::watch(void)

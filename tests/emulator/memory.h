@@ -53,9 +53,10 @@ struct shared_image save_shared(void);
 void restore_shared(const struct shared_image &image);
 
 /* Device memory and what of the host's a GPU reads. The end is rounded up to 16 bytes, which is then the address's alignment;
- * CUDA's is 256. What nobody has written is NaNs. NULL: none. What has been released is never used again. */
+ * CUDA's is 256. What nobody has written is NaNs. NULL: none. What has been released is never used again;
+ * release says how many bytes it was. */
 void *device_memory(size_t bytes);
-void release_device_memory(void *p);
+size_t release_device_memory(void *p);
 
 /* While it lives an access to no memory is reported; a test's framework may have a handler of its own. */
 class watch

@@ -3,6 +3,7 @@
  * how many SMs it has. */
 #include "tests/emulator/machine.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <vector>
 
@@ -15,6 +16,9 @@ namespace
 
 thread_local CUgraph_st *captured;
 enum { NUM_SMS = 6 }; /* unless it is said */
+
+const size_t TOTAL_BYTES = (size_t)4 << 30;
+std::atomic<size_t> taken; /* of device memory */
 
 int capability(void)
 {
@@ -97,7 +101,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int)
     p->minor = capability() % 10;
     p->multiProcessorCount = num_sms();
     p->sharedMemPerBlockOptin = shared_bytes();
-    p->totalGlobalMem = (size_t)4 << 30;
+    p->totalGlobalMem = TOTAL_BYTES;
     return cudaSuccess;
 }
 
@@ -110,7 +114,8 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr, int)
 
 cudaError_t cudaMemGetInfo(size_t *free_now, size_t *total)
 {
-    *free_now = *total = (size_t)4 << 30;
+    *total = TOTAL_BYTES;
+    *free_now = taken < TOTAL_BYTES ? TOTAL_BYTES - taken : 0;
     return cudaSuccess;
 }
 
@@ -121,6 +126,7 @@ cudaError_t cudaSetDevice(int)
 cudaError_t cudaDeviceReset(void)
 {
     emulated::finish_grids();
+    taken = 0;
     return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize(void)
@@ -169,26 +175,31 @@ cudaError_t cudaOccupancyMaxActiveClusters(int *num, const void *, const cudaLau
 
 /* ---- memory ---- */
 
-cudaError_t cudaMalloc(void **p, size_t bytes)
+cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned)
 {
     *p = bytes > (size_t)8 << 30 ? NULL : emulated::device_memory(bytes);
     return *p ? cudaSuccess : cudaErrorMemoryAllocation;
 }
-
-cudaError_t cudaFree(void *p)
+cudaError_t cudaFreeHost(void *p)
 {
     emulated::finish_grids();
     emulated::release_device_memory(p);
     return cudaSuccess;
 }
 
-cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned)
+/* More than there is is no error: tests of large indices want it. */
+cudaError_t cudaMalloc(void **p, size_t bytes)
 {
-    return cudaMalloc(p, bytes);
+    cudaError_t result = cudaHostAlloc(p, bytes, 0);
+    if (result == cudaSuccess) taken += bytes;
+    return result;
 }
-cudaError_t cudaFreeHost(void *p)
+
+cudaError_t cudaFree(void *p)
 {
-    return cudaFree(p);
+    emulated::finish_grids();
+    taken -= emulated::release_device_memory(p);
+    return cudaSuccess;
 }
 cudaError_t cudaHostRegister(void *, size_t, unsigned)
 {
