@@ -33,6 +33,7 @@ struct session {
     int32_t num_groups;
     int32_t stride, seq_blocks; /* seq_blocks may change between tests, not while sequences live */
     struct sampling sampling;   /* of every row; greedy at first */
+    uint64_t free_bytes;        /* of the device, before any step */
     const uint64_t *masks;      /* of every sequence, one after another: what its rows may draw; NULL: all */
     int32_t *token_ids, *positions, *slot_mapping, *cu_seqlens_q, *batch_slots, *seqlens_k, *block_tables,
         *logit_rows;
@@ -85,6 +86,7 @@ static inline void session_open(struct session *s, const struct session_options 
     session_check(model_kv_pool_create(s->model, s->num_groups * s->options.num_blocks, 0, o->kv_dtype, &err),
                   &err);
     s->device->ops->seal(s->device);
+    s->free_bytes = s->device->ops->free_bytes(s->device);
     size_t tokens = (size_t)o->num_batched_tokens, seqs = (size_t)o->num_seqs, rows = (size_t)o->num_logits,
            groups = (size_t)s->num_groups;
     s->token_ids = calloc(tokens, sizeof(int32_t));
@@ -99,8 +101,16 @@ static inline void session_open(struct session *s, const struct session_options 
     s->results = calloc(rows, sizeof *s->results);
 }
 
+/* A step allocates nothing. Of an emulated GPU's memory what is not allocated is free, to the byte (tests/emulator). */
+static inline void session_check_memory(const struct session *s)
+{
+    const struct device *d = s->device;
+    if (strstr(d->description, "emulated")) assert_always(d->ops->free_bytes(s->device) == s->free_bytes);
+}
+
 static inline void session_close(struct session *s)
 {
+    session_check_memory(s);
     model_destroy(s->model);
     s->device->ops->close(s->device);
     model_files_close(s->files);

@@ -144,6 +144,7 @@ struct cuda_device {
     int ordinal;
     int32_t step_timeout_ms; /* step_end gives up on a step after so long; 0: never */
     bool hangs;              /* it has */
+    bool is_sealed;          /* nothing is allocated any more */
     cudaStream_t stream;
     cublasLtHandle_t blas;
     void *blas_workspace;
@@ -346,6 +347,5 @@ int32_t cuda_graph_size(const struct device *d, int32_t n);
 void cuda_rehearse(struct device *d, bool on);
 /* Blocks of the pool: where padding tokens write, and one of zeros. */
 void cuda_steps_set_spare_blocks(struct cuda_device *d, int32_t spare, int32_t zeros);
-void cuda_steps_seal(struct cuda_device *d);
 
 #endif

@@ -11,6 +11,7 @@ uint64_t cuda_free_bytes(struct device *device)
 void *cuda_alloc(struct device *device, size_t bytes, const char *what)
 {
     struct cuda_device *d = cuda_enter(device);
+    assert_always(!d->is_sealed);
     (void)what;
     void *p = NULL;
     if (cudaMalloc(&p, bytes ? bytes : 1) != cudaSuccess) {

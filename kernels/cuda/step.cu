@@ -73,7 +73,6 @@ struct steps {
         hang_step; /* for tests: the step that breaks the device for good, and the one that takes a minute */
     bool recording, rehearses;
     int32_t spare_block, zero_block; /* set when the pool is made */
-    bool sealed;
     struct prefill_plan prefill;
 };
 
@@ -192,11 +191,6 @@ void cuda_steps_set_spare_blocks(struct cuda_device *d, int32_t spare, int32_t z
 {
     d->steps->spare_block = spare;
     d->steps->zero_block = zeros;
-}
-
-void cuda_steps_seal(struct cuda_device *d)
-{
-    d->steps->sealed = true;
 }
 
 namespace
@@ -408,7 +402,7 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
     b->num_prefill_seqs = step->num_prefill_seqs;
     b->decode_bundle = cuda_decode_bundle(d, step);
     b->graph_candidate =
-        decode_only && s->sealed && b->decode_bundle == 1 && !step->masks; /* whose places differ */
+        decode_only && d->is_sealed && b->decode_bundle == 1 && !step->masks; /* whose places differ */
     b->results = buffer->results;
     b->step = step;
     for (int32_t r = 0; r < step->num_logits; r++)

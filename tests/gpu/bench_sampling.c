@@ -97,8 +97,8 @@ static void bench_open(struct bench *b)
     desc.parts[0] = weight_view_plain(weights, DTYPE_BF16, VOCAB, HIDDEN);
     if (b->d->ops->linear_create(b->d, &desc, &b->head, &err)) fail_msg("%s", err.text);
     if (b->d->ops->weights_done(b->d, &err)) fail_msg("%s", err.text);
-    b->d->ops->seal(b->d);
     b->x = device_floats(b->d, ROWS_MAX * HIDDEN, false);
+    b->d->ops->seal(b->d);
     b->step = test_step_new(ROWS_MAX, ROWS_MAX, 2 * HISTORY / BLOCK_SIZE);
     free(weights);
 }
