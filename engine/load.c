@@ -88,14 +88,16 @@ int32_t load_num_seqs(uint64_t room, uint64_t bytes_of_a_state, int32_t most)
     return (int32_t)max_of(min_of(running, (uint64_t)most), (uint64_t)1);
 }
 
-/* On a GPU, about. */
+/* On a GPU, about. What stays packed becomes bf16 before products of many rows, one product's at a time. */
 static uint64_t weight_bytes(const struct load *load)
 {
-    const uint64_t num_parameters = model_config_num_parameters(model_files_config(load->files)),
-                   as_bf16 = num_parameters * (uint64_t)dtype_infos[DTYPE_BF16].block_bytes,
-                   as_they_are = model_files_weight_bytes(load->files);
-    if (load->facts.keeps_packed) return as_they_are;
-    return model_files_is_gguf(load->files) ? as_bf16 : min_of(as_bf16, as_they_are);
+    const struct model_config *c = model_files_config(load->files);
+    const uint64_t bf16_bytes = (uint64_t)dtype_infos[DTYPE_BF16].block_bytes,
+                   as_bf16 = model_config_num_parameters(c) * bf16_bytes,
+                   as_they_are = model_files_weight_bytes(load->files),
+                   unpacked = model_config_largest_product(c) * bf16_bytes;
+    const bool may_be_packed = load->facts.keeps_packed || !model_files_is_gguf(load->files);
+    return may_be_packed ? min_of(as_bf16, as_they_are + unpacked) : as_bf16;
 }
 
 /* As many as run by default, or fewer where a GPU's memory has not room for the states of all: these get half of what weights leave, K and V

@@ -402,3 +402,13 @@ uint64_t model_config_num_parameters(const struct model_config *c)
         num += num_parameters(c, WEIGHT_ATTENTION_NORM, WEIGHT_ROLE_COUNT, i);
     return num;
 }
+
+uint64_t model_config_largest_product(const struct model_config *c)
+{
+    uint64_t largest = 0;
+    for (int32_t i = 0; i < c->num_layers; i++) {
+        largest = max_of(largest, num_parameters(c, WEIGHT_GATE, WEIGHT_DOWN, i));
+        largest = max_of(largest, num_parameters(c, WEIGHT_EXPERT_GATE, WEIGHT_EXPERT_DOWN, i));
+    }
+    return largest;
+}

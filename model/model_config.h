@@ -170,5 +170,7 @@ uint64_t model_config_state_bytes(const struct model_config *c);
 /* Bytes of K and V a token; all weights. */
 uint64_t model_config_kv_bytes_per_token(const struct model_config *c, enum dtype kv_dtype);
 uint64_t model_config_num_parameters(const struct model_config *c);
+/* Weights of the largest product of an MLP: gate and up, of all experts of a layer. */
+uint64_t model_config_largest_product(const struct model_config *c);
 
 #endif

@@ -66,6 +66,7 @@ static void reads_llama_3_1(void **state)
     assert_true(c.rope.original_max_position == 8192 && c.rope.rotary_dim == 128);
     assert_true(c.num_eos_ids == 3 && c.eos_ids[0] == 128001 && c.eos_ids[2] == 128009 && c.bos_id == 128000);
     assert_int_equal(model_config_num_parameters(&c), 8030261248); /* as Meta counts them */
+    assert_int_equal(model_config_largest_product(&c), 2 * 14336 * 4096);
     assert_int_equal(model_config_kv_bytes_per_token(&c, DTYPE_BF16), 128 << 10);
 }
 
@@ -389,6 +390,7 @@ static void reads_nemotron_3(void **state)
     assert_int_equal(model_config_num_attention_layers(&c, 29), 6);
     /* as its makers count them, and the biases by which experts are chosen */
     assert_int_equal(model_config_num_parameters(&c), 31577937344 + 23 * 128);
+    assert_int_equal(model_config_largest_product(&c), 128 * 1856 * 2688); /* they have no gate */
     assert_true(c.num_experts == 128 && c.num_chosen_experts == 6 && c.expert_intermediate_size == 1856);
     assert_true(c.shared_intermediate_size == 3712 && c.num_expert_groups == 1 && c.has_router_bias);
     assert_true(c.router_scores == ROUTER_SIGMOID && c.router_normalizes && c.router_scale == 2.5f);
