@@ -198,23 +198,12 @@ void expect_unpacked(struct cuda_device *d, const struct moe *m)
 
 /* ---- in blocks ---- */
 
-bool have_same_types(const struct linear_desc *a, const struct linear_desc *b)
+/* Whether all weights can be in blocks. A GGUF file has one tensor for all experts' gate, one for up and one for down: what fits of the
+ * first expert does of all. */
+bool fit_blocks(const struct expert_desc *experts)
 {
-    for (int i = 0; i < a->num_parts; i++)
-        if (a->parts[i].dtype != b->parts[i].dtype) return false;
-    return true;
-}
-
-/* Whether a product's weights can be in blocks, of the same types for all experts. */
-template <typename DESC_OF>
-bool fit_blocks(const struct moe *m, const struct expert_desc *experts, DESC_OF desc_of)
-{
-    const struct linear_desc first = desc_of(&experts[0]);
-    for (int32_t e = 0; e < m->num_experts; e++) {
-        const struct linear_desc desc = desc_of(&experts[e]);
-        if (!blocks_fit(&desc) || !have_same_types(&desc, &first)) return false;
-    }
-    return true;
+    const struct linear_desc gate_up = gate_up_of(experts), down = down_of(experts);
+    return blocks_fit(&gate_up) && blocks_fit(&down);
 }
 
 template <typename DESC_OF>
@@ -240,8 +229,7 @@ bool upload_blocks(struct cuda_device *d, struct linear *w, const struct moe *m,
 /* In blocks where that is wanted, or as bf16. */
 bool upload_unpacked(struct cuda_device *d, struct moe *m, const struct expert_desc *experts)
 {
-    if (!blocks_are_wanted(d) || !fit_blocks(m, experts, gate_up_of) || !fit_blocks(m, experts, down_of))
-        return upload_bf16(d, m, experts);
+    if (!blocks_are_wanted(d) || !fit_blocks(experts)) return upload_bf16(d, m, experts);
     expect_unpacked(d, m);
     return upload_blocks(d, &m->packed_gate_up, m, experts, gate_up_of) &&
            upload_blocks(d, &m->packed_down, m, experts, down_of);

@@ -367,6 +367,7 @@ bool cuda_upload_blocks(struct cuda_device *d, const struct linear *w, const str
     bool ok = open_stages(d);
     for (int i = 0; i < desc->num_parts && ok; i++) {
         const struct block_part *part = &w->blocks[i];
+        assert_always(desc->parts[i].dtype == part->dtype && desc->parts[i].rows == part->num_rows);
         ok = cuda_upload_staged(d, to + part->offset, desc->parts[i].data,
                                 (size_t)part->num_rows * part->row_bytes);
     }

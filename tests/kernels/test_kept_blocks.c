@@ -24,7 +24,6 @@ struct mixture {
     enum gate_function gate;
     enum dtype types[NUM_PRODUCTS];
     bool has_biases, has_shared;
-    bool is_mixed; /* the last expert's down has another type than the others' */
 };
 
 static const struct mixture mixtures[] = {
@@ -36,8 +35,6 @@ static const struct mixture mixtures[] = {
      .has_biases = true},
     {"GELU", 4, 2, 96, 64, 9, GATE_GELU_TANH, .types = {DTYPE_Q8_0, DTYPE_Q8_0, DTYPE_Q5_1}},
     {"up alone", 4, 2, 96, 64, 20, GATE_RELU_SQUARED, .types = {DTYPE_Q8_0, DTYPE_Q8_0, DTYPE_Q5_1}},
-    {"experts that differ", 4, 2, 96, 64, 9, GATE_SILU, .types = {DTYPE_Q8_0, DTYPE_Q8_0, DTYPE_Q5_1},
-     .is_mixed = true},
 };
 
 struct rig {
@@ -76,12 +73,11 @@ static void add_matrix(struct weights *w, struct random *random, enum dtype dtyp
 
 static void add_expert(struct weights *w, struct random *random, const struct mixture *m, int32_t e)
 {
-    const enum dtype down = m->is_mixed && e + 1 == m->num_experts ? DTYPE_Q8_0 : m->types[OF_DOWN];
     struct expert_desc kept = {0}, unpacked = {0};
     if (m->gate != GATE_RELU_SQUARED)
         add_matrix(w, random, m->types[OF_GATE], m->inner, m->hidden, &kept.gate, &unpacked.gate);
     add_matrix(w, random, m->types[OF_UP], m->inner, m->hidden, &kept.up, &unpacked.up);
-    add_matrix(w, random, down, m->hidden, m->inner, &kept.down, &unpacked.down);
+    add_matrix(w, random, m->types[OF_DOWN], m->hidden, m->inner, &kept.down, &unpacked.down);
     if (m->has_biases) {
         kept.gate_bias = weight_view_plain(w->biases + e, DTYPE_F32, 1, m->inner);
         kept.up_bias = weight_view_plain(w->biases + m->hidden + e, DTYPE_F32, 1, m->inner);
