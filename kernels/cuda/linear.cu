@@ -216,18 +216,6 @@ __global__ void gate_alone_kernel(uint32_t *out, size_t num_pairs, float3 values
     out[i] = pack_bf16(gate_alone<GATE>(x.x, values), gate_alone<GATE>(x.y, values));
 }
 
-/* Rows at most of a product with what is packed. */
-int32_t packed_rows(const struct linear *w)
-{
-    return w->format == LINEAR_BLOCKS ? (int32_t)LINEAR_BLOCKS_ROWS : (int32_t)LINEAR_PACKED_ROWS;
-}
-
-/* Whether so many rows are multiplied by the weight as bf16. */
-bool is_unpacked_for(const struct linear *w, int32_t rows)
-{
-    return w->unpacked && (rows > packed_rows(w) || cuda_linear_choice(w, rows).kernel == LINEAR_UNPACKED);
-}
-
 const struct linear *unpack(struct cuda_device *d, const struct linear *w)
 {
     if (w->format == LINEAR_BLOCKS)
@@ -237,6 +225,8 @@ const struct linear *unpack(struct cuda_device *d, const struct linear *w)
     return w->unpacked;
 }
 
+bool run_chosen(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w);
+
 /* False where the kernel cannot. */
 bool run_choice(struct cuda_device *d, const struct linear_choice &c, int32_t rows, void *out, const void *x,
                 const struct linear *w)
@@ -244,8 +234,7 @@ bool run_choice(struct cuda_device *d, const struct linear_choice &c, int32_t ro
     bool is_gated = w->kind == LINEAR_GATE_UP,
          in_epilogue =
              is_gated && w->gate == GATE_SILU && (c.kernel != LINEAR_BLAS || w->format == LINEAR_FP8);
-    if (c.kernel == LINEAR_UNPACKED)
-        return run_choice(d, cuda_linear_choice(w->unpacked, rows), rows, out, x, unpack(d, w));
+    if (c.kernel == LINEAR_UNPACKED) return run_chosen(d, rows, out, x, unpack(d, w));
     if (!is_gated || in_epilogue) {
         if (!run_product(d, c, rows, out, x, w, in_epilogue)) return false;
         if (w->kind == LINEAR_UP) cuda_gate_alone(d, out, (size_t)rows * w->n, w->gate, w->gate_values);
@@ -254,6 +243,14 @@ bool run_choice(struct cuda_device *d, const struct linear_choice &c, int32_t ro
     if (!run_product(d, c, rows, d->gate_up, x, w, false)) return false;
     run_gate_mul(d, rows, out, w);
     return true;
+}
+
+/* By the kernel that was chosen, or where that cannot by what always can. */
+bool run_chosen(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w)
+{
+    const struct linear_choice otherwise = {w->unpacked ? LINEAR_UNPACKED : LINEAR_BLAS, 0, 0, 0};
+    return run_choice(d, cuda_linear_choice(w, rows), rows, out, x, w) ||
+           run_choice(d, otherwise, rows, out, x, w);
 }
 
 /* Logits of weights in blocks: as many rows at a time as the kernel has. */
@@ -278,12 +275,7 @@ void cuda_linear_rows(struct cuda_device *d, int32_t rows, void *out, const void
             cuda_check(d, cudaErrorNotSupported, "logits of weights in blocks");
         return;
     }
-    if (w->unpacked) {
-        if (!is_unpacked_for(w, rows) && run_choice(d, cuda_linear_choice(w, rows), rows, out, x, w)) return;
-        w = unpack(d, w);
-    }
-    if (!run_choice(d, cuda_linear_choice(w, rows), rows, out, x, w) && !run_choice(d, {}, rows, out, x, w))
-        cuda_check(d, cudaErrorNotSupported, "a product of e4m3");
+    if (!run_chosen(d, rows, out, x, w)) cuda_check(d, cudaErrorNotSupported, "a product of e4m3");
     cuda_fp8_target_forget(d); /* what comes next may write x, or quantise other rows */
 }
 
@@ -339,7 +331,7 @@ int32_t blas_rows(int32_t rows)
 
 int32_t cuda_linear_padded(const struct linear *w, int32_t rows, int32_t room)
 {
-    if (is_unpacked_for(w, rows)) w = w->unpacked;
+    if (cuda_linear_choice(w, rows).kernel == LINEAR_UNPACKED) w = w->unpacked;
     bool is_blas = w->format == LINEAR_BF16 && cuda_linear_choice(w, rows).kernel == LINEAR_BLAS;
     return is_blas ? min(blas_rows(rows), max(rows, room)) : rows;
 }
@@ -574,7 +566,13 @@ int32_t rows_min(const struct linear_plan *plan)
     return least;
 }
 
-/* The rows that a bucket is timed with; 0: no step has such products. */
+/* Rows at most of a product with what is packed. */
+int32_t packed_rows(const struct linear *w)
+{
+    return w->format == LINEAR_BLOCKS ? (int32_t)LINEAR_BLOCKS_ROWS : (int32_t)LINEAR_PACKED_ROWS;
+}
+
+/* The rows that a bucket is timed with; 0: there is nothing to choose. */
 int32_t timed_rows(const struct cuda_device *d, const struct linear_plan *plan, int bucket)
 {
     const struct linear *w = plan->linears[0];
@@ -586,9 +584,13 @@ int32_t timed_rows(const struct cuda_device *d, const struct linear_plan *plan, 
 
 void choose(struct cuda_device *d, struct linear_plan *plan, const struct timing *t)
 {
-    for (int i = 0; i < NUM_BUCKETS; i++)
-        if (int32_t rows = timed_rows(d, plan, i))
+    for (int i = 0; i < NUM_BUCKETS; i++) {
+        const int32_t rows = timed_rows(d, plan, i);
+        if (rows > 0)
             plan->choices[i] = fastest(d, plan, rows, i > 0 ? plan->choices[i - 1] : linear_choice{}, t);
+        else if (plan->linears[0]->unpacked)
+            plan->choices[i] = {LINEAR_UNPACKED, 0, 0, 0};
+    }
 }
 
 /* Makes, and so compares, whatever plan of cuBLASLt's a step may want. */
