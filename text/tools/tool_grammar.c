@@ -93,7 +93,8 @@ static void write_object(struct writer *w, const cJSON *function)
 {
     bool is_free = w->only_strict && !cJSON_IsTrue(get(function, "strict"));
     const cJSON *parameters = is_free ? NULL : get(function, "parameters");
-    cJSON *schema = parameters ? cJSON_Duplicate(parameters, true) : cJSON_CreateObject();
+    bool has_own = parameters && !cJSON_IsNull(parameters);
+    cJSON *schema = has_own ? cJSON_Duplicate(parameters, true) : cJSON_CreateObject();
     if (schema && !get(schema, "type") && !cJSON_AddStringToObject(schema, "type", "object")) {
         cJSON_Delete(schema);
         schema = NULL;

@@ -167,6 +167,34 @@ static void calls_or_an_answer(void **state)
     cJSON_Delete(schema);
 }
 
+/* The grammar of one function that may be called. */
+static void set_up_one(struct rig *r, int format, const char *function, struct tool_demand demand)
+{
+    const struct grammar_options options = {.max_spaces = 4};
+    struct error err = {0};
+    *r = (struct rig){.format = format_of(format_templates[format]), .demand = demand};
+    r->tools = cJSON_CreateArray();
+    cJSON *tool = cJSON_CreateObject();
+    cJSON_AddItemToObject(tool, "function", cJSON_Parse(function));
+    cJSON_AddItemToArray(r->tools, tool);
+    r->demand.tools = r->tools;
+    if (tool_grammar_make(r->format, &r->demand, &options, &r->grammar, &err) != 0) fail_msg("%s", err.text);
+}
+
+static void null_parameters_are_absent(void **state)
+{
+    (void)state;
+    static const char *const functions[] = {"{\"name\":\"f\"}", "{\"name\":\"f\",\"parameters\":null}"};
+    for (size_t i = 0; i < 2; i++) {
+        struct rig r;
+        set_up_one(&r, FORMAT_JSON, functions[i], (struct tool_demand){.is_parallel = true});
+        assert_true(accepts(&r, HERMES("f", "{}")));
+        assert_true(accepts(&r, HERMES("f", "{\"a\": [1]}")));
+        assert_false(accepts(&r, HERMES("f", "null")));
+        tear_down(&r);
+    }
+}
+
 static void what_cannot_be_held_is_refused(void **state)
 {
     (void)state;
@@ -188,9 +216,11 @@ static void what_cannot_be_held_is_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(calls_in_json), cmocka_unit_test(calls_behind_a_trigger),
-        cmocka_unit_test(calls_in_parameters), cmocka_unit_test(calls_or_an_answer),
-        cmocka_unit_test(what_cannot_be_held_is_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(calls_in_json),
+                                       cmocka_unit_test(calls_behind_a_trigger),
+                                       cmocka_unit_test(calls_in_parameters),
+                                       cmocka_unit_test(calls_or_an_answer),
+                                       cmocka_unit_test(null_parameters_are_absent),
+                                       cmocka_unit_test(what_cannot_be_held_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
