@@ -18,7 +18,7 @@ struct writer {
     cJSON *schemas;
     struct error *err;
     int status;
-    bool only_strict; /* arguments of other functions are any object */
+    bool only_strict; /* arguments of other functions are free */
 };
 
 /* ---- texts ---- */
@@ -88,11 +88,15 @@ static void write_schema(struct writer *w, cJSON *schema)
     buffer_printf(w->out, "%s ", name);
 }
 
+static bool is_free(const struct writer *w, const cJSON *function)
+{
+    return w->only_strict && !cJSON_IsTrue(get(function, "strict"));
+}
+
 /* The arguments as one object. */
 static void write_object(struct writer *w, const cJSON *function)
 {
-    bool is_free = w->only_strict && !cJSON_IsTrue(get(function, "strict"));
-    const cJSON *parameters = is_free ? NULL : get(function, "parameters");
+    const cJSON *parameters = is_free(w, function) ? NULL : get(function, "parameters");
     bool has_own = parameters && !cJSON_IsNull(parameters);
     cJSON *schema = has_own ? cJSON_Duplicate(parameters, true) : cJSON_CreateObject();
     if (schema && !get(schema, "type") && !cJSON_AddStringToObject(schema, "type", "object")) {
@@ -164,9 +168,10 @@ static void write_value(struct writer *w, const cJSON *property, const cJSON *pa
 }
 
 /* KEY key_end VALUE value_end */
-static void write_parameter(struct writer *w, const cJSON *property, const cJSON *parameters, unsigned types)
+static void write_parameter(struct writer *w, const cJSON *function, const cJSON *property, unsigned types)
 {
     const struct tool_format *f = w->format;
+    const cJSON any = {.type = cJSON_Object};
     bool is_text = types == 0 || (types & LITERAL_STRING);
     if (*f->quote && (types == 0 || (types & (LITERAL_ARRAY | LITERAL_OBJECT))))
         fail(w, STATUS_UNSUPPORTED,
@@ -174,7 +179,7 @@ static void write_parameter(struct writer *w, const cJSON *property, const cJSON
     write_text(w, f->key_begin);
     write_bytes(w, property->string, strlen(property->string));
     write_text(w, f->key_end[is_text ? FOR_STRING : FOR_OTHER]);
-    write_value(w, property, parameters, is_text);
+    write_value(w, is_free(w, function) ? &any : property, get(function, "parameters"), is_text);
 }
 
 static bool is_required(const cJSON *parameters, const char *name)
@@ -206,7 +211,7 @@ static void write_parameters(struct writer *w, const cJSON *function, int tool)
             buffer_append_char(w->out, '\n');
         }
         buffer_printf(w->out, "value-%d-%d ::= ", tool, i++);
-        write_parameter(w, property, parameters, types);
+        write_parameter(w, function, property, types);
         buffer_append_char(w->out, '\n');
     }
     buffer_printf(w->out, "none-%d-%d ::= \"\"\nmore-%d-%d ::= \"\"\n", tool, i, tool, i);
@@ -291,8 +296,8 @@ static void write_answer(struct writer *w, const cJSON *schema)
 int tool_grammar_write(const struct tool_format *f, const struct tool_demand *d, struct buffer *ebnf,
                        cJSON *schemas, struct error *err)
 {
-    struct writer w = {
-        .format = f, .out = ebnf, .schemas = schemas, .err = err, .only_strict = d->answer != NULL};
+    bool must_call = !d->answer && !d->behind_trigger;
+    struct writer w = {.format = f, .out = ebnf, .schemas = schemas, .err = err, .only_strict = !must_call};
     bool is_parallel = d->is_parallel && f->is_parallel;
     if (f->notation == ARGUMENTS_JSON_STRING)
         return error_set(err, STATUS_UNSUPPORTED,

@@ -18,8 +18,8 @@ struct tool_demand {
     bool is_parallel; /* more than one call */
     /* The answer's text is free until tool_grammar_trigger, the grammar begins behind it. */
     bool behind_trigger;
-    /* The schema of an answer that calls nothing; NULL: it must call. Beside one the arguments of functions that are
-     * not strict may be any object. */
+    /* The schema of an answer that calls nothing; NULL: it must call, behind a trigger if there is one. Where it need not
+     * call, the arguments of functions that are not strict are any object, or have any values. */
     const struct cJSON *answer;
 };
 

@@ -29,14 +29,19 @@ struct rig {
     struct grammar *grammar;
 };
 
-static void set_up(struct rig *r, int format, struct tool_demand demand)
+static void set_up_tools(struct rig *r, int format, const char *tools, struct tool_demand demand)
 {
     const struct grammar_options options = {.max_spaces = 4};
     struct error err = {0};
     *r = (struct rig){
-        .format = format_of(format_templates[format]), .tools = cJSON_Parse(tools_text), .demand = demand};
+        .format = format_of(format_templates[format]), .tools = cJSON_Parse(tools), .demand = demand};
     r->demand.tools = r->tools;
     if (tool_grammar_make(r->format, &r->demand, &options, &r->grammar, &err) != 0) fail_msg("%s", err.text);
+}
+
+static void set_up(struct rig *r, int format, struct tool_demand demand)
+{
+    set_up_tools(r, format, tools_text, demand);
 }
 
 static void tear_down(struct rig *r)
@@ -167,32 +172,42 @@ static void calls_or_an_answer(void **state)
     cJSON_Delete(schema);
 }
 
-/* The grammar of one function that may be called. */
-static void set_up_one(struct rig *r, int format, const char *function, struct tool_demand demand)
-{
-    const struct grammar_options options = {.max_spaces = 4};
-    struct error err = {0};
-    *r = (struct rig){.format = format_of(format_templates[format]), .demand = demand};
-    r->tools = cJSON_CreateArray();
-    cJSON *tool = cJSON_CreateObject();
-    cJSON_AddItemToObject(tool, "function", cJSON_Parse(function));
-    cJSON_AddItemToArray(r->tools, tool);
-    r->demand.tools = r->tools;
-    if (tool_grammar_make(r->format, &r->demand, &options, &r->grammar, &err) != 0) fail_msg("%s", err.text);
-}
-
 static void null_parameters_are_absent(void **state)
 {
     (void)state;
-    static const char *const functions[] = {"{\"name\":\"f\"}", "{\"name\":\"f\",\"parameters\":null}"};
+    static const char *const tools[] = {"[{\"function\":{\"name\":\"f\"}}]",
+                                        "[{\"function\":{\"name\":\"f\",\"parameters\":null}}]"};
     for (size_t i = 0; i < 2; i++) {
         struct rig r;
-        set_up_one(&r, FORMAT_JSON, functions[i], (struct tool_demand){.is_parallel = true});
+        set_up_tools(&r, FORMAT_JSON, tools[i], (struct tool_demand){.is_parallel = true});
         assert_true(accepts(&r, HERMES("f", "{}")));
         assert_true(accepts(&r, HERMES("f", "{\"a\": [1]}")));
         assert_false(accepts(&r, HERMES("f", "null")));
         tear_down(&r);
     }
+}
+
+/* Beside text that is free a function that is not strict may have a schema that no grammar can be made of. */
+static void strict_functions_bind_no_others(void **state)
+{
+    (void)state;
+    static const char tools[] =
+        "[{\"function\":{\"name\":\"s\",\"strict\":true,\"parameters\":{\"type\":\"object\",\"properties\":"
+        "{\"a\":{\"type\":\"integer\"}},\"required\":[\"a\"],\"additionalProperties\":false}}},"
+        "{\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":"
+        "{\"l\":{\"type\":\"array\",\"uniqueItems\":true}}}}}]";
+    struct rig r;
+    set_up_tools(&r, FORMAT_JSON, tools, (struct tool_demand){.behind_trigger = true});
+    assert_true(accepts(&r, "s\", \"arguments\": {\"a\": 1}}\n</tool_call>"));
+    assert_false(accepts(&r, "s\", \"arguments\": {}}\n</tool_call>"));
+    assert_true(accepts(&r, "f\", \"arguments\": {\"l\": [1, 1], \"m\": 2}}\n</tool_call>"));
+    assert_false(accepts(&r, "f\", \"arguments\": 3}\n</tool_call>"));
+    tear_down(&r);
+    set_up_tools(&r, FORMAT_RAW, tools, (struct tool_demand){.behind_trigger = true});
+    assert_string_equal(tool_grammar_trigger(r.format), "<calls>");
+    assert_true(accepts(&r, "\n<invoke=f>\n<parameter=l>\n[1, 1]\n</parameter>\n</invoke>\n</calls>"));
+    assert_false(accepts(&r, "\n<invoke=s>\n<parameter=a>\n[1, 1]\n</parameter>\n</invoke>\n</calls>"));
+    tear_down(&r);
 }
 
 static void what_cannot_be_held_is_refused(void **state)
@@ -221,6 +236,7 @@ int main(void)
                                        cmocka_unit_test(calls_in_parameters),
                                        cmocka_unit_test(calls_or_an_answer),
                                        cmocka_unit_test(null_parameters_are_absent),
+                                       cmocka_unit_test(strict_functions_bind_no_others),
                                        cmocka_unit_test(what_cannot_be_held_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
