@@ -151,6 +151,8 @@ def test_log_probabilities(client, model):
     ({"temperature": 9}, "temperature"), ({"instructions": 5}, "instructions"), ({"store": "x"}, "store"),
     ({"background": True}, "background"), ({"conversation": "c"}, "conversation"), ({"prompt": {"id": "p"}}, "prompt"),
     ({"previous_response_id": 5}, "previous_response_id"), ({"tools": {}}, "tools"),
+    ({"tools": [{"type": "function"}]}, "tools[0].name"), ({"tools": [{}]}, "tools[0].type"),
+    ({"tools": [{"type": "web_search"}, {"type": "function", "function": {"name": "f"}}]}, "tools[1].name"),  # as in a chat
     ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
     ({"text": {"format": {"type": "json_schema", "name": "n", "schema": {"pattern": "("}}}}, "text.format.schema"),
     ({"reasoning": {"effort": 5}}, "reasoning.effort"),

@@ -103,16 +103,17 @@ int canonical_add_tool(struct translation *t, cJSON *tools, const cJSON *flat, c
 
 int canonical_read_tools(struct translation *t, const cJSON *value, canonical_tool_reader *read_tool)
 {
+    struct place at = {.t = t};
     cJSON *tools, *tool;
-    int status = 0;
+    int i = 0, status = 0;
     if (!cJSON_IsArray(value)) return json_field_refuse_type(value, "tools", "an array of tools", t->err);
     tools = cJSON_AddArrayToObject(t->body, "tools");
     if (!tools) return api_error_no_memory(t->err);
     cJSON_ArrayForEach(tool, value)
     {
-        if (status == 0 && !cJSON_IsObject(tool))
-            status = json_field_refuse_type(tool, "tools", "an array of objects", t->err);
-        if (status == 0) status = read_tool(t, tools, tool);
+        snprintf(at.path, sizeof at.path, "tools[%d]", i++);
+        if (status == 0 && !cJSON_IsObject(tool)) status = canonical_refuse_type(&at, tool, "an object");
+        if (status == 0) status = read_tool(&at, tools, tool);
     }
     return status;
 }

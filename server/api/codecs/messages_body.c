@@ -228,16 +228,17 @@ int messages_translate(struct translation *t)
 /* ---- tools ---- */
 
 /* What the service itself would do (its types have a date) is left out; a tool of the client's has a schema. */
-static int read_tool(struct translation *t, cJSON *out, cJSON *tool)
+static int read_tool(const struct place *p, cJSON *out, cJSON *tool)
 {
     const char *name = canonical_text(tool, "name"), *type = canonical_text(tool, "type");
     cJSON *schema = cJSON_DetachItemFromObjectCaseSensitive(tool, "input_schema");
-    if (schema && name) return canonical_add_tool(t, out, tool, schema);
+    if (schema && name) return canonical_add_tool(p->t, out, tool, schema);
     cJSON_Delete(schema);
     if (!type || !strcmp(type, "custom"))
-        return api_error_invalid(t->err, "missing_required_parameter", "tools",
-                                 "tools: a tool needs a name (a string) and an input_schema (an object)");
-    translation_warn(t, "skipped a tool of type %.32s", type);
+        return api_error_invalid(p->t->err, "missing_required_parameter", p->path,
+                                 "%s: a tool needs a name (a string) and an input_schema (an object)",
+                                 p->path);
+    translation_warn(p->t, "skipped a tool of type %.32s", type);
     return 0;
 }
 

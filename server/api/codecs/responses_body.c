@@ -440,13 +440,25 @@ static int read_prompt(struct translation *t, cJSON *value)
 
 /* ---- tools ---- */
 
-static int read_tool(struct translation *t, cJSON *out, cJSON *tool)
+static int refuse_member(const struct place *p, const char *name, const char *hint)
+{
+    char path[96];
+    snprintf(path, sizeof path, "%.60s.%s", p->path, name);
+    return api_error_invalid(p->t->err, "missing_required_parameter", path, "%s must be a string%s", path,
+                             hint);
+}
+
+static int read_tool(const struct place *p, cJSON *out, cJSON *tool)
 {
     const char *type = canonical_text(tool, "type");
-    if (canonical_is(tool, "function") && canonical_text(tool, "name"))
-        return canonical_add_tool(t, out, tool, cJSON_DetachItemFromObjectCaseSensitive(tool, "parameters"));
-    translation_warn(t, "skipped a tool of type %.32s", type ? type : "?");
-    return 0;
+    if (!type) return refuse_member(p, "type", ", such as \"function\"");
+    if (strcmp(type, "function") != 0) {
+        translation_warn(p->t, "skipped a tool of type %.32s", type);
+        return 0;
+    }
+    if (!canonical_text(tool, "name"))
+        return refuse_member(p, "name", "; unlike a chat's, a function here has its name beside its type");
+    return canonical_add_tool(p->t, out, tool, cJSON_DetachItemFromObjectCaseSensitive(tool, "parameters"));
 }
 
 static int read_tools(struct translation *t, cJSON *value)
