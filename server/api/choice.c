@@ -282,10 +282,12 @@ static void note_token_time(struct choice *c, const struct view *v, int32_t befo
         c->last_token_ns += (v->last_token_ns - from_ns) / (uint64_t)num_gaps * (uint64_t)num_taken;
 }
 
+/* A call that a stop string has cut off is none to make. */
 static void take_pieces(struct choice *c)
 {
     pieces_take(c->pieces, &c->ready, c->finish_reason != NULL);
-    if (c->finish_reason && !strcmp(c->finish_reason, "stop") && c->pieces->num_calls > 0)
+    bool is_cut = c->text.stop_idx >= 0 && c->pieces->breaks_off;
+    if (c->finish_reason && !strcmp(c->finish_reason, "stop") && c->pieces->num_calls > 0 && !is_cut)
         c->finish_reason = "tool_calls";
 }
 

@@ -72,6 +72,7 @@ static void on_event(void *context, const struct tool_event *e)
         if (!p->skips) add_piece(p, PIECE_ARGUMENTS, e->bytes, e->num_bytes);
         break;
     case TOOL_CALL_END:
+        if (!p->skips) p->breaks_off = !e->is_complete;
         break;
     }
 }

@@ -40,6 +40,7 @@ struct pieces {
     bool is_parallel, finished, failed;
     bool hides_reasoning; /* it is read and not told */
     bool skips;           /* a call that is not told */
+    bool breaks_off;      /* the last call that was told has ended without all of its arguments */
 };
 
 /* tools: the request's, NULL for none; they must live as long. is_parallel: more calls than one are told.

@@ -140,6 +140,19 @@ def test_an_answer_cut_within_a_call(thinking):
     assert finish == "length" and calls[0][0] == "get_weather" and CALL.find(calls[0][1]) > 0
 
 
+def test_a_stop_string_within_a_call(thinking):
+    """What it leaves of the arguments is no call to make, and says so; behind a whole call it is."""
+    server, script = thinking
+    script([("weather", f"{CALL}\n{PING}\nDone.")])
+    _, _, calls, finish = both_ways(server, stop="See")
+    assert finish == "stop" and calls[0][1] == '{"city": "Zürich \\"am\\" '
+    _, _, calls, finish = both_ways(server, stop="Done")
+    assert finish == "tool_calls" and len(calls) == 2
+    answer = server.post("/v1/messages", {"max_tokens": 100, "messages": ASK, "stop_sequences": ["See"], "tools": [
+        {"name": t["function"]["name"], "input_schema": t["function"]["parameters"]} for t in TOOLS]}).json()
+    assert (answer["stop_reason"], answer["stop_sequence"]) == ("stop_sequence", "See")
+
+
 @pytest.mark.parametrize("which", ["thinking", "plain"])
 def test_a_round_with_a_tool(which, request):
     server, script = request.getfixturevalue(which)
