@@ -272,8 +272,8 @@ static uint32_t find_self_groups(const struct finisher *f, uint32_t number)
     const struct char_loop *loop = pool_items(struct char_loop, &f->b->loops) + s->loop;
     struct byte_set own = {0};
     bool any = false;
-    if (s->entry != NO_ENTRY && pool_items(struct entry, &f->b->entries)[s->entry].kind != ENTRY_EXTRA)
-        return 0;
+    enum entry_kind kind = pool_items(struct entry, &f->b->entries)[s->entry].kind;
+    if (kind != ENTRY_NONE && kind != ENTRY_EXTRA && kind != ENTRY_CHARACTER) return 0;
     if (s->loop != NO_LOOP && loop->target == number && s->num_edges <= 1) {
         const struct char_class *c = pool_items(struct char_class, &f->b->classes) + loop->char_class;
         uint32_t groups = c->groups;

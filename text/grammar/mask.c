@@ -124,6 +124,26 @@ static void keep_out(struct mask_maker *w, uint32_t node)
 
 /* ---- the walk ---- */
 
+static bool counts_characters(const struct grammar *g, const struct state *s)
+{
+    enum entry_kind kind = g->entries[s->entry].kind;
+    return kind == ENTRY_CHARACTER || kind == ENTRY_WITHIN;
+}
+
+/* Whether a state that counts characters lets so many bytes follow, whatever they are. */
+static bool has_room(const struct grammar *g, const struct state *s, uint32_t count, uint32_t num_bytes)
+{
+    const struct entry *e = &g->entries[s->entry];
+    return !counts_characters(g, s) || (count <= e->b && e->b - count >= num_bytes);
+}
+
+/* The same of all texts below a node. */
+static bool has_room_below(const struct grammar *g, const struct state *s, uint32_t count,
+                           const struct trie_node *node)
+{
+    return has_room(g, s, count, node->height < TRIE_HEIGHT_MAX ? node->height : TOKEN_BYTES_MAX);
+}
+
 /* Whether all texts below a node are plain, and short enough for the state. */
 static bool is_plain(const struct state *s, const struct trie_node *node)
 {
@@ -138,6 +158,7 @@ static bool covers(const struct mask_maker *w, const struct thread *t, const str
     const uint32_t spaces = 1u << GROUP_SPACE | 1u << GROUP_LINE;
     if (s->flags & STATE_SPACES && !(node->groups & ~spaces) && w->g->spaces[t->spaces].left >= node->height)
         return true;
+    if (!has_room_below(w->g, s, t->count, node)) return false;
     if (is_plain(s, node)) return true;
     if (node->groups & ~s->self_groups) return false;
     const struct char_loop *loop = &w->g->loops[s->loop];
@@ -169,7 +190,8 @@ static bool is_simple(const struct mask_maker *w, uint32_t state, uint32_t count
 static uint32_t simple_target(const struct grammar *g, uint32_t target)
 {
     const struct state *s = &g->states[target];
-    return s->flags & STATE_BARE_FINAL || s->entry != NO_ENTRY ? ROW_OTHER : target;
+    bool has_condition = s->entry != NO_ENTRY && !counts_characters(g, s);
+    return s->flags & STATE_BARE_FINAL || has_condition ? ROW_OTHER : target;
 }
 
 static const struct row *find_row(struct mask_maker *w, uint32_t state)
@@ -196,10 +218,11 @@ static const struct row *find_row(struct mask_maker *w, uint32_t state)
 }
 
 /* Whether all texts below a node can follow a simple state, as its flags tell. */
-static bool stays(const struct state *s, const struct trie_node *node)
+static bool stays(const struct grammar *g, const struct state *s, uint32_t count,
+                  const struct trie_node *node)
 {
-    if (is_plain(s, node)) return true;
-    return !(node->groups & ~s->self_groups);
+    if (!has_room_below(g, s, count, node)) return false;
+    return is_plain(s, node) || !(node->groups & ~s->self_groups);
 }
 
 /* Where a byte leads from a simple state, without a row. */
@@ -215,9 +238,12 @@ static uint32_t edge_target(const struct grammar *g, uint32_t state, uint8_t byt
     return byte_set_has(&c->lead, byte) ? ROW_OTHER : STATE_DEAD;
 }
 
-static void set_states(struct mask_maker *w, uint32_t begin, int n, uint32_t state)
+static void set_threads(struct mask_maker *w, uint32_t begin, int n, uint32_t state, uint32_t count)
 {
-    for (int i = 0; i < n; i++) w->threads[begin + (uint32_t)i].state = state;
+    for (int i = 0; i < n; i++) {
+        w->threads[begin + (uint32_t)i].state = state;
+        w->threads[begin + (uint32_t)i].count = count;
+    }
 }
 
 static bool is_whole(const struct mask_maker *w, uint32_t node)
@@ -235,7 +261,8 @@ static bool walk_simply(struct mask_maker *w, uint32_t parent, uint32_t begin, i
 {
     const struct trie_node *nodes = w->trie->nodes;
     const uint8_t *bytes = w->trie->bytes;
-    uint32_t state = w->threads[begin].state, end = nodes[parent].first_child + nodes[parent].num_children;
+    uint32_t state = w->threads[begin].state, count = w->threads[begin].count;
+    uint32_t end = nodes[parent].first_child + nodes[parent].num_children;
     bool is_wide = nodes[parent].num_children >= CHILDREN_MANY, all = w->keeps_whole;
     const struct row *row = is_wide ? find_row(w, state) : NULL;
     w->num_steps += nodes[parent].num_children;
@@ -243,18 +270,20 @@ static bool walk_simply(struct mask_maker *w, uint32_t parent, uint32_t begin, i
         uint32_t target = row ? row->targets[bytes[child]] : edge_target(w->g, state, bytes[child]);
         const struct trie_node *node = &nodes[child];
         if (is_whole(w, child)) continue;
+        uint32_t next = count, entry = target == ROW_OTHER ? NO_ENTRY : w->g->states[target].entry;
+        if (entry != NO_ENTRY && !step_enter(w->g, entry, &next)) target = STATE_DEAD;
         if (target == STATE_DEAD) {
             all = false;
         } else if (target == ROW_OTHER) {
             all = false;
-            set_states(w, begin, n, state);
+            set_threads(w, begin, n, state, count);
             visit(w, child, begin, n);
-        } else if (stays(&w->g->states[target], node) && is_simple(w, target, w->threads[begin].count)) {
+        } else if (stays(w->g, &w->g->states[target], next, node) && is_simple(w, target, next)) {
             let_in(w, node->first_value, node->end_value);
             keep_whole(w, child);
         } else {
             let_in(w, node->first_value, node->first_value + node->num_values);
-            set_states(w, begin, n, target);
+            set_threads(w, begin, n, target, next);
             if (node->num_children == 0 || walk(w, child, begin, n))
                 keep_whole(w, child);
             else
@@ -262,7 +291,7 @@ static bool walk_simply(struct mask_maker *w, uint32_t parent, uint32_t begin, i
         }
         if (row && w->row_states[state % ROWS] != state) row = find_row(w, state);
     }
-    set_states(w, begin, n, state);
+    set_threads(w, begin, n, state, count);
     return all && !w->status;
 }
 
@@ -454,6 +483,12 @@ static int add_walked(struct mask_maker *w, struct thread *threads, int n)
     return num_same;
 }
 
+static bool may_add_plain(const struct mask_maker *w, const struct thread *t)
+{
+    const struct state *s = &w->g->states[t->state];
+    return s->plain_left == PLAIN_ANY && has_room(w->g, s, t->count, vocabulary_token_bytes(w->v));
+}
+
 static void compute(struct mask_maker *w, const struct thread *from, int n)
 {
     int num_walked = 0, num_done = 1;
@@ -467,7 +502,7 @@ static void compute(struct mask_maker *w, const struct thread *from, int n)
             add_body(w, threads[i]);
         else if (is_open_key(w->g, &threads[i]))
             add_open_key(w, threads[i]);
-        else if (w->g->states[threads[i].state].plain_left == PLAIN_ANY)
+        else if (may_add_plain(w, &threads[i]))
             add_plain(w, threads[i]);
         else if (n > 1 && is_simple(w, threads[i].state, threads[i].count))
             num_done = add_walked(w, threads + i, n - i);

@@ -70,12 +70,15 @@ size_t mask_cache_bytes(struct mask_cache *c)
     return num_bytes;
 }
 
-/* Where no token reaches a limit of a loop's counter, its value does not matter. */
+/* Where no token reaches a limit of what counts characters, the counter's value does not matter. */
 static uint32_t key_count(const struct mask_cache *c, const struct thread *t)
 {
     const struct grammar *g = c->grammar;
     const struct char_loop *loop = &g->loops[g->states[t->state].loop];
+    const struct entry *e = &g->entries[g->states[t->state].entry];
     bool is_far = loop->counts && t->count >= loop->min && loop->max - t->count >= c->token_bytes;
+    if (e->kind == ENTRY_CHARACTER || e->kind == ENTRY_WITHIN)
+        is_far = t->count <= e->b && e->b - t->count >= c->token_bytes;
     return is_far ? (uint32_t)FAR_COUNT : t->count;
 }
 

@@ -74,6 +74,8 @@ enum entry_kind {
     ENTRY_BELOW,     /* counter < a */
     ENTRY_COUNT,     /* counter < a, then one more (b: the counter stops there) */
     ENTRY_RESET,     /* counter = 0 */
+    ENTRY_CHARACTER, /* counter < a, then one more: behind a character of a text of limited length */
+    ENTRY_WITHIN,    /* counter < a: within such a character. Neither fails before the counter is above b */
     ENTRY_LISTED,    /* some key of keys[a .. b - 1] of the object may come next */
     ENTRY_KEYS,      /* the same, or one that is not listed */
     ENTRY_KEY,       /* key a of the object may come next, then it was the last one */

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "text/grammar/byte_group.h"
+#include "text/grammar/counted_text.h"
 #include "text/grammar/regex.h"
 #include "text/grammar/schema.h"
 #include "text/grammar/text_dfa.h"
@@ -228,28 +229,46 @@ static uint32_t repetition_state(struct compiler *c, const struct shape *s, cons
     return body;
 }
 
-/* One pattern and nothing else needs no product. */
-static uint32_t pattern_state(struct compiler *c, const struct shape *s)
+/* The states of an automaton of texts of at most max characters, where it does not know that itself. */
+static uint32_t text_state(struct compiler *c, const struct dfa *d, uint32_t max)
 {
     const uint32_t exits[] = {STATE_DEAD, BUILDER_FINAL};
-    bool is_alone = s->patterns.count == 1 && !s->patterns.items[0].negated && !excludes_strings(s);
+    return max == NO_LIMIT ? builder_dfa(&c->b, d, '"', exits, 2) : counted_text_state(&c->b, d, max);
+}
+
+/* One pattern and nothing else needs no product. */
+static uint32_t automaton_state(struct compiler *c, const struct shape *s, uint32_t max)
+{
+    struct dfa all;
+    if (s->patterns.count == 1 && !s->patterns.items[0].negated && !excludes_strings(s)) {
+        const struct dfa *d = limited_regex(c, &s->patterns.items[0], s->min_length, s->max_length);
+        return d ? text_state(c, d, max) : STATE_DEAD;
+    }
+    if (!schema_string_dfa(c, s, &all)) return STATE_DEAD;
+    uint32_t state = text_state(c, &all, max);
+    dfa_deinit(&all);
+    return state;
+}
+
+/* An automaton that would be too large with all lengths goes along with a counter. */
+static uint32_t pattern_state(struct compiler *c, const struct shape *s)
+{
     struct regex_repetition repetition;
-    const char *text = s->patterns.count > 0 ? s->patterns.items[0].text : NULL;
-    if (is_alone && !s->patterns.items[0].is_format &&
-        regex_is_repetition(text, strlen(text), REGEX_JSON_STRING, &repetition)) {
+    const struct pattern *first = s->patterns.items;
+    bool is_alone = s->patterns.count == 1 && !first->negated && !excludes_strings(s);
+    if (is_alone && !first->is_format &&
+        regex_is_repetition(first->text, strlen(first->text), REGEX_JSON_STRING, &repetition)) {
         uint32_t state = repetition_state(c, s, &repetition);
         dfa_deinit(&repetition.one);
         return state;
     }
-    if (is_alone) {
-        const struct dfa *d = limited_regex(c, &s->patterns.items[0], s->min_length, s->max_length);
-        return d ? builder_dfa(&c->b, d, '"', exits, 2) : STATE_DEAD;
-    }
-    struct dfa all;
-    if (!schema_string_dfa(c, s, &all)) return STATE_DEAD;
-    uint32_t state = builder_dfa(&c->b, &all, '"', exits, 2);
-    dfa_deinit(&all);
-    return state;
+    uint32_t state = automaton_state(c, s, NO_LIMIT);
+    if (c->status != STATUS_LIMIT || s->max_length == NO_LIMIT) return state;
+    struct shape any_length = *s;
+    any_length.max_length = NO_LIMIT;
+    c->status = 0;
+    if (c->err) *c->err = (struct error){0};
+    return automaton_state(c, &any_length, s->max_length);
 }
 
 uint32_t schema_string_state(struct compiler *c, const struct shape *s)

@@ -124,6 +124,10 @@ bool step_enter(const struct grammar *g, uint32_t entry, uint32_t *count)
     case ENTRY_RESET:
         *count = 0;
         return true;
+    case ENTRY_CHARACTER:
+        return (*count)++ < e->a;
+    case ENTRY_WITHIN:
+        return *count < e->a;
     case ENTRY_LISTED:
     case ENTRY_KEYS:
         return may_take_some(g, e, *count);

@@ -98,6 +98,46 @@ static void schemas_accept_their_values(void **state)
     }
 }
 
+/* A string of n characters: begin, then filling, then end. */
+static const char *text_of(const char *begin, const char *filling, const char *end, size_t n)
+{
+    static char text[4096];
+    size_t length = strlen(begin) + strlen(end);
+    strcat(strcpy(text, "\""), begin);
+    for (; length < n; length++) strcat(text, filling);
+    return strcat(strcat(text, end), "\"");
+}
+
+/* As many as clients write beside a pattern or format, though an automaton with all lengths would be too large. */
+static void lengths_beside_patterns(void **state)
+{
+    static const struct {
+        const char *schema, *begin, *filling, *end;
+        size_t most;
+    } cases[] = {
+        {"{\"type\":\"string\",\"format\":\"email\",\"maxLength\":254}", "a", "a", "@b.c", 254},
+        {"{\"type\":\"string\",\"format\":\"uri\",\"minLength\":1,\"maxLength\":2083}", "https://a/", "b",
+         "?c", 2083},
+        {"{\"type\":\"string\",\"pattern\":\"\\\\S\",\"minLength\":3,\"maxLength\":500}", " ", "\xC3\xA9",
+         "\\n\\u0001", 506}, /* whose end has two characters */
+        {"{\"type\":\"string\",\"pattern\":\"x\",\"maxLength\":500,\"not\":{\"pattern\":\"y\"}}", "x", "z",
+         "x", 500},
+    };
+    (void)state;
+    for (size_t i = 0; i < array_length(cases); i++) {
+        struct grammar *g = compile_schema(cases[i].schema);
+        size_t most = cases[i].most;
+        for (size_t n = most - 2; n <= most + 1; n++)
+            if (accepts(g, text_of(cases[i].begin, cases[i].filling, cases[i].end, n)) != (n <= most))
+                fail_msg("%s: %zu", cases[i].schema, n);
+        grammar_free(g);
+    }
+    struct grammar *g = compile_schema(cases[2].schema);
+    static const char *const texts[] = {"\"xxx\"", "\"  \xC3\xA9\"", "!\"xx\"", "!\"   \"", NULL};
+    assert_accepts(g, cases[2].schema, texts);
+    grammar_free(g);
+}
+
 static void white_space_is_as_the_pattern_says(void **state)
 {
     static const struct {
@@ -421,6 +461,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(schemas_accept_their_values),
         cmocka_unit_test(refusals_have_sentences),
+        cmocka_unit_test(lengths_beside_patterns),
         cmocka_unit_test(white_space_is_as_the_pattern_says),
         cmocka_unit_test(text_is_free_until_a_trigger),
         cmocka_unit_test(structural_tags_are_refused_with_sentences),

@@ -58,6 +58,10 @@ static const char *const schemas[] = {
     "{\"type\":\"string\",\"pattern\":\"^[^a]+$\",\"maxLength\":50}",
     "{\"type\":\"string\",\"pattern\":\"^.*x$\"}",
     "{\"type\":\"string\",\"pattern\":\"[0-9]+\",\"minLength\":3,\"maxLength\":9}",
+    "{\"type\":\"string\",\"pattern\":\"^(a|b)*a(a|b){9}$\",\"maxLength\":16}",
+    "{\"type\":\"string\",\"pattern\":\"^\\\\S+@\\\\S+\\\\.[^ ]+$\",\"minLength\":4,\"maxLength\":43}",
+    "{\"type\":\"string\",\"format\":\"email\",\"maxLength\":42}",
+    "{\"type\":\"string\",\"pattern\":\"^\\\\S+@\\\\S+\\\\.[^ ]+$\",\"maxLength\":2000}",
     "{\"type\":\"string\",\"oneOf\":[{\"pattern\":\"maker\"},{\"pattern\":\"foo\"},{\"pattern\":\"true\"}]}",
     "{\"anyOf\":[{\"type\":\"string\",\"pattern\":\"^[a-z "
     "]{2,9}$\"},{\"items\":{\"type\":\"string\",\"pattern\":\"^[a-f]+$\"}},"
