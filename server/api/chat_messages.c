@@ -517,6 +517,60 @@ int chat_context_init(struct chat_context *c, const struct server *server, const
     return status < 0 ? status : add_verbosity(c->json, body, err);
 }
 
+/* ---- messages that a template refuses ---- */
+
+static bool has_role(const cJSON *message, const char *role)
+{
+    const char *own = cJSON_GetStringValue(json_field_find(message, "role"));
+    return own && !strcmp(own, role);
+}
+
+/* The content of from behind that of message. */
+static bool move_content(cJSON *message, cJSON *from)
+{
+    struct api_error ignored;
+    const struct message m = {.err = &ignored};
+    cJSON *content = cJSON_GetObjectItemCaseSensitive(from, "content"),
+          *own = cJSON_GetObjectItemCaseSensitive(message, "content");
+    if (cJSON_IsString(content))
+        return !content->valuestring[0] || append_content(&m, message, content->valuestring) == 0;
+    if (own->child && append_content(&m, message, "\n") < 0) return false;
+    while (cJSON_IsArray(content) && content->child)
+        cJSON_AddItemToArray(own, cJSON_DetachItemFromArray(content, 0));
+    return true;
+}
+
+static bool become_user(cJSON *message)
+{
+    return cJSON_ReplaceItemInObjectCaseSensitive(message, "role", cJSON_CreateString("user"));
+}
+
+/* Whether next becomes a part of the one before it. */
+static bool goes_on(const cJSON *first, const cJSON *last, const cJSON *next)
+{
+    if (has_role(next, "system")) return last == first && has_role(last, "system");
+    return has_role(next, "user") && has_role(last, "user");
+}
+
+bool chat_context_join(struct chat_context *c)
+{
+    cJSON *messages = cJSON_GetObjectItemCaseSensitive(c->json, "messages"), *last = messages->child, *next;
+    bool changed = false, ok = true;
+    while (ok && (next = last->next)) {
+        bool is_late = has_role(next, "system") && !goes_on(messages->child, last, next);
+        if (is_late) ok = become_user(next);
+        changed |= is_late;
+        if (ok && goes_on(messages->child, last, next)) {
+            ok = move_content(last, next);
+            cJSON_Delete(cJSON_DetachItemViaPointer(messages, next));
+            changed = true;
+        } else {
+            last = next;
+        }
+    }
+    return ok && changed;
+}
+
 void chat_context_deinit(struct chat_context *c)
 {
     cJSON_Delete(c->json);

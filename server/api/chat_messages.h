@@ -20,6 +20,9 @@ extern const char *const chat_context_trusted[];
 /* Moves what it needs out of body. On failure too, chat_context_deinit is due. */
 int chat_context_init(struct chat_context *c, const struct server *server, const struct params *params,
                       cJSON *body, int64_t now_seconds, struct api_error *err) must_check;
+/* For a template that has refused the messages: system messages at the beginning become one, later ones the user's, and the
+ * user's that follow each other one, as every template knows them. Whether anything has changed. */
+bool chat_context_join(struct chat_context *c);
 void chat_context_deinit(struct chat_context *c);
 
 #endif

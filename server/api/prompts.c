@@ -444,13 +444,26 @@ static int cut_after_final_message(const char *final, struct buffer *text, struc
     return 0;
 }
 
-static int render(const struct server *server, const struct params *params,
-                  const struct chat_context *context, int64_t now_seconds, struct buffer *out,
-                  struct text_range **untrusted, int *num_untrusted, struct api_error *err)
+/* What is wrong with the messages as they came is said where they are refused in any form. */
+static int render_some(const struct server *server, struct chat_context *context, int64_t now_seconds,
+                       struct buffer *out, struct text_range **untrusted, int *num_untrusted,
+                       struct error *why)
+{
+    int status = chat_template_render(server->chat_template, context->json, chat_context_trusted, now_seconds,
+                                      &chat_template_limits_default, out, untrusted, num_untrusted, why);
+    if (status != STATUS_TEMPLATE || !chat_context_join(context)) return status;
+    bool renders =
+        chat_template_render(server->chat_template, context->json, chat_context_trusted, now_seconds,
+                             &chat_template_limits_default, out, untrusted, num_untrusted, NULL) == 0;
+    return renders ? 0 : status;
+}
+
+static int render(const struct server *server, const struct params *params, struct chat_context *context,
+                  int64_t now_seconds, struct buffer *out, struct text_range **untrusted, int *num_untrusted,
+                  struct api_error *err)
 {
     struct error why = {0};
-    int status = chat_template_render(server->chat_template, context->json, chat_context_trusted, now_seconds,
-                                      &chat_template_limits_default, out, untrusted, num_untrusted, &why);
+    int status = render_some(server, context, now_seconds, out, untrusted, num_untrusted, &why);
     if (status == STATUS_TEMPLATE || status == STATUS_LIMIT)
         return api_error_invalid(err, "invalid_value", "messages", "the model's chat template: %s", why.text);
     if (status < 0 || buffer_failed(out))

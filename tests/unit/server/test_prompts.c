@@ -249,6 +249,46 @@ static void parts_go_to_templates_that_want_them(void **state)
     server.chat_template = usual;
 }
 
+static void render_with(const char *source, const char *messages, const char *expected)
+{
+    struct chat_template *template, *usual = (struct chat_template *)(uintptr_t)server.chat_template;
+    char body[512];
+    snprintf(body, sizeof body, "{\"messages\":[%s]}", messages);
+    assert_int_equal(chat_template_parse(source, &template, NULL), 0);
+    server.chat_template = template;
+    if (expected)
+        assert_prompt(API_CHAT, body, expected, 0);
+    else
+        assert_refused(API_CHAT, body, "messages", "invalid_value");
+    chat_template_free(template);
+    server.chat_template = usual;
+}
+
+#define SAYS(role, text) "{\"role\":\"" role "\",\"content\":\"" text "\"}"
+
+/* What agents send: instructions and a developer's message, one more in between, the user's in two. */
+static void messages_that_a_template_refuses_are_joined(void **state)
+{
+    (void)state;
+    static const char any[] = "{% for m in messages %}[{{ m.role[0] }}]{{ m.content }}{% endfor %}";
+    static const char first[] = "{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
+                                "{{ raise_exception('first') }}{% endif %}[{{ m.role[0] }}]{{ m.content }}"
+                                "{% endfor %}";
+    static const char turns[] =
+        "{% set n = namespace(last='') %}{% for m in messages %}{% if m.role == n.last or "
+        "(m.role == 'system' and not loop.first) %}{{ raise_exception('turns') }}{% endif %}"
+        "{% set n.last = m.role %}[{{ m.role[0] }}]{% for p in m.content %}<{{ p.text }}>{% endfor %}"
+        "{% endfor %}";
+    static const char messages[] =
+        SAYS("system", "a") "," SAYS("developer", "b") "," SAYS("user", "c") "," SAYS("user", "d") "," SAYS(
+            "assistant", "e") "," SAYS("system", "f") "," SAYS("user", "g");
+    render_with(any, messages, "[s]a[s]b[u]c[u]d[a]e[s]f[u]g");
+    render_with(first, messages, "[s]a\nb[u]c\nd[a]e[u]f\ng");
+    render_with(turns, messages, "[s]<a><\n><b>[u]<c><\n><d>[a]<e>[u]<f><\n><g>");
+    render_with(turns, SAYS("user", "c") "," SAYS("assistant", "e") "," SAYS("assistant", "f"), NULL);
+    render_with("{{ raise_exception('never') }}", SAYS("user", "c") "," SAYS("user", "d"), NULL);
+}
+
 static void chat_refuses_bad_messages(void **state)
 {
     (void)state;
@@ -392,6 +432,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(only_the_final_message_is_continued, set_up, tear_down),
         cmocka_unit_test_setup_teardown(calls_without_content_have_empty_content, set_up, tear_down),
         cmocka_unit_test_setup_teardown(parts_go_to_templates_that_want_them, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(messages_that_a_template_refuses_are_joined, set_up, tear_down),
         cmocka_unit_test_setup_teardown(chat_refuses_bad_messages, set_up, tear_down),
         cmocka_unit_test_setup_teardown(quoted_text_stays_utf8, set_up, tear_down),
         cmocka_unit_test_setup_teardown(texts_may_have_nul, set_up, tear_down),
