@@ -49,7 +49,7 @@ int chat_template_render(const struct chat_template *t, const struct cJSON *cont
  * and ignores otherwise. text: what tree was parsed from. Without this call, 1.0 is printed as 1. */
 int chat_template_keep_numbers(struct cJSON *tree, const char *text, size_t num_bytes) must_check;
 
-/* Whether the template reads message content as a list of parts rather than as a string. */
+/* Whether the template reads message content as a list of parts, and not (also) as a string. */
 bool chat_template_wants_parts(const struct chat_template *t);
 
 #endif

@@ -117,5 +117,8 @@ int template_parse(struct template *t, const char *source, size_t num_bytes, str
 
 /* Whether some loop goes over the content of a message (content_format.c). */
 bool template_loops_over_content(const struct template *t);
+/* Whether content that is a string is shown in every role (content_probe.c); the status of looking. */
+struct chat_template;
+int template_shows_strings(const struct chat_template *t, bool *out) must_check;
 
 #endif

@@ -44,7 +44,13 @@ int chat_template_parse(const char *source, struct chat_template **out, struct e
         chat_template_free(t);
         return error_set(err, STATUS_NO_MEMORY, "no memory for the chat template");
     }
+    bool shows_strings = false;
     t->wants_parts = template_loops_over_content(&t->parsed);
+    if (t->wants_parts && template_shows_strings(t, &shows_strings) < 0) {
+        chat_template_free(t);
+        return error_set(err, STATUS_NO_MEMORY, "no memory for the chat template");
+    }
+    t->wants_parts = t->wants_parts && !shows_strings;
     *out = t;
     return 0;
 }

@@ -1,7 +1,7 @@
 /* content_format.c - whether a template takes message content apart by itself.
  *
- * A template wants parts when it loops over the content of a message; otherwise the server joins the parts
- * into one string. Found on the tree, without running it: names are sorted into what they may hold (the
+ * A template wants parts when it loops over the content of a message and shows no strings (content_probe.c); otherwise the server
+ * joins the parts into one string. Found on the tree, without running it: names are sorted into what they may hold (the
  * messages, a message, a content), following assignments, loops and the arguments of macros, until nothing
  * new turns up. Names are taken template-wide, scopes are not looked at: a name that means two things means
  * both. */

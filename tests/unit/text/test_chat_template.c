@@ -342,6 +342,32 @@ static void test_wants_parts(void **state)
     expect_parts("{% for t in tools %}{% for p in t.content %}{% endfor %}{% endfor %}", false);
 }
 
+/* Of both kinds: some know lists in the user's messages alone, and print others as lists. */
+static void test_strings_are_preferred(void **state)
+{
+    (void)state;
+#define BOTH                                                                                                 \
+    "{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}{{ p.text }}{% endfor "    \
+    "%}{% endif %}"
+    expect_parts("{% for m in messages %}" BOTH "{% endfor %}", false);
+    expect_parts("{{ messages[0].content | trim }}{% for m in messages[1:] %}" BOTH "{% endfor %}", false);
+    expect_parts("{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}"
+                 "{% for m in messages %}" BOTH "{% endfor %}",
+                 false);
+    expect_parts("{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no') }}{% endif %}" BOTH
+                 "{% endfor %}",
+                 false);
+    expect_parts(
+        "{% for m in messages %}{% if m.role == 'user' %}{% for p in m.content %}{{ p.text }}{% endfor %}"
+        "{% else %}{{ m.content }}{% endif %}{% endfor %}",
+        true);
+    expect_parts(
+        "{% for m in messages %}{% if m.role == 'tool' %}{% for p in m.content %}{{ p.text }}{% endfor %}"
+        "{% else %}{{ m.content }}{% endif %}{% endfor %}",
+        true);
+    expect_parts("{% for m in messages %}" BOTH "{% endfor %}{{ raise_exception('no') }}", true);
+}
+
 /* Broken and shuffled templates: any status will do, but no crash, no leak, and ranges that are in order. */
 static void test_mutated_templates(void **state)
 {
@@ -395,6 +421,7 @@ int main(void)
         cmocka_unit_test(test_depth_is_safe),
         cmocka_unit_test(test_every_allocation_fails),
         cmocka_unit_test(test_wants_parts),
+        cmocka_unit_test(test_strings_are_preferred),
         cmocka_unit_test(test_mutated_templates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
