@@ -67,6 +67,15 @@ int config_set(struct config *c, const char *name, const char *value, const char
              : option_fail_unknown(source, "", name, strlen(name), err);
 }
 
+/* So Kubernetes tells a pod of each Service of its namespace: of one that is called flashd,
+ * FLASHD_PORT=tcp://10.0.0.1:80. */
+static bool tells_of_a_service(const char *name, const char *value)
+{
+    enum { PORT_BYTES = 4 };
+    size_t n = strlen(name);
+    return n >= PORT_BYTES && !strcmp(name + n - PORT_BYTES, "port") && strstr(value, "://");
+}
+
 /* "FLASHD_MAX_NUM_SEQS=8" sets max-num-seqs. Variables that only begin like ours are somebody else's, unless
  * they look like slips: a key that is misspelt must not be missing. */
 static int load_variable(struct config *c, const char *variable, struct error *err)
@@ -82,6 +91,7 @@ static int load_variable(struct config *c, const char *variable, struct error *e
         name[i] = letter == '_' ? '-' : (char)tolower((unsigned char)letter);
         if (!letter) break;
     }
+    if (tells_of_a_service(name, variable + n + 1)) return STATUS_OK;
     const struct option *o = option_find(name, strlen(name));
     if (!o)
         return option_closest_name(name, strlen(name))

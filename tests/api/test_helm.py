@@ -184,7 +184,8 @@ def test_the_server_takes_what_it_is_given(start_server, tmp_path):
     options.update({"model": str(MODEL), "api-key-file": str(tmp_path / "keys"), "host": "127.0.0.1", "drain-delay": 0})
     del options["port"]  # the fixture's
     (tmp_path / "flashd.yaml").write_text(yaml.safe_dump(options))
-    with start_server("--config", str(tmp_path / "flashd.yaml")) as server:
+    of_services = {"FLASHD_PORT": "tcp://10.0.0.1:80", "FLASHD_SERVICE_HOST": "10.0.0.1"}  # what a pod finds where the release is flashd
+    with start_server("--config", str(tmp_path / "flashd.yaml"), env=of_services) as server:
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
             assert httpx.get(server.url + container[probe]["httpGet"]["path"]).status_code == 200
         page = httpx.get(server.url + objects["PodMonitor"]["spec"]["podMetricsEndpoints"][0]["path"]).text
