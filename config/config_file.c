@@ -6,6 +6,7 @@
 #include <yaml.h>
 
 #include "base/check.h"
+#include "config/option_table.h"
 
 enum { KEY_BYTES_MAX = 64, SOURCE_BYTES_MAX = 300 };
 
@@ -13,7 +14,8 @@ struct reader {
     struct config *config;
     const char *path;
     bool in_mapping, in_sequence, sequence_is_empty, done;
-    char key[KEY_BYTES_MAX]; /* empty: the next scalar is a key */
+    char key[KEY_BYTES_MAX];         /* empty: the next scalar is a key */
+    size_t line_of[NUM_OPTIONS + 1]; /* where an option stands, and the model; 0: nowhere yet */
 };
 
 static int fail(const struct reader *r, const yaml_event_t *event, struct error *err, const char *what)
@@ -32,19 +34,37 @@ static bool is_null(const yaml_event_t *event)
     return false;
 }
 
+/* Of two values one would be lost. A name that there is not is refused with its value. */
+static int note_line(struct reader *r, const yaml_event_t *event, struct error *err)
+{
+    const struct option *o = option_find(r->key, strlen(r->key));
+    size_t *line = &r->line_of[o ? o - options : NUM_OPTIONS], here = event->start_mark.line + 1;
+    if (!o && strcmp(r->key, "model") != 0) return STATUS_OK;
+    if (*line > 0)
+        return error_set(err, STATUS_INVALID, "%s:%zu: %s stands in line %zu, too", r->path, here, r->key,
+                         *line);
+    *line = here;
+    return STATUS_OK;
+}
+
+static int take_key(struct reader *r, const yaml_event_t *event, struct error *err)
+{
+    const char *text = (const char *)event->data.scalar.value;
+    size_t n = event->data.scalar.length;
+    if (n == 0 || n >= sizeof r->key) return fail(r, event, err, "a name that is empty or too long");
+    if (memchr(text, '\0', n)) return fail(r, event, err, "a NUL character");
+    memcpy(r->key, text, n + 1);
+    for (char *p = r->key; *p; p++)
+        if (*p == '_') *p = '-';
+    return note_line(r, event, err);
+}
+
 static int take_scalar(struct reader *r, const yaml_event_t *event, struct error *err)
 {
     const char *text = (const char *)event->data.scalar.value;
     size_t n = event->data.scalar.length;
     if (!r->in_mapping) return fail(r, event, err, "a value without a name");
-    if (!r->key[0]) {
-        if (n == 0 || n >= sizeof r->key) return fail(r, event, err, "a name that is empty or too long");
-        if (memchr(text, '\0', n)) return fail(r, event, err, "a NUL character");
-        memcpy(r->key, text, n + 1);
-        for (char *p = r->key; *p; p++)
-            if (*p == '_') *p = '-';
-        return STATUS_OK;
-    }
+    if (!r->key[0]) return take_key(r, event, err);
     if (memchr(text, '\0', n)) return fail(r, event, err, "a NUL character");
     if (is_null(event))
         return fail(r, event, err, "a name without a value (leave the line out for the default)");

@@ -150,6 +150,10 @@ static void a_bad_file_names_its_line(void **state)
         {"uds: \"\\e[2J\"\n", "uds must be UTF-8"},
         {"model: \"\"\n", "model is empty"},
         {"max_num_seq: 3\n", "did you mean \"max-num-seqs\"?"},
+        {"port: 1\nhost: \"::1\"\nport: 2\n", ":3: port stands in line 1, too"},
+        {"max-num-seqs: 8\nmax_num_seqs: 9\n", ":2: max-num-seqs stands in line 1, too"},
+        {"api-key: [a]\n\napi-key: b\n", ":3: api-key stands in line 1, too"},
+        {"model: a\nmodel: b\n", ":2: model stands in line 1, too"},
     };
     for (size_t i = 0; i < array_length(cases); i++) {
         struct config c;
