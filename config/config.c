@@ -109,19 +109,21 @@ static int load_environment(struct config *c, char *const *environment, struct e
     return status;
 }
 
-static const char *find_config_path(int num_args, char *const *args)
+static const char *find_config_path(int num_args, char *const *args, char *const *environment)
 {
     for (int i = 0; i < num_args; i++) {
         if (!strncmp(args[i], "--config=", 9)) return args[i] + 9;
         if (!strcmp(args[i], "--config") && i + 1 < num_args) return args[i + 1];
     }
+    for (; environment && *environment; environment++)
+        if (!strncmp(*environment, "FLASHD_CONFIG=", 14)) return *environment + 14;
     return NULL;
 }
 
 int config_load(struct config *c, int num_args, char *const *args, char *const *environment,
                 struct error *err)
 {
-    const char *path = find_config_path(num_args, args);
+    const char *path = find_config_path(num_args, args, environment);
     for (int i = 0; i < num_args; i++)
         if (text_list_append(&c->arguments, args[i], strlen(args[i])))
             return error_set(err, STATUS_NO_MEMORY, "out of memory");

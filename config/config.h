@@ -50,10 +50,10 @@ struct config {
 int config_init(struct config *c, struct error *err) must_check;
 void config_deinit(struct config *c);
 
-/* The three sources in their order: --config (found in args), environment (NAME=value strings, usually
- * environ), args; then the keys of --api-key-file. args does not hold the program's or the command's name; of
- * several arguments that may be MODEL or an entry of a LIST, the last is MODEL if none stood before the list.
- * On failure err names the option and the source. */
+/* The three sources in their order: --config (found in args, else FLASHD_CONFIG), environment (NAME=value
+ * strings, usually environ), args; then the keys of --api-key-file. args does not hold the program's or the
+ * command's name; of several arguments that may be MODEL or an entry of a LIST, the last is MODEL if none stood
+ * before the list. On failure err names the option and the source. */
 int config_load(struct config *c, int num_args, char *const *args, char *const *environment,
                 struct error *err) must_check;
 

@@ -68,6 +68,24 @@ static void the_later_source_wins(void **state)
     unlink(path);
 }
 
+static void the_file_may_be_named_by_the_environment(void **state)
+{
+    (void)state;
+    struct config c;
+    struct error err = {0};
+    char variable[80], *environment[] = {variable, NULL}, *path = write_file("port: 1\n");
+    snprintf(variable, sizeof variable, "FLASHD_CONFIG=%s", path);
+    assert_int_equal(LOAD(&c, environment, &err, "m"), 0);
+    assert_int_equal(c.port, 1);
+    config_deinit(&c);
+    assert_int_not_equal(LOAD(&c, environment, &err, "m", "--config=/nonexistent/x.yaml"), 0);
+    config_deinit(&c);
+    unlink(path);
+    assert_int_not_equal(LOAD(&c, environment, &err, "m"), 0);
+    assert_non_null(strstr(err.text, path));
+    config_deinit(&c);
+}
+
 static void lists_flags_and_sizes(void **state)
 {
     (void)state;
@@ -393,6 +411,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_hold),
         cmocka_unit_test(the_later_source_wins),
+        cmocka_unit_test(the_file_may_be_named_by_the_environment),
         cmocka_unit_test(lists_flags_and_sizes),
         cmocka_unit_test(what_is_wrong_is_said),
         cmocka_unit_test(a_bad_file_names_its_line),
