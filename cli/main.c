@@ -1,5 +1,6 @@
 /* main.c - the command line: serve, chat, inspect, bench, check, verify, replay, help, version. */
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -194,10 +195,8 @@ static int print_completion(const char *shell)
                                                                   : EXIT_SUCCESS;
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
-    if (!process_open_standard_descriptors()) return EXIT_FAILURE;
-    process_settle_signals();
     const char *command = argc > 1 ? argv[1] : "";
     bool every_option = has_argument("--help", argc - 1, argv + 1) || !strcmp(command, "help");
     bool asks_short = has_argument("-h", argc - 1, argv + 1);
@@ -231,4 +230,24 @@ int main(int argc, char **argv)
         return run_command(run_engine, argc - 3, argv + 3, &(char *){NULL});
     }
     return fail_unknown(command);
+}
+
+/* A reader that has gone has read what it wanted; else what was printed is there, or the command has failed. */
+static int finish_output(int code)
+{
+    struct pollfd out = {.fd = STDOUT_FILENO};
+    errno = 0;
+    bool written = fflush(stdout) == 0 && !ferror(stdout);
+    int problem = errno;
+    if (written || (poll(&out, 1, 0) > 0 && (out.revents & POLLERR))) return code;
+    fprintf(stderr, "flashd: standard output: %s\n",
+            problem ? strerror(problem) : "not all could be written");
+    return code == EXIT_SUCCESS ? EXIT_FAILURE : code;
+}
+
+int main(int argc, char **argv)
+{
+    if (!process_open_standard_descriptors()) return EXIT_FAILURE;
+    process_settle_signals();
+    return finish_output(run(argc, argv));
 }

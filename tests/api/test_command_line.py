@@ -1,13 +1,14 @@
 """What the program prints about itself: help in short and long, the manual page, the completions of three shells. Each
 under the program that it is for; skipped where that is not installed."""
 
+import os
 import re
 import shutil
 import subprocess
 
 import pytest
 
-from conftest import BINARY
+from conftest import BINARY, MODEL
 
 COMMANDS = {"serve", "chat", "inspect", "bench", "check", "verify", "replay", "help", "version"}
 
@@ -30,6 +31,20 @@ def test_help_is_short_or_long():
     assert "--max-num-seqs" in long and printed("help") == long == printed("serve", "--help")
     for name in COMMANDS:
         assert f"flashd {name}" in short and f"flashd {name}" in long
+
+
+@pytest.mark.parametrize("words", [["--help"], ["bench", "--help"], ["version"], ["--print-man"], ["--print-example-config"],
+                                   ["--print-completion", "bash"], ["inspect", str(MODEL)]], ids=lambda words: words[0])
+def test_output_that_is_lost_is_a_failure(words):
+    """A file on a full disk is not taken for a whole one; a reader that has gone has read what it wanted."""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([str(BINARY), *words], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1 and "flashd: standard output: " in done.stderr
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run([str(BINARY), *words], stdout=writing, stderr=subprocess.PIPE, text=True)
+    os.close(writing)
+    assert done.returncode == 0 and "standard output" not in done.stderr
 
 
 @pytest.mark.skipif(not shutil.which("man"), reason="no man")
