@@ -2,6 +2,7 @@
  * is started. Requests wait meanwhile, new ones too. */
 #include "server/life/life.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -93,6 +94,14 @@ static void on_engine_wake(void *context)
     life_end_if_quiet(life);
 }
 
+/* The first one never served. */
+static void end_with_engine(struct life *life, const struct engine_end *end_of, bool has_said)
+{
+    char text[sizeof end_of->text + 64];
+    snprintf(text, sizeof text, "the engine died of %s while it loaded", end_of->text);
+    life_refuse_to_start(life, has_said ? link_error_text(life->server.link) : text);
+}
+
 /* A process only. */
 static void on_engine_end(void *context, const struct engine_end *end_of)
 {
@@ -108,8 +117,7 @@ static void on_engine_end(void *context, const struct engine_end *end_of)
         return;
     }
     if (!life->knows_engine) {
-        life_refuse_to_start(life,
-                             has_said ? link_error_text(server->link) : "the engine died while it loaded");
+        end_with_engine(life, end_of, has_said);
         return;
     }
     bool accuses = link_has_fault(server->link) || end_of->signal == 0 || life->engine_was_stuck;

@@ -129,6 +129,20 @@ def test_an_engine_that_cannot_start_is_a_sentence(tmp_path):
     assert done.returncode == 1 and b"model.gguf" in done.stderr
 
 
+class DiesAsItLoads(conftest.Server):
+    """What the out-of-memory killer does to a model that is too large."""
+
+    def wait_until_ready(self):
+        wait_until(lambda: engine_name(self))
+        os.kill(engine_pid(self), signal.SIGKILL)
+        self.process.wait(60)
+
+
+def test_an_engine_that_is_killed_as_it_loads():
+    server = DiesAsItLoads()
+    assert server.process.returncode == 1 and "the engine died of signal 9 (Killed) while it loaded" in server.log()
+
+
 def test_a_step_that_takes_too_long_ends_the_engine():
     with conftest.running("--step-timeout", "3") as server:
         expected = Stream(server, LONG).result()
