@@ -76,7 +76,7 @@ static int try_threads(int count)
 {
     static const uv_thread_options_t options = {.flags = UV_THREAD_HAS_STACK_SIZE,
                                                 .stack_size = WORKER_STACK_BYTES};
-    uv_thread_t threads[WORKERS_MAX];
+    uv_thread_t threads[WORKERS_MAX + 1];
     uv_sem_t sem;
     int uv_status = uv_sem_init(&sem, 0), num_started = 0;
     if (uv_status) return uv_status;
@@ -112,7 +112,7 @@ static void start_pool(void *uv_status)
 int process_start_workers(struct error *err)
 {
     uv_thread_t starter;
-    int pool_status = 0, uv_status = try_threads(choose_num_workers());
+    int pool_status = 0, uv_status = try_threads(choose_num_workers() + 1); /* the starter is one, too */
     if (!uv_status) uv_status = uv_thread_create(&starter, start_pool, &pool_status);
     if (!uv_status) uv_status = uv_thread_join(&starter);
     if (!uv_status) uv_status = pool_status;

@@ -184,6 +184,20 @@ def test_little_address_space():
         assert served(high + mib)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be a user who has no other process")
+def test_few_threads():
+    """Each start ends in a sentence, up to the first that gets as far as the model, whose context is shorter than that."""
+    def apply(most):
+        resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+        os.setuid(54321)
+
+    said, most = "", 0
+    while "--max-model-len" not in said:
+        most += 1
+        code, said = run("serve", MODEL, "--port", 0, "--threads", 2, "--max-model-len", 1 << 24, preexec_fn=lambda: apply(most))
+        assert code == 1 and " error " in said and most < 64, (most, said)
+
+
 @pytest.mark.skipif(SANITIZED, reason="the sanitizers replace the allocator themselves")
 def test_the_first_allocations_of_a_start():
     """libuv ends the process without a word when its own tables cannot grow; nobody else does."""
