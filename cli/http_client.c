@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -32,6 +33,15 @@ static size_t prefix_bytes(const char *path)
     return n;
 }
 
+/* The system's resolver takes larger numbers modulo 65536. */
+static bool take_port(struct http_client *c, const char *text, size_t n)
+{
+    enum { DIGITS_MAX = 5, PORT_MAX = 65535 };
+    if (n > DIGITS_MAX || strspn(text, "0123456789") < n || !copy(c->port, sizeof c->port, text, n))
+        return false;
+    return atoi(c->port) >= 1 && atoi(c->port) <= PORT_MAX;
+}
+
 static bool split_authority(struct http_client *c, const char *text, size_t n)
 {
     const char *end = text + n, *close = text[0] == '[' ? memchr(text, ']', n) : NULL;
@@ -40,7 +50,7 @@ static bool split_authority(struct http_client *c, const char *text, size_t n)
     const char *host = close ? text + 1 : text;
     if (!copy(c->host, sizeof c->host, host, (size_t)(host_end - host)) || !c->host[0]) return false;
     if (!colon) return copy(c->port, sizeof c->port, "80", 2);
-    return copy(c->port, sizeof c->port, colon + 1, (size_t)(end - colon - 1));
+    return take_port(c, colon + 1, (size_t)(end - colon - 1));
 }
 
 int http_client_init(struct http_client *c, const char *url, const char *key, struct error *err)

@@ -48,6 +48,14 @@ static int fail_endpoint(const char *endpoint, struct error *err)
                      endpoint);
 }
 
+/* ":4318", of n bytes. The system's resolver takes larger numbers modulo 65536. */
+static bool is_port(const char *text, int n)
+{
+    enum { BYTES_MAX = 6, PORT_MAX = 65535 };
+    if (*text != ':' || n > BYTES_MAX || (int)strspn(text + 1, "0123456789") != n - 1) return false;
+    return atoi(text + 1) >= 1 && atoi(text + 1) <= PORT_MAX;
+}
+
 /* An IPv6 address stands in brackets. */
 static int read_endpoint(struct span_export *e, const char *endpoint, struct error *err)
 {
@@ -60,9 +68,7 @@ static int read_endpoint(struct span_export *e, const char *endpoint, struct err
     const char *port = host_end + bracketed;
     int host_bytes = (int)(host_end - host) - bracketed, port_bytes = (int)(path - port) - 1;
     if (host_bytes < 1 || host_bytes >= (int)sizeof e->host || strlen(path) >= sizeof e->path ||
-        port > path ||
-        (port < path && (*port != ':' || port_bytes < 1 || port_bytes > 5 ||
-                         (int)strspn(port + 1, "0123456789") != port_bytes)))
+        port > path || (port < path && !is_port(port, port_bytes + 1)))
         return fail_endpoint(endpoint, err);
     snprintf(e->host, sizeof e->host, "%.*s", host_bytes, host + bracketed);
     snprintf(e->port, sizeof e->port, "%.*s", port < path ? port_bytes : 4, port < path ? port + 1 : "4318");

@@ -113,6 +113,7 @@ def test_errors_are_told_and_the_question_forgotten(script, sentence):
 
 @pytest.mark.parametrize("args, sentence", [
     ([], "chat MODEL, or chat --url URL"), (["--url", "https://a"], "no TLS"), (["--url", "http://"], "http://HOST"),
+    (["--url", "http://a:"], "http://HOST"), (["--url", "http://127.0.0.1:65545"], "http://HOST"), (["--url", "http://a:0/v1"], "http://HOST"),
     (["--url"], "--url needs a value"), (["--url", "http://a", "--modle", "b"], 'did you mean "--model"?'),
     (["--url", "http://a", "--api-key-file", "/none"], "/none")])
 def test_usage(args, sentence):

@@ -162,7 +162,7 @@ def test_a_bad_collector_costs_spans_and_nothing_else(start_server, kind):
 
 
 @pytest.mark.parametrize("endpoint", ["localhost:4318", "https://a", "http://", "http://a:b", "http://a:123456", "http://[::1",
-                                      "http://a:", "ftp://a"])
+                                      "http://a:", "http://a:0", "http://a:65536", "ftp://a"])
 def test_endpoints_that_are_none(endpoint):
     done = subprocess.run([BINARY, "serve", MODEL, "--port", "0", "--otlp-endpoint", endpoint], capture_output=True, text=True,
                           timeout=60)
