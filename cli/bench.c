@@ -77,17 +77,26 @@ const struct flag bench_flags[] = {
     {.name = NULL},
 };
 
-static int write_plot(struct load_report *r, const char *path, struct error *err)
+static int fail_plot(const char *path, struct error *err)
 {
-    FILE *file = fopen(path, "w");
-    if (!file) return error_set(err, STATUS_IO, "--svg %s: %s", path, strerror(errno));
-    load_report_plot(r, file);
-    bool written = !ferror(file);
-    return fclose(file) == 0 && written ? STATUS_OK
-                                        : error_set(err, STATUS_IO, "--svg %s: %s", path, strerror(errno));
+    return error_set(err, STATUS_IO, "--svg %s: %s", path, strerror(errno));
 }
 
-static int report(const struct bench_options *o, const struct load *load)
+/* A path where nothing can be written is told before the load runs, not behind it. */
+static int open_plot(const char *path, FILE **file, struct error *err)
+{
+    *file = path ? fopen(path, "w") : NULL;
+    return path && !*file ? fail_plot(path, err) : STATUS_OK;
+}
+
+static int write_plot(struct load_report *r, const char *path, FILE *file, struct error *err)
+{
+    load_report_plot(r, file);
+    bool written = fflush(file) == 0 && !ferror(file);
+    return written ? STATUS_OK : fail_plot(path, err);
+}
+
+static int report(const struct bench_options *o, const struct load *load, FILE *plot)
 {
     struct load_report r;
     struct error err = {0};
@@ -97,7 +106,7 @@ static int report(const struct bench_options *o, const struct load *load)
         status = load_report_print_json(&r, stdout, &err);
     else
         load_report_print(&r, stdout);
-    if (!status && o->svg) status = write_plot(&r, o->svg, &err);
+    if (!status && plot) status = write_plot(&r, o->svg, plot, &err);
     bool all_right = r.num_complete == o->load.requests && r.num_other_length == 0;
     load_report_deinit(&r);
     if (status) return command_fail(&err, EXIT_FAILURE);
@@ -109,10 +118,13 @@ static int run_with(struct bench_options *o, const struct http_client *client)
     struct load load = {.num_begun = 0};
     struct error err = {0};
     char *found = NULL;
+    FILE *plot = NULL;
     int status = o->model ? STATUS_OK : remote_find_model(client, &found, &err);
+    if (!status) status = open_plot(o->svg, &plot, &err);
     o->load.model = o->model ? o->model : found;
     if (!status) status = load_run_all(&load, &o->load, client, &err);
-    int code = status ? command_fail(&err, EXIT_FAILURE) : report(o, &load);
+    int code = status ? command_fail(&err, EXIT_FAILURE) : report(o, &load, plot);
+    if (plot) fclose(plot);
     load_run_deinit(&load);
     free(found);
     return code;

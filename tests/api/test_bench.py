@@ -246,6 +246,12 @@ def test_streams_bound_what_is_in_flight():
     assert process.returncode == 1 and told["interrupted"] == 3 and told["complete"] == 0
 
 
+def test_a_picture_that_cannot_be_drawn_is_told_before_the_load():
+    port = free_port()
+    done = bench(f"http://127.0.0.1:{port}", "--model=m", "--svg=/nonexistent/a.svg", code=1)
+    assert done.stderr == "flashd: --svg /nonexistent/a.svg: No such file or directory\n"
+
+
 def test_no_server():
     port = free_port()
     for more in ((), ("--model=m",)):
