@@ -109,9 +109,10 @@ static int load_environment(struct config *c, char *const *environment, struct e
     return status;
 }
 
+/* As of every option the last counts. */
 static const char *find_config_path(int num_args, char *const *args, char *const *environment)
 {
-    for (int i = 0; i < num_args; i++) {
+    for (int i = num_args - 1; i >= 0; i--) {
         if (!strncmp(args[i], "--config=", 9)) return args[i] + 9;
         if (!strcmp(args[i], "--config") && i + 1 < num_args) return args[i + 1];
     }

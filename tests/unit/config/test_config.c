@@ -86,6 +86,22 @@ static void the_file_may_be_named_by_the_environment(void **state)
     config_deinit(&c);
 }
 
+static void of_several_files_the_last_is_read(void **state)
+{
+    (void)state;
+    struct config c;
+    struct error err = {0};
+    char first[64];
+    strcpy(first, write_file("port: 1\n"));
+    char *last = write_file("host: \"::1\"\n");
+    assert_int_equal(LOAD(&c, NULL, &err, "m", "--config", first, "--config", last), 0);
+    assert_int_equal(c.port, 8000);
+    assert_string_equal(c.host, "::1");
+    config_deinit(&c);
+    unlink(first);
+    unlink(last);
+}
+
 static void lists_flags_and_sizes(void **state)
 {
     (void)state;
@@ -412,6 +428,7 @@ int main(void)
         cmocka_unit_test(defaults_hold),
         cmocka_unit_test(the_later_source_wins),
         cmocka_unit_test(the_file_may_be_named_by_the_environment),
+        cmocka_unit_test(of_several_files_the_last_is_read),
         cmocka_unit_test(lists_flags_and_sizes),
         cmocka_unit_test(what_is_wrong_is_said),
         cmocka_unit_test(a_bad_file_names_its_line),
