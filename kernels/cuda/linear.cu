@@ -47,7 +47,7 @@ enum {
 constexpr float HOPELESS = 1.25f;
 
 /* Up to so many rows a choice holds; the last one also beyond. */
-const int32_t bucket_rows[] = {8, 16, 32, 64, 128, 192, 256, 384, 512, 640, 768, 896, 1024, 2048, 4096, 8192};
+const int32_t bucket_rows[] = {8, 16, 32, 64, 128, 192, 256, 384, 512, 640, 768, 896, 1024, 2048, 4096};
 
 enum { NUM_BUCKETS = sizeof bucket_rows / sizeof *bucket_rows };
 
@@ -439,7 +439,9 @@ std::vector<struct linear_choice> fp8_candidates_for(int32_t rows)
     if (rows <= LINEAR_FP8_SMALL_ROWS_MAX)
         for (int32_t tile_rows : linear_fp8_tile_rows) candidates.push_back({LINEAR_SMALL, tile_rows, 0, 0});
     if (rows > LINEAR_SMALL_ROWS)
-        for (int32_t width : linear_fp8_widths) candidates.push_back({LINEAR_LARGE, width, 0, 0});
+        for (int32_t width : linear_fp8_widths)
+            if (width != LINEAR_FP8_NARROW || rows <= LONG_ROWS)
+                candidates.push_back({LINEAR_LARGE, width, 0, 0});
     return candidates;
 }
 

@@ -9,14 +9,15 @@
 #include "kernels/cuda/device.cuh"
 
 enum {
-    FP8_BLOCK = 128,                /* columns */
-    LINEAR_FP8_SMALL_ROWS_MAX = 128 /* the most that the kernel for few rows can */
+    FP8_BLOCK = 128,                 /* columns */
+    LINEAR_FP8_SMALL_ROWS_MAX = 128, /* the most that the kernel for few rows can */
+    LINEAR_FP8_NARROW = 64
 };
 
 /* Rows of W that a CTA of the kernel for few rows may own: they change the speed and nothing else. */
 static const int32_t linear_fp8_tile_rows[] = {32, 48, 112};
-/* And those of the kernel for many. */
-static const int32_t linear_fp8_widths[] = {192, 128};
+/* And those of the kernel for many; the narrow one, of products that are not gated, where there would be fewer tiles than SMs. */
+static const int32_t linear_fp8_widths[] = {192, 128, LINEAR_FP8_NARROW};
 
 /* K is a multiple of 128, N of 16. */
 struct fp8_product {

@@ -140,6 +140,14 @@ bool launch(struct cuda_device *d, const struct fp8_product &p)
                             T::SHARED_BYTES, a, x_map, w_map, out_map);
 }
 
+/* A row of a gated product's results would be half of what is stored at a time. */
+bool launch_narrow(struct cuda_device *d, const struct fp8_product &p)
+{
+    if (p.silu_mul) return false;
+    return p.in_blocks ? launch<LINEAR_FP8_NARROW, true, false>(d, p)
+                       : launch<LINEAR_FP8_NARROW, false, false>(d, p);
+}
+
 template <int WIDTH> bool launch_kind(struct cuda_device *d, const struct fp8_product &p)
 {
     if (p.in_blocks) return p.silu_mul ? launch<WIDTH, true, true>(d, p) : launch<WIDTH, true, false>(d, p);
@@ -150,5 +158,6 @@ template <int WIDTH> bool launch_kind(struct cuda_device *d, const struct fp8_pr
 
 bool cuda_linear_fp8_large(struct cuda_device *d, int32_t width, const struct fp8_product *p)
 {
+    if (width == LINEAR_FP8_NARROW) return launch_narrow(d, *p);
     return width == 128 ? launch_kind<128>(d, *p) : launch_kind<192>(d, *p);
 }

@@ -197,13 +197,21 @@ static void test_quantise(int32_t num, int32_t k, bool in_blocks, const struct r
 
 typedef std::function<bool(const struct fp8_product *)> kernel;
 
-static std::vector<kernel> kernels_for(int32_t rows)
+static std::vector<int32_t> widths_for(bool gated)
+{
+    std::vector<int32_t> all;
+    for (int32_t width : linear_fp8_widths)
+        if (!gated || width != LINEAR_FP8_NARROW) all.push_back(width);
+    return all;
+}
+
+static std::vector<kernel> kernels_for(int32_t rows, bool gated)
 {
     std::vector<kernel> all;
     if (rows <= LINEAR_FP8_SMALL_ROWS_MAX)
         for (int32_t t : linear_fp8_tile_rows)
             all.push_back([t](const struct fp8_product *p) { return cuda_linear_fp8_small(device, t, p); });
-    for (int32_t width : linear_fp8_widths)
+    for (int32_t width : widths_for(gated))
         all.push_back(
             [width](const struct fp8_product *p) { return cuda_linear_fp8_large(device, width, p); });
     return all;
@@ -232,7 +240,7 @@ static void test_shape(int32_t n, int32_t k, bool in_blocks, bool with_bias, uin
         int32_t first =
             m == 300 ? 0 : (int32_t)(seed % (uint32_t)(num - m)) / 4 * 4; /* scales are fetched 4 at a time */
         int index = 0;
-        for (const kernel &run : kernels_for(m)) {
+        for (const kernel &run : kernels_for(m, false)) {
             struct fp8_product p = product_of(w, x, first, m, out, bias);
             check(cudaMemsetAsync(out, 0xff, ((size_t)num * n + 64) * 2, device->stream), "poison");
             if (!run(&p)) {
@@ -285,7 +293,7 @@ static void test_gated(int32_t n, int32_t k, bool in_blocks, uint32_t seed)
     std::vector<uint16_t> first_bits;
     for (int32_t m : {200, 128, 100, 32, 1}) {
         int index = 0;
-        for (const kernel &run : kernels_for(m)) {
+        for (const kernel &run : kernels_for(m, true)) {
             struct fp8_product p = product_of(w, x, 0, m, out, NULL);
             p.silu_mul = false;
             run(&p);
@@ -381,7 +389,7 @@ static void bench_few(bool in_blocks)
             int32_t m = few_rows[i], index = 0;
             double best = 1e30;
             printf("%-8s %3d%s ", s.name, m, in_blocks ? " b" : "  ");
-            for (const kernel &run : kernels_for(m)) {
+            for (const kernel &run : kernels_for(m, s.gate_up)) {
                 double us = time_graph(device, CALLS, [&](int c) {
                     struct fp8_product p = product_of(all[c % all.size()], x, 0, m, bench_out(), NULL);
                     return run(&p);
@@ -409,7 +417,7 @@ static void bench_chain(bool in_blocks)
             layers[i].push_back(make_weight(s.n, s.k, s.gate_up, in_blocks, (uint32_t)(i * 5 + s.n)));
     for (size_t i = 0; i < std::size(few_rows); i++) {
         int32_t m = few_rows[i];
-        std::vector<kernel> kernels = kernels_for(m);
+        std::vector<kernel> kernels = kernels_for(m, s.gate_up);
         auto product = [&](int c) {
             struct fp8_product p = product_of(layers[c / 4][c % 4], x, 0, m, bench_out(), NULL);
             return kernels[best_tile[c % 4][i]](&p);
@@ -438,7 +446,7 @@ static void bench_many(bool in_blocks)
             cuda_quantise_rows(device, m, s.k, x.values, x.codes, x.scales, x.pitch, in_blocks);
             printf("%-8s %4d%s ", s.name, m, in_blocks ? " b" : "  ");
             std::vector<std::function<bool(void)>> calls;
-            for (int32_t width : linear_fp8_widths)
+            for (int32_t width : widths_for(s.gate_up))
                 calls.push_back([&, width] {
                     struct fp8_product p = product_of(w, x, 0, m, bench_out(), NULL);
                     return cuda_linear_fp8_large(device, width, &p);
