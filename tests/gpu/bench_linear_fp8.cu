@@ -417,7 +417,8 @@ static void bench_chain(bool in_blocks)
             layers[i].push_back(make_weight(s.n, s.k, s.gate_up, in_blocks, (uint32_t)(i * 5 + s.n)));
     for (size_t i = 0; i < std::size(few_rows); i++) {
         int32_t m = few_rows[i];
-        std::vector<kernel> kernels = kernels_for(m, s.gate_up);
+        std::vector<kernel> kernels =
+            kernels_for(m, false); /* the narrow width, which gated products have not, is the last */
         auto product = [&](int c) {
             struct fp8_product p = product_of(layers[c / 4][c % 4], x, 0, m, bench_out(), NULL);
             return kernels[best_tile[c % 4][i]](&p);
