@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "kernels/cuda/linear_plain.cuh"
@@ -160,14 +161,21 @@ void load_all(const struct cuda_device *d, struct blas_loader *l)
     cudaStreamDestroy(stream);
 }
 
+struct blas_loader *begin_loader(const struct cuda_device *d)
+{
+    struct blas_loader *l = new struct blas_loader();
+    try {
+        l->thread = std::thread([d, l] { load_all(d, l); });
+    } catch (const std::system_error &) { /* then the first products load what they need */
+    }
+    return l;
+}
+
 } // namespace
 
 void cuda_blas_load(struct cuda_device *d, const struct linear *w, const std::vector<int32_t> &rows)
 {
-    if (!d->blas_loader) {
-        struct blas_loader *l = d->blas_loader = new struct blas_loader();
-        l->thread = std::thread([d, l] { load_all(d, l); });
-    }
+    if (!d->blas_loader) d->blas_loader = begin_loader(d);
     std::lock_guard<std::mutex> held(d->blas_loader->lock);
     for (int32_t r : rows) d->blas_loader->shapes.push_back({w->n, w->k, r, w->wide_output});
     d->blas_loader->changed.notify_one();
@@ -182,7 +190,7 @@ void cuda_blas_loaded(struct cuda_device *d)
         l->is_last = true;
         l->changed.notify_one();
     }
-    l->thread.join();
+    if (l->thread.joinable()) l->thread.join();
     delete l;
     d->blas_loader = NULL;
 }
