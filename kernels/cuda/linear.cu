@@ -617,12 +617,14 @@ int block_types(const struct linear *w)
 /* Of whatever will be timed, beside what the weights wait for. */
 void load_blas(struct cuda_device *d, const struct linear_plan *plan)
 {
+    const struct linear *w = plan->linears[0];
     std::vector<int32_t> rows;
+    if (!cuda_blas_is_compared(w)) return;
     for (int i = 0; i < NUM_BUCKETS; i++) {
         const int32_t r = timed_rows(d, plan, i);
-        if (r > 0 && blas_is_candidate(d, plan->linears[0], r)) rows.push_back(r);
+        if (r > 0 && blas_is_candidate(d, w, r)) rows.push_back(r);
     }
-    if (!rows.empty()) cuda_blas_load(d, plan->linears[0], rows);
+    if (!rows.empty()) cuda_blas_load(d, w, rows);
 }
 
 /* Memory for the largest of the packed weights as bf16; one product at a time uses it. */

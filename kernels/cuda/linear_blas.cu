@@ -2,6 +2,7 @@
  * own that walks K in order (linear_plain.cu) before it is used. */
 #include "kernels/cuda/linear_blas.cuh"
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -18,6 +19,7 @@ enum { ALGORITHMS_MAX = 8, BLAS_COLUMNS_MIN = 1024 /* of 16 rows each is compare
 struct shape {
     int32_t n, k, rows;
     bool wide_output;
+    const void *weight; /* NULL: not there yet */
 };
 
 } // namespace
@@ -109,7 +111,7 @@ bool cuda_blas(struct cuda_device *d, blas_plans *plans, int32_t rows, void *out
 {
     auto it = plans->find(rows);
     if (it == plans->end()) {
-        it = plans->emplace(rows, describe({w->n, w->k, rows, w->wide_output})).first;
+        it = plans->emplace(rows, describe({w->n, w->k, rows, w->wide_output, w->weight})).first;
         choose_algorithm(d, &it->second, rows, out, x, w);
     }
     if (!it->second.usable) return false;
@@ -122,18 +124,33 @@ bool cuda_blas(struct cuda_device *d, blas_plans *plans, int32_t rows, void *out
 namespace
 {
 
-/* Recorded, not run: that loads a kernel, too, and nothing is read from where it is said to be. */
-void load(const struct cuda_device *d, const struct shape &s, cudaStream_t stream)
+/* What a product that is run for its kernel's sake reads and writes: nobody wants the values. */
+struct scratch {
+    void *data;
+    size_t num_bytes;
+};
+
+bool reserve(struct scratch *s, size_t num_bytes)
+{
+    if (num_bytes <= s->num_bytes) return true;
+    cudaFree(s->data); /* waits for who uses it */
+    *s = {};
+    if (cudaMalloc(&s->data, num_bytes) != cudaSuccess) return false;
+    s->num_bytes = num_bytes;
+    return true;
+}
+
+/* Run, not recorded: while a stream of one thread is recorded launches of others that load their kernel, too, were seen to fail. */
+void load(const struct cuda_device *d, const struct shape &s, struct scratch *scratch, cudaStream_t stream)
 {
     cublasLtMatmulHeuristicResult_t results[ALGORITHMS_MAX];
-    cudaGraph_t graph = NULL;
     struct blas_plan p = describe(s);
+    const size_t w_bytes = s.weight ? 0 : (size_t)s.n * s.k * 2, x_bytes = (size_t)s.rows * s.k * 2,
+                 out_bytes = (size_t)s.rows * s.n * (s.wide_output ? 4 : 2);
     if (find_algorithms(d, p, results) > 0 &&
-        cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess) {
+        reserve(scratch, std::max(w_bytes, std::max(x_bytes, out_bytes)))) {
         p.algo = results[0].algo;
-        run(d, p, d->blas_workspace, d->blas_workspace, d->blas_workspace, stream);
-        cudaStreamEndCapture(stream, &graph);
-        if (graph) cudaGraphDestroy(graph);
+        run(d, p, scratch->data, scratch->data, s.weight ? s.weight : scratch->data, stream);
     }
     forget(&p);
 }
@@ -153,11 +170,14 @@ bool take_shape(struct blas_loader *l, struct shape *out)
 void load_all(const struct cuda_device *d, struct blas_loader *l)
 {
     struct shape s;
+    struct scratch scratch = {};
     cudaStream_t stream;
     if (cudaSetDevice(d->ordinal) != cudaSuccess ||
         cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess)
         return;
-    while (take_shape(l, &s)) load(d, s, stream);
+    while (take_shape(l, &s)) load(d, s, &scratch, stream);
+    cudaStreamSynchronize(stream);
+    cudaFree(scratch.data);
     cudaStreamDestroy(stream);
 }
 
@@ -177,7 +197,7 @@ void cuda_blas_load(struct cuda_device *d, const struct linear *w, const std::ve
 {
     if (!d->blas_loader) d->blas_loader = begin_loader(d);
     std::lock_guard<std::mutex> held(d->blas_loader->lock);
-    for (int32_t r : rows) d->blas_loader->shapes.push_back({w->n, w->k, r, w->wide_output});
+    for (int32_t r : rows) d->blas_loader->shapes.push_back({w->n, w->k, r, w->wide_output, w->weight});
     d->blas_loader->changed.notify_one();
 }
 

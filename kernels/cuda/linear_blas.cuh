@@ -27,8 +27,8 @@ bool cuda_blas_is_compared(const struct linear *w);
 bool cuda_blas(struct cuda_device *d, blas_plans *plans, int32_t rows, void *out, const void *x,
                const struct linear *w);
 
-/* Begins to load, in a thread of its own, what the products of w's shape with so many rows each want: the library's first kernel takes a
- * tenth of a second, each other one some milliseconds. */
+/* Begins to load, in a thread of its own and by running them, what the products of w's shape with so many rows each want: the library's first
+ * kernel takes a tenth of a second, each other one some milliseconds. */
 void cuda_blas_load(struct cuda_device *d, const struct linear *w, const std::vector<int32_t> &rows);
 /* Until all of that is loaded; the thread has ended then. */
 void cuda_blas_loaded(struct cuda_device *d);
