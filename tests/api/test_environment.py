@@ -10,9 +10,11 @@ import pathlib
 import pty
 import re
 import resource
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 
@@ -31,10 +33,10 @@ def answers(server):
     return server.post("/v1/completions", {"prompt": "Once", "max_tokens": 1}).status_code == 200
 
 
-def run(*arguments, seconds=START_SECONDS, **popen):
+def run(*arguments, binary=BINARY, seconds=START_SECONDS, **popen):
     """A start that is expected to fail: (exit code, what it said)."""
     arguments = [a if isinstance(a, bytes) else str(a) for a in arguments]
-    done = subprocess.run([str(BINARY), *arguments], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
+    done = subprocess.run([str(binary), *arguments], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
                           timeout=seconds, **popen)
     return done.returncode, done.stderr.decode()
 
@@ -184,17 +186,26 @@ def test_little_address_space():
         assert served(high + mib)
 
 
+@pytest.fixture
+def for_others():
+    """The program and the model where another user finds them, wherever these tests are."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        os.chmod(folder, 0o755)
+        yield [pathlib.Path(shutil.copy(path, folder)) for path in (BINARY, MODEL)]
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be a user who has no other process")
-def test_few_threads():
+def test_few_threads(for_others):
     """Each start ends in a sentence, up to the first that gets as far as the model, whose context is shorter than that."""
     def apply(most):
         resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
         os.setuid(54321)
 
+    binary, model = for_others
     said, most = "", 0
     while "--max-model-len" not in said:
         most += 1
-        code, said = run("serve", MODEL, "--port", 0, "--threads", 2, "--max-model-len", 1 << 24, preexec_fn=lambda: apply(most))
+        code, said = run("serve", model, "--port", 0, "--threads", 2, "--max-model-len", 1 << 24, binary=binary, preexec_fn=lambda: apply(most))
         assert code == 1 and " error " in said and most < 64, (most, said)
 
 
