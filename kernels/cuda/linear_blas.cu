@@ -111,6 +111,7 @@ bool cuda_blas(struct cuda_device *d, blas_plans *plans, int32_t rows, void *out
 {
     auto it = plans->find(rows);
     if (it == plans->end()) {
+        cuda_blas_loaded(d); /* who loads kernels has the workspace */
         it = plans->emplace(rows, describe({w->n, w->k, rows, w->wide_output, w->weight})).first;
         choose_algorithm(d, &it->second, rows, out, x, w);
     }
