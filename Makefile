@@ -113,7 +113,7 @@ NVCC_FLAGS := -std=c++17 -O3 -lineinfo -Xcompiler -fPIC,-fvisibility=hidden -I. 
 # CUDA_QUICK=1: all is compiled, in half of the time, to kernels that are slower, where no GPU will run them (.ci/run). ptxas says of
 # hundreds of places that it has not optimised them.
 ifdef CUDA_QUICK
-NVCC_FLAGS += $(shell $(NVCC) -Ofc=mid --version >/dev/null 2>&1 && echo -Ofc=mid)
+NVCC_FLAGS += $(shell test "$(NVCC)" && $(NVCC) -Ofc=mid --version >/dev/null 2>&1 && echo -Ofc=mid)
 NVCC_QUIET := 2> >(grep -v '^ptxas info' >&2)
 endif
 
