@@ -67,8 +67,8 @@ bool make_table(struct cuda_device *d, struct kv_pool *pool, int32_t num_blocks)
     std::vector<int32_t> numbers((size_t)num_blocks);
     for (int32_t i = 0; i < num_blocks; i++) numbers[(size_t)i] = i;
     pool->widened_table = (int32_t *)cuda_alloc(&d->base, numbers.size() * 4, "attention");
-    return pool->widened_table && CUDA_CHECK(d, cudaMemcpy(pool->widened_table, numbers.data(),
-                                                           numbers.size() * 4, cudaMemcpyHostToDevice));
+    return pool->widened_table &&
+           cuda_upload(&d->base, pool->widened_table, numbers.data(), numbers.size() * 4) == STATUS_OK;
 }
 
 /* Of one layer, without its memory. No blocks: prompts want none. */
