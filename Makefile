@@ -145,7 +145,7 @@ EMULATED_FLAGS := -std=c++20 -O2 -g1 -mavx2 -mfma -mf16c -fPIC -fvisibility=hidd
 	-fsanitize=alignment,bounds -fno-sanitize-recover=alignment,bounds -Ibuild/emulator -I. -isystem $(CUDA_HOME)/include
 # What every translated file begins with, read by the compiler once for all of them.
 EMULATED_HEADER := build/emulator/machine.h.gch
-EMULATED_MACHINE := build/emulator/machine.o build/emulator/memory.o build/emulator/runtime.o
+EMULATED_MACHINE := build/emulator/machine.o build/emulator/memory.o build/emulator/runtime.o build/emulator/streams.o
 EMULATED_OBJECTS := $(CUDA_SOURCES:%.cu=build/emulator/%.o) $(EMULATED_MACHINE)
 EMULATED_SOURCES := $(patsubst %,build/emulator/%,$(wildcard kernels/cuda/*.cu kernels/cuda/*.cuh tests/emulator/*.cu))
 .PHONY: emulator emulated

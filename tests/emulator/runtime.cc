@@ -1,7 +1,8 @@
-/* runtime.cc - of CUDA's runtime and cuBLASLt what the CUDA device calls. Work is done when it is queued, a kernel when something follows
- * or is waited for (run_grid); what is queued while a stream is captured is the graph's. In the environment EMULATED_GPU: 80 (the default), a GPU of compute capability 8.0, or 90; EMULATED_SMS:
+/* runtime.cc - of CUDA's runtime and cuBLASLt what the CUDA device calls. Copies and memsets are done as late as they may (streams.h), a
+ * kernel when something follows or is waited for (run_grid); what is queued while a stream is captured is the graph's. In the environment EMULATED_GPU: 80 (the default), a GPU of compute capability 8.0, or 90; EMULATED_SMS:
  * how many SMs it has. */
 #include "tests/emulator/machine.h"
+#include "tests/emulator/streams.h"
 
 #include <atomic>
 #include <cstdlib>
@@ -39,13 +40,37 @@ int num_sms(void)
     return text ? atoi(text) : NUM_SMS;
 }
 
-cudaError_t copy(void *to, const void *from, size_t bytes)
+/* Of the default stream at once. */
+void put_off(cudaStream_t stream, std::function<void()> work)
 {
-    emulated::queue(NULL, [=] {
-        emulated::finish_grids();
-        emulated::watch until_it_ends;
-        memmove(to, from, bytes);
-    });
+    if (captured || !stream)
+        emulated::queue(stream, std::move(work));
+    else
+        emulated::put_off(stream, std::move(work));
+}
+
+void move(void *to, const void *from, size_t bytes)
+{
+    emulated::finish_grids();
+    emulated::watch until_it_ends;
+    memmove(to, from, bytes);
+}
+
+/* What of the host is not pinned is read before this returns, and written, too. */
+cudaError_t copy(void *to, const void *from, size_t bytes, cudaStream_t stream)
+{
+    if (captured || !stream) {
+        emulated::queue(stream, [=] { move(to, from, bytes); });
+    } else if (!emulated::is_known(to)) {
+        emulated::catch_up(stream);
+        move(to, from, bytes);
+    } else if (emulated::is_known(from)) {
+        emulated::put_off(stream, [=] { move(to, from, bytes); });
+    } else {
+        const std::vector<unsigned char> taken((const unsigned char *)from,
+                                               (const unsigned char *)from + bytes);
+        emulated::put_off(stream, [=] { move(to, taken.data(), bytes); });
+    }
     return cudaSuccess;
 }
 
@@ -75,12 +100,14 @@ CUresult encode(CUtensorMap *map, CUtensorMapDataType, cuuint32_t rank, void *da
 
 } // namespace
 
-void emulated::queue(cudaStream_t, std::function<void()> work)
+void emulated::queue(cudaStream_t stream, std::function<void()> work)
 {
-    if (captured)
+    if (captured) {
         captured->work.push_back(std::move(work));
-    else
-        work();
+        return;
+    }
+    catch_up(stream);
+    work();
 }
 
 extern "C" {
@@ -125,12 +152,14 @@ cudaError_t cudaSetDevice(int)
 }
 cudaError_t cudaDeviceReset(void)
 {
+    emulated::catch_up_all();
     emulated::finish_grids();
     taken = 0;
     return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize(void)
 {
+    emulated::catch_up_all();
     emulated::finish_grids();
     return cudaSuccess;
 }
@@ -178,11 +207,14 @@ cudaError_t cudaOccupancyMaxActiveClusters(int *num, const void *, const cudaLau
 cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned)
 {
     *p = bytes > (size_t)8 << 30 ? NULL : emulated::device_memory(bytes);
+    if (*p) emulated::add_known(*p, bytes);
     return *p ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 cudaError_t cudaFreeHost(void *p)
 {
+    emulated::catch_up_all();
     emulated::finish_grids();
+    emulated::remove_known(p);
     emulated::release_device_memory(p);
     return cudaSuccess;
 }
@@ -197,30 +229,35 @@ cudaError_t cudaMalloc(void **p, size_t bytes)
 
 cudaError_t cudaFree(void *p)
 {
+    emulated::catch_up_all();
     emulated::finish_grids();
+    emulated::remove_known(p);
     taken -= emulated::release_device_memory(p);
     return cudaSuccess;
 }
-cudaError_t cudaHostRegister(void *, size_t, unsigned)
+cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned)
 {
+    emulated::add_known(p, bytes);
     return cudaSuccess;
 }
-cudaError_t cudaHostUnregister(void *)
+cudaError_t cudaHostUnregister(void *p)
 {
+    emulated::catch_up_all();
+    emulated::remove_known(p);
     return cudaSuccess;
 }
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind)
 {
-    return copy(to, from, bytes);
+    return copy(to, from, bytes, NULL);
 }
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t)
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t stream)
 {
-    return copy(to, from, bytes);
+    return copy(to, from, bytes, stream);
 }
 
-cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t)
+cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t stream)
 {
-    emulated::queue(NULL, [=] {
+    put_off(stream, [=] {
         emulated::finish_grids();
         emulated::watch until_it_ends;
         memset(p, value, bytes);
@@ -237,28 +274,29 @@ cudaError_t cudaMemset(void *p, int value, size_t bytes)
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
 {
-    *s = NULL;
+    *s = emulated::make_stream();
     return cudaSuccess;
 }
 
-cudaError_t cudaStreamDestroy(cudaStream_t)
+cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
+    emulated::catch_up(s);
     emulated::finish_grids();
     return cudaSuccess;
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t)
+cudaError_t cudaStreamDestroy(cudaStream_t s)
 {
-    emulated::finish_grids();
-    return cudaSuccess;
+    return cudaStreamSynchronize(s);
 }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned)
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 {
+    if (!captured) emulated::put_off_until(s, e);
     return cudaSuccess;
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned)
 {
-    *e = NULL;
+    *e = emulated::make_event();
     return cudaSuccess;
 }
 
@@ -270,19 +308,20 @@ cudaError_t cudaEventDestroy(cudaEvent_t)
 {
     return cudaSuccess;
 }
-cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t)
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
+    if (!captured) emulated::record(e, s);
     return cudaSuccess;
 }
-cudaError_t cudaEventSynchronize(cudaEvent_t)
+cudaError_t cudaEventSynchronize(cudaEvent_t e)
 {
+    emulated::wait_for(e);
     emulated::finish_grids();
     return cudaSuccess;
 }
-cudaError_t cudaEventQuery(cudaEvent_t)
+cudaError_t cudaEventQuery(cudaEvent_t e)
 {
-    emulated::finish_grids();
-    return cudaSuccess;
+    return cudaEventSynchronize(e);
 }
 
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t, cudaEvent_t)
@@ -333,8 +372,9 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t)
     return cudaSuccess;
 }
 
-cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t)
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s)
 {
+    emulated::catch_up(s);
     for (const auto &work : ((CUgraph_st *)exec)->work) work();
     return cudaSuccess;
 }
