@@ -145,8 +145,7 @@ bool reserve_scratch(struct cuda_device *d, const struct moe *m, int32_t shared_
         allocate(d, &s->num_tiles, 1, what) && allocate(d, &s->few_logits, num_few, what) &&
         allocate(d, &s->gathered, group_rows * (size_t)m->hidden, what) &&
         allocate(d, &s->mid, group_rows * (size_t)s->inner, what) &&
-        CUDA_CHECK(d, cudaMemset(s->counts, 0, experts * sizeof *s->counts)) &&
-        CUDA_CHECK(d, cudaMemset(s->few_logits, 0xff, num_few * sizeof *s->few_logits));
+        CUDA_CHECK(d, cudaMemsetAsync(s->few_logits, 0xff, num_few * sizeof *s->few_logits, d->stream));
     if (ok && s->shared_inner > 0)
         ok = allocate(d, &s->shared_mid, rows * (size_t)s->shared_inner, what) &&
              allocate(d, &s->shared_made, rows * (size_t)m->hidden, what);
