@@ -420,8 +420,9 @@ void multiply(struct cuda_device *d, const struct moe *m, const struct plan &pla
     p.num_experts = m->num_experts;
     p.tiles_max = moe_tiles_max(num_pairs, m->num_experts, plan.tile_rows);
     /* where the second product's weights are no more than what the rings of all SMs hold, as of a token alone */
-    p.is_short = (int64_t)num_pairs * m->hidden * m->inner * (quantised ? 1 : 2) <=
-                 (int64_t)d->num_sms * MOE_RING_BYTES;
+    p.is_short =
+        plan.tile_rows <= TILE_ROWS_MIN && (int64_t)num_pairs * m->hidden * m->inner * (quantised ? 1 : 2) <=
+                                               (int64_t)d->num_sms * MOE_RING_BYTES;
     p.gate = m->gate;
     p.shares_x = plan.method == METHOD_SHARED;
     p.out = s->mid;

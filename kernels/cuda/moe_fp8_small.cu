@@ -192,20 +192,13 @@ template <int ROWS, int COLS> bool launch_kind(struct cuda_device *d, const stru
     return p->is_gated ? launch<ROWS, COLS, false, true>(d, p) : launch<ROWS, COLS, false, false>(d, p);
 }
 
-/* Rows of W that an SM has at most, of tiles of so many rows of as many experts as there could be. */
-int32_t rows_of_sm(const struct cuda_device *d, const struct moe_product *p, int32_t rows)
-{
-    const int32_t num_tiles = std::min(p->num_pairs, p->num_experts) * ((p->n + rows - 1) / rows);
-    return (num_tiles + d->num_sms - 1) / d->num_sms * rows;
-}
-
 } // namespace
 
 bool cuda_moe_fp8_small(struct cuda_device *d, int32_t tile_rows, const struct moe_product *p)
 {
     /* a tile's end takes as long whatever its rows, but SMs want equal shares */
     if (tile_rows == 8)
-        return rows_of_sm(d, p, 64) <= rows_of_sm(d, p, 32) ? launch_kind<64, 8>(d, p)
+        return moe_rows_of_sm(d, p, 64) <= moe_rows_of_sm(d, p, 32) ? launch_kind<64, 8>(d, p)
                                                             : launch_kind<32, 8>(d, p);
     if (tile_rows == 32) return launch_kind<64, 32>(d, p);
     return launch_kind<64, 64>(d, p);

@@ -103,6 +103,13 @@ inline int32_t moe_ring_bytes(const struct moe_product *p)
     return p->knows_tiles ? SECOND_RING_BYTES : MOE_RING_BYTES - SECOND_RING_BYTES - BESIDE_RING_BYTES;
 }
 
+/* Rows of W that an SM has at most, of tiles of so many rows of as many experts as there could be. */
+inline int32_t moe_rows_of_sm(const struct cuda_device *d, const struct moe_product *p, int32_t rows)
+{
+    const int32_t num_tiles = min(p->num_pairs, p->num_experts) * ((p->n + rows - 1) / rows);
+    return (num_tiles + d->num_sms - 1) / d->num_sms * rows;
+}
+
 /* Of tiles of so many rows of W, stages of stage_k columns. Without num_stages. */
 inline moe_ring_args moe_ring_args_of(const struct cuda_device *d, const struct moe_product *p,
                                       int32_t tile_rows, int32_t stage_k)

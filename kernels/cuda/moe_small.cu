@@ -1,8 +1,8 @@
 /* moe_small.cu - products of experts that few tokens chose, on sm_90a, bound by the bytes of W: linear_small.cu's, for a list of tiles that
  * is found on the device.
  *
- * A CTA computes tiles of ROWS rows of an expert's W, the M side of wgmma, by up to CAP rows of x, the N side, which is as narrow as the
- * tile's rows allow. One thread fills a ring of stages of STAGE_K columns that runs on across tiles. The experts' W lie one after
+ * A CTA computes tiles of ROWS rows of an expert's W, the M side of wgmma in groups of 64, by up to CAP rows of x, the N side, which is as
+ * narrow as the tile's rows allow; of x a wide tile of W has half as much to fetch for each of its rows. One thread fills a ring of stages of STAGE_K columns that runs on across tiles. The experts' W lie one after
  * another: a box that ends beyond an expert's rows reads the next one's, whose results are not stored. Sums go along K in order. */
 #include <algorithm>
 
@@ -26,6 +26,7 @@ enum {
     WARPS = 4, /* that multiply */
     THREADS = (WARPS + 1) * 32,
     GROUP_ROWS = 64, /* of wgmma's M side */
+    WIDE_PAIRS = 4,  /* an expert, on average: from so many on tiles of W are wide */
     STAGES_MAX = 32
 };
 
@@ -35,9 +36,10 @@ struct small_args : moe_ring_args {
 };
 
 template <int ROWS, int CAP> struct small_traits {
+    static constexpr int GROUPS = ROWS > GROUP_ROWS ? ROWS / GROUP_ROWS : 1; /* one behind the other */
     static constexpr int W_BYTES = ROWS * BOXES * BOX_ROW_BYTES, X_BYTES = CAP * BOXES * BOX_ROW_BYTES;
     static constexpr int BYTES_BEHIND =
-        (GROUP_ROWS - ROWS) * BOX_ROW_BYTES; /* of W, read beyond the ring's end */
+        (GROUPS * GROUP_ROWS - ROWS) * BOX_ROW_BYTES; /* of W, read beyond the ring's end */
     static constexpr int STAGE_BYTES = W_BYTES + X_BYTES;
 };
 
@@ -48,7 +50,13 @@ struct ring {
     struct moe_ring_tile *tiles; /* [stage]: the tile that begins there */
 };
 
-/* Columns that are multiplied for so many rows of x. */
+/* Rows of x that are fetched of so many. */
+__device__ __forceinline__ int32_t rows_in_boxes(int32_t count)
+{
+    return (count + X_BOX_ROWS - 1) / X_BOX_ROWS * X_BOX_ROWS;
+}
+
+/* Columns that are multiplied for so many rows of x: those that were not fetched are nobody's. */
 __device__ __forceinline__ int32_t width_of(int32_t rows)
 {
     return rows <= 8 ? 8 : rows <= 16 ? 16 : rows <= 32 ? 32 : 64;
@@ -66,7 +74,7 @@ template <int ROWS, int CAP> struct producer {
     {
         uint32_t full = r.full + 8 * stage;
         if (c.k == 0) r.tiles[stage] = c.tile;
-        barrier_arrive_expect(full, T::W_BYTES + width_of(c.tile.rows.count) * (BOXES * BOX_ROW_BYTES));
+        barrier_arrive_expect(full, T::W_BYTES + rows_in_boxes(c.tile.rows.count) * (BOXES * BOX_ROW_BYTES));
 #pragma unroll
         for (int i = 0; i < BOXES; i++)
             tensor_stream_2d(r.w + stage * T::W_BYTES + i * ROWS * BOX_ROW_BYTES, w_map, full,
@@ -75,9 +83,9 @@ template <int ROWS, int CAP> struct producer {
 
     __device__ __forceinline__ void load_x(int32_t stage, const struct moe_tile &rows, int32_t k) const
     {
-        const int32_t first = a.shares_x ? 0 : rows.first, width = width_of(rows.count);
+        const int32_t first = a.shares_x ? 0 : rows.first, num_rows = rows_in_boxes(rows.count);
 #pragma unroll 1
-        for (int32_t row = 0; row < width; row += X_BOX_ROWS)
+        for (int32_t row = 0; row < num_rows; row += X_BOX_ROWS)
 #pragma unroll
             for (int i = 0; i < BOXES; i++)
                 tensor_load_2d(r.x + stage * T::X_BYTES + (i * CAP + row) * BOX_ROW_BYTES, x_map,
@@ -98,17 +106,20 @@ template <int ROWS, int CAP> struct consumer {
         if (threadIdx.x % 32 == 0) barrier_arrive(r.empty + 8 * before);
     }
 
-    template <int WIDTH> __device__ __forceinline__ void multiply(float (&d)[WIDTH / 2], int32_t k)
+    template <int WIDTH> __device__ __forceinline__ void multiply(float (&d)[T::GROUPS][WIDTH / 2], int32_t k)
     {
         barrier_wait(r.full + 8 * p.stage, p.parity);
-        constexpr uint32_t x_box = CAP * BOX_ROW_BYTES / 16, w_box = ROWS * BOX_ROW_BYTES / 16;
+        constexpr uint32_t x_box = CAP * BOX_ROW_BYTES / 16, w_box = ROWS * BOX_ROW_BYTES / 16,
+                           group = GROUP_ROWS * BOX_ROW_BYTES / 16;
         uint32_t x = wgmma_descriptor_low(r.x) + p.stage * BOXES * x_box;
         uint32_t w = wgmma_descriptor_low(r.w) + p.stage * BOXES * w_box;
         wgmma_fence();
 #pragma unroll
         for (int i = 0; i < STAGE_K / 16; i++)
-            wgmma_shared(d, wgmma_descriptor_of(w + i / 4 * w_box + i % 4 * 2),
-                         wgmma_descriptor_of(x + i / 4 * x_box + i % 4 * 2), k > 0 || i > 0);
+#pragma unroll
+            for (int g = 0; g < T::GROUPS; g++)
+                wgmma_shared(d[g], wgmma_descriptor_of(w + i / 4 * w_box + i % 4 * 2 + g * group),
+                             wgmma_descriptor_of(x + i / 4 * x_box + i % 4 * 2), k > 0 || i > 0);
         wgmma_commit();
         if (k > 0) {
             wgmma_wait<1>();
@@ -118,30 +129,43 @@ template <int ROWS, int CAP> struct consumer {
         p.advance(a.num_stages);
     }
 
-    /* Ahead of the products: those of the last warps may be of no row. */
-    __device__ __forceinline__ struct lane_bias find_bias(int32_t expert, int32_t first_n) const
+    /* Of a group's, where this warp's rows of W begin. */
+    __device__ __forceinline__ static int32_t row_of(int group)
     {
-        int32_t row = (int32_t)threadIdx.x / 32 * 16;
+        return group * GROUP_ROWS + (int32_t)threadIdx.x / 32 * 16;
+    }
+
+    /* Ahead of the products: those of the last warps may be of no row. */
+    __device__ __forceinline__ struct lane_bias find_bias(int32_t expert, int32_t first_n, int group) const
+    {
+        int32_t row = row_of(group);
         return load_lane_bias(a.bias + (size_t)expert * a.n, row < ROWS ? first_n + row : a.n, a.n);
     }
 
     template <enum moe_epilogue EPILOGUE, int WIDTH>
     __device__ __forceinline__ void run_tile(const struct moe_tile &tile, int32_t first_n)
     {
-        float d[WIDTH / 2];
-        struct lane_bias bias = {};
-        if (moe_has_bias(EPILOGUE)) bias = find_bias(tile.expert, first_n);
+        float d[T::GROUPS][WIDTH / 2];
+        struct lane_bias bias[T::GROUPS] = {};
+#pragma unroll
+        for (int g = 0; g < T::GROUPS && moe_has_bias(EPILOGUE); g++)
+            bias[g] = find_bias(tile.expert, first_n, g);
         for (int32_t k = 0; k < a.num_k; k++) multiply<WIDTH>(d, k);
         wgmma_wait<0>();
-        wgmma_hold(d);
+#pragma unroll
+        for (int g = 0; g < T::GROUPS; g++) wgmma_hold(d[g]);
         release();
-        struct store_args to = {a.out, NULL, tile.first + tile.count, a.n};
-        int32_t row = (int32_t)threadIdx.x / 32 * 16;
-        if constexpr (moe_has_bias(EPILOGUE)) {
-            if (row < ROWS) store_columns_biased<WIDTH, EPILOGUE, 2>(to, d, bias, tile.first, first_n + row);
-        } else {
-            constexpr int STORE = EPILOGUE == MOE_SILU ? EPILOGUE_SILU_MUL : EPILOGUE_BF16;
-            if (row < ROWS) store_columns<WIDTH, STORE, 2>(to, d, tile.first, first_n + row);
+        const struct store_args to = {a.out, NULL, tile.first + tile.count, a.n};
+#pragma unroll
+        for (int g = 0; g < T::GROUPS; g++) {
+            const int32_t row = row_of(g);
+            if (row >= ROWS) continue;
+            if constexpr (moe_has_bias(EPILOGUE)) {
+                store_columns_biased<WIDTH, EPILOGUE, 2>(to, d[g], bias[g], tile.first, first_n + row);
+            } else {
+                constexpr int STORE = EPILOGUE == MOE_SILU ? EPILOGUE_SILU_MUL : EPILOGUE_BF16;
+                store_columns<WIDTH, STORE, 2>(to, d[g], tile.first, first_n + row);
+            }
         }
     }
 
@@ -205,6 +229,7 @@ bool launch(struct cuda_device *d, const struct moe_product *p)
                       *x_map = tensor_map_of_matrix(d, p->x, p->x_rows, p->k, X_BOX_ROWS);
     if (!w_map || !x_map) return false;
     a.num_stages = std::min((moe_ring_bytes(p) - T::BYTES_BEHIND) / T::STAGE_BYTES, (int32_t)STAGES_MAX);
+    assert_always(a.num_stages >= 2); /* one is given back when the next one's products are under way */
     return launch_dependent(
         d, small_kernel<ROWS, CAP, EPILOGUE>, dim3((unsigned)std::min(d->num_sms, a.tiles_max)),
         dim3(THREADS), 1024 + (size_t)a.num_stages * T::STAGE_BYTES + T::BYTES_BEHIND, a, *w_map, *x_map);
@@ -232,6 +257,8 @@ bool cuda_moe_small(struct cuda_device *d, int32_t tile_rows, const struct moe_p
 {
     /* narrow tiles of W where there are few, so that all SMs get the same share */
     if (tile_rows == 8) return launch_epilogue<32, 8>(d, p);
-    if (tile_rows == 32) return launch_epilogue<64, 32>(d, p);
-    return launch_epilogue<64, 64>(d, p);
+    const bool is_wide =
+        p->num_pairs >= WIDE_PAIRS * p->num_experts && moe_rows_of_sm(d, p, 128) <= moe_rows_of_sm(d, p, 64);
+    if (tile_rows == 32) return is_wide ? launch_epilogue<128, 32>(d, p) : launch_epilogue<64, 32>(d, p);
+    return is_wide ? launch_epilogue<128, 64>(d, p) : launch_epilogue<64, 64>(d, p);
 }

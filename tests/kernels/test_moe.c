@@ -72,6 +72,9 @@ static const struct shape shapes[] = {
      .f32_router = true, .num_groups = 8, .num_chosen_groups = 4},
     /* more columns than a token's kernel has of the router at a time */
     {40, 3328, 8, 0, 40, 4, ROUTER_SOFTMAX, GATE_SILU, .normalize = true},
+    /* as many tiles of W for an SM when they are wide: two of 128 rows for each of 132 */
+    {700, 128, 128, 0, 132, 4, ROUTER_SOFTMAX, GATE_SILU, .normalize = true},
+    {200, 128, 128, 0, 132, 4, ROUTER_SOFTMAX, GATE_CLAMPED_SWISH, .normalize = true, .biases = true},
     /* weighed against those that are near */
     {150, 72, 48, 0, 16, 2, ROUTER_SPARSE, GATE_SILU, .normalize = false},
     /* without a gate: all methods of a GPU, and weights of four bits */
