@@ -49,6 +49,20 @@ static bool parse_whole_number(const char *value, bool with_suffix, int64_t *out
     return !__builtin_mul_overflow(number, (int64_t)factor, out);
 }
 
+/* A unit in the plural is what the number counts; port, ordinal and number only stand for it in the help. */
+static int refuse_whole_number(const struct option *o, const char *value, const char *source,
+                               struct error *err)
+{
+    size_t n = strlen(o->unit);
+    bool counts = strchr(o->unit, '/') || (n > 0 && o->unit[n - 1] == 's');
+    if (o->min_int == o->max_int)
+        return error_set(err, STATUS_INVALID, "%s: %s must be %lld, got \"%s\"", source, o->name,
+                         (long long)o->min_int, value);
+    return error_set(err, STATUS_INVALID, "%s: %s must be a whole number%s%s from %lld to %lld, got \"%s\"",
+                     source, o->name, counts ? " of " : "", counts ? o->unit : "", (long long)o->min_int,
+                     (long long)o->max_int, value);
+}
+
 static int set_number(struct config *c, const struct option *o, const char *value, const char *source,
                       struct error *err)
 {
@@ -64,9 +78,7 @@ static int set_number(struct config *c, const struct option *o, const char *valu
     int64_t number;
     if (!parse_whole_number(value, o->type == OPTION_BYTES, &number) || number < o->min_int ||
         number > o->max_int)
-        return error_set(err, STATUS_INVALID,
-                         "%s: %s must be a whole number of %s from %lld to %lld, got \"%s\"", source, o->name,
-                         o->unit, (long long)o->min_int, (long long)o->max_int, value);
+        return refuse_whole_number(o, value, source, err);
     if (o->type == OPTION_BYTES)
         *(uint64_t *)option_field(c, o) = (uint64_t)number;
     else

@@ -126,7 +126,7 @@ static void what_is_wrong_is_said(void **state)
     static const struct {
         char *arg, *expected;
     } cases[] = {
-        {"--port=65536", "port must be a whole number of port from 0 to 65535, got \"65536\""},
+        {"--port=65536", "port must be a whole number from 0 to 65535, got \"65536\""},
         {"--port=-1", "got \"-1\""},
         {"--port=1x", "got \"1x\""},
         {"--max-body-bytes=9999999999999999999G", "got"},
@@ -148,8 +148,11 @@ static void what_is_wrong_is_said(void **state)
         {"--no-port", "there is no option \"--no-port\""},
         {"--tensor-parallel-size=2", "--tensor-parallel-size\"; flashd --help"},
         {"--api-kye=secret", "there is no option \"--api-kye\"; did you mean \"--api-key\"?"},
-        {"--seed=-2", "seed must be a whole number of number from -1"},
-        {"--threads=-1", "from 0 to"},
+        {"--seed=-2", "seed must be a whole number from -1"},
+        {"--threads=-1", "threads must be a whole number of threads from 0 to"},
+        {"--cuda-device=x", "cuda-device must be a whole number from 0 to 255"},
+        {"--body-min-rate=x", "body-min-rate must be a whole number of bytes/s from 0"},
+        {"--block-size=17", "block-size must be 16, got \"17\""},
     };
     for (size_t i = 0; i < array_length(cases); i++) {
         struct config c;
