@@ -222,18 +222,57 @@ static int open_inherited_tcp(struct listener *l, const struct inherited *in, co
     return STATUS_OK;
 }
 
+union address {
+    struct sockaddr any;
+    struct sockaddr_in in;
+    struct sockaddr_in6 in6;
+    struct sockaddr_un path;
+    struct sockaddr_storage storage;
+};
+
+/* Whether a new socket would listen there, too. */
+static bool is_configured(const struct config *config, const union address *address)
+{
+    union address own = {0};
+    bool any_port = config->port == 0;
+    if (config->uds || address->any.sa_family == AF_UNIX)
+        return config->uds && address->any.sa_family == AF_UNIX &&
+               !strcmp(config->uds, address->path.sun_path);
+    if (parse_address(config, &own.storage, NULL) || own.any.sa_family != address->any.sa_family)
+        return false;
+    if (own.any.sa_family == AF_INET6)
+        return !memcmp(&own.in6.sin6_addr, &address->in6.sin6_addr, sizeof own.in6.sin6_addr) &&
+               (any_port || own.in6.sin6_port == address->in6.sin6_port);
+    return own.in.sin_addr.s_addr == address->in.sin_addr.s_addr &&
+           (any_port || own.in.sin_port == address->in.sin_port);
+}
+
+/* An upgrade may come with other options. Where systemd listens, its own file says where. */
+static void warn_of_address(const struct listener *l, const struct inherited *in,
+                            const union address *address)
+{
+    const struct config *config = l->config;
+    if (in->belongs_to_systemd || is_configured(config, address)) return;
+    if (config->uds)
+        log_warning("--uds %s takes effect when the server is stopped and started: an upgrade keeps the "
+                    "socket, %s",
+                    config->uds, l->address);
+    else
+        log_warning("--host %s --port %lld take effect when the server is stopped and started: an upgrade "
+                    "keeps the socket, %s",
+                    config->host, (long long)config->port, l->address);
+}
+
 static int open_inherited(struct listener *l, const struct inherited *in, struct error *err)
 {
-    union {
-        struct sockaddr any;
-        struct sockaddr_un path;
-        struct sockaddr_storage storage;
-    } address = {0};
+    union address address = {0};
     socklen_t n = sizeof address;
     if (getsockname(in->socket_fd, &address.any, &n))
         return error_set(err, STATUS_IO, "no socket: %s", strerror(errno));
-    if (address.any.sa_family == AF_UNIX) return open_inherited_unix(l, in, &address.path, err);
-    return open_inherited_tcp(l, in, &address.any, err);
+    int status = address.any.sa_family == AF_UNIX ? open_inherited_unix(l, in, &address.path, err)
+                                                  : open_inherited_tcp(l, in, &address.any, err);
+    if (!status) warn_of_address(l, in, &address);
+    return status;
 }
 
 /* ---- limits and life ---- */

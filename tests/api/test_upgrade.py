@@ -146,7 +146,7 @@ def upgrades_on_a_unix_socket(tmp_path):
             wait_until(lambda: not is_alive(server.pids[1]), server)
             assert client.get("/health", headers={"Connection": "close"}).status_code == 200, "the path is gone"
             server.end()
-            assert not os.path.exists(path)
+            assert not os.path.exists(path) and "takes effect" not in server.log()
         finally:
             for pid in server.pids:
                 with contextlib.suppress(ProcessLookupError):
@@ -172,8 +172,10 @@ def test_a_process_that_cannot_start_replaces_nothing(tmp_path):
         os.kill(server.pid, signal.SIGUSR2)
         wait_until(lambda: "ended with exit code 2; this one goes on" in server.log(), server)
         assert server.post("/v1/completions", ASK).status_code == 200
-        config.write_text("max-model-len: 256\n")
+        assert "take effect" not in server.log()
+        config.write_text("max-model-len: 256\nhost: 127.0.0.2\n")  # the socket stays where it is, and it is said
         server.upgrade()
+        assert f"--host 127.0.0.2 --port {server.port} take effect when" in server.log()
         assert httpx.get(server.url + "/v1/models").json()["data"][0]["max_model_len"] == 256
 
 
