@@ -10,7 +10,7 @@
  *
  * It listens before it loads, so that health checks and clients get an answer (503) at once. A lame duck says
  * no to health checks and takes requests as before, until whoever balances has seen it (--drain-delay); SIGINT,
- * or SIGTERM again, leaves that out. Draining takes no new API requests, but health, metrics and refusals are
+ * SIGQUIT, or SIGTERM again, leaves that out. Draining takes no new API requests, but health, metrics and refusals are
  * still answered; it ends when nothing is in flight, at once if nothing is. A signal while it drains cuts off
  * what runs and ends the process on the spot. SIGHUP reads the configuration again, SIGUSR1 tells the log what
  * is in flight, SIGUSR2 lets another process take this one's place (upgrade.h); other signals are logged and ignored.
@@ -30,7 +30,7 @@
 #include "server/upgrade.h"
 #include "text/model_text.h"
 
-enum { EXIT_DEVICE = 70, LIFE_OTHER_SIGNALS = 9 };
+enum { EXIT_DEVICE = 70, LIFE_ENDING_SIGNALS = 3, LIFE_OTHER_SIGNALS = 9 };
 
 struct life {
     struct config *config; /* the server's, where it may be changed */
@@ -47,7 +47,7 @@ struct life {
     uint8_t own_identity[IDENTITY_BYTES];
     uv_loop_t loop;
     uv_async_t text_done, quiet;
-    uv_signal_t sigterm, sigint, others[LIFE_OTHER_SIGNALS];
+    uv_signal_t endings[LIFE_ENDING_SIGNALS], others[LIFE_OTHER_SIGNALS];
     uv_timer_t deadline, restart, engine_watch;
     uv_prepare_t before_wait;
     struct model_text text;

@@ -11,6 +11,9 @@
 #include "server/api/api.h"
 #include "server/loop_watch.h"
 
+/* A terminal's Ctrl-\, too: no request is left without its line. Who wants a core file sends SIGABRT. */
+static const int ending_signals[LIFE_ENDING_SIGNALS] = {SIGTERM, SIGINT, SIGQUIT};
+
 /* Some mean something; none of them ends a server. */
 static const int other_signals[LIFE_OTHER_SIGNALS] = {SIGHUP, SIGUSR1,   SIGUSR2, SIGALRM,  SIGIO,
                                                       SIGPWR, SIGVTALRM, SIGPROF, SIGSTKFLT};
@@ -94,15 +97,15 @@ static void listen_for(struct life *life, uv_signal_t *signal, int number, uv_si
 
 void life_signals_init(struct life *life)
 {
-    listen_for(life, &life->sigterm, SIGTERM, on_signal);
-    listen_for(life, &life->sigint, SIGINT, on_signal);
+    for (size_t i = 0; i < array_length(ending_signals); i++)
+        listen_for(life, &life->endings[i], ending_signals[i], on_signal);
     for (size_t i = 0; i < array_length(other_signals); i++)
         listen_for(life, &life->others[i], other_signals[i], on_other_signal);
 }
 
 void life_signals_close(struct life *life)
 {
-    uv_close((uv_handle_t *)&life->sigterm, NULL);
-    uv_close((uv_handle_t *)&life->sigint, NULL);
+    for (size_t i = 0; i < array_length(ending_signals); i++)
+        uv_close((uv_handle_t *)&life->endings[i], NULL);
     for (size_t i = 0; i < array_length(other_signals); i++) uv_close((uv_handle_t *)&life->others[i], NULL);
 }

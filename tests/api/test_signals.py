@@ -74,7 +74,7 @@ def test_stopped_and_continued(server):
     assert [s.result() for s in streams] == [expected] * 3
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT])
 def test_told_again_while_it_ends(start_server, number):
     """The process exits, it does not die of the signal."""
     with start_server() as server:
