@@ -23,6 +23,9 @@ int chat_context_init(struct chat_context *c, const struct server *server, const
 /* For a template that has refused the messages: system messages at the beginning become one, later ones the user's, and the
  * user's that follow each other one, as every template knows them. Whether anything has changed. */
 bool chat_context_join(struct chat_context *c);
+/* Takes the oldest turns out (a user's message and what follows it up to the next one), until so much of all the messages' text
+ * went; system messages at the beginning and the last turn stay. How many messages went. */
+int chat_context_drop(struct chat_context *c, double share);
 void chat_context_deinit(struct chat_context *c);
 
 #endif

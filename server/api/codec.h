@@ -119,6 +119,7 @@ struct translation {
     char warnings[256];      /* params->warnings */
     uint32_t sent_canonical; /* bit i: the client's body had the canonical member of codec->names[i] itself */
     bool fills_context;      /* params->fills_context */
+    bool drops_turns;        /* params->drops_turns */
     struct api_error *err;
 };
 

@@ -85,6 +85,7 @@ struct params {
     cJSON *tools;                   /* of a prepared request that uses them; the owner of params frees it */
     int32_t truncate_prompt_tokens; /* the last so many of a prompt; -1: as fit; 0: it is not cut */
     bool truncates_right;           /* the first so many */
+    bool drops_turns;               /* the oldest of a chat, where all have no room; the codec's */
     const char *request_id;         /* the answer's id, in the arena; NULL: one is made */
     struct stop_strings stop;
     struct embedding_form embedding;   /* of API_POOLING */

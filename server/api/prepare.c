@@ -68,11 +68,19 @@ static int check_encoder(const struct prepare_input *in, enum api_kind kind, str
                              "this model makes embeddings and nothing else: POST /v1/embeddings");
 }
 
-/* Of the translation, for the answer. */
-static int keep_what_was_said(struct translation *t, struct params *params)
+/* Of the translation, for the prompt and the answer. */
+static void keep_what_was_meant(const struct translation *t, struct params *params)
 {
     params->kept = t->kept;
     params->fills_context |= t->fills_context;
+    params->drops_turns = t->drops_turns;
+}
+
+/* For the answer's head. */
+static int keep_what_was_said(struct translation *t, struct params *params, const struct prompts *prompts)
+{
+    if (prompts->num_dropped > 0)
+        translation_warn(t, "the oldest messages had no room: %d were dropped", prompts->num_dropped);
     if (params->ignored && params->ignored->misspelt[0]) translation_warn(t, "%s", params->ignored->misspelt);
     if (!t->warnings[0]) return 0;
     params->warnings = arena_copy(t->arena, t->warnings, strlen(t->warnings));
@@ -95,13 +103,14 @@ int prepare_run(const struct prepare_input *in, struct arena *arena, struct para
     if (status == 0)
         status = params_read(in->server, t.kind, body, in->body, in->body_bytes, arena, params, err);
     if (status == 0) status = check_codec(in->codec, params, err);
-    if (status == 0) status = keep_what_was_said(&t, params);
+    if (status == 0) keep_what_was_meant(&t, params);
     if (status == 0 && t.kind == API_CHAT)
         status = prompts_read_chat(in->server, params, body, in->now_seconds, arena, prompts, err);
     else if (status == 0 && t.kind == API_SCORING)
         status = prompts_read_pairs(in->server, params, body, arena, prompts, err);
     else if (status == 0)
         status = prompts_read_completions(in->server, params, body, arena, prompts, err);
+    if (status == 0) status = keep_what_was_said(&t, params, prompts);
     if (status == 0 && params->uses_tools) status = tool_params_demand(in->server, body, arena, params, err);
     if (status == 0)
         status = constraint_compile(in->server, prompts->items[0].opens_reasoning, &params->form, err);

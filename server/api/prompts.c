@@ -115,8 +115,8 @@ static int check_length(struct prompt_reader *r, const struct token_list *list, 
     return api_error_invalid(
         r->err, "context_length_exceeded", param,
         "This model's maximum context length is %d tokens. However, you requested %lld tokens (%d "
-        "in the %s, %d in the completion); ask for less (or raise --max-model-len)",
-        r->server->facts->max_model_len, (long long)list->num_ids + wanted, list->num_ids, param, wanted);
+        "in the prompt, %d in the completion); ask for less (or raise --max-model-len)",
+        r->server->facts->max_model_len, (long long)list->num_ids + wanted, list->num_ids, wanted);
 }
 
 static int finish_prompt(struct prompt_reader *r, struct token_list *list, unsigned flags, const char *param)
@@ -475,17 +475,22 @@ static int render(const struct server *server, const struct params *params, stru
     return status;
 }
 
+static int check_template(const struct server *server, struct api_error *err)
+{
+    if (server->chat_template) return 0;
+    return api_error_invalid(err, NULL, "messages",
+                             "this model has no chat template; start the server with --chat-template FILE, "
+                             "or use /v1/completions");
+}
+
 int prompts_render_chat(const struct server *server, const struct params *params, cJSON *body,
                         int64_t now_seconds, struct buffer *out, struct text_range **untrusted,
                         int *num_untrusted, struct api_error *err)
 {
-    if (!server->chat_template)
-        return api_error_invalid(
-            err, NULL, "messages",
-            "this model has no chat template; start the server with --chat-template FILE, or use "
-            "/v1/completions");
     struct chat_context context;
-    int status = chat_context_init(&context, server, params, body, now_seconds, err);
+    int status = check_template(server, err);
+    if (status < 0) return status;
+    status = chat_context_init(&context, server, params, body, now_seconds, err);
     if (status == 0)
         status = render(server, params, &context, now_seconds, out, untrusted, num_untrusted, err);
     chat_context_deinit(&context);
@@ -510,27 +515,59 @@ static int keep_last_message(struct prompt_reader *r, const cJSON *body, struct 
     return 0;
 }
 
+static int encode_chat(struct prompt_reader *r, struct chat_context *context, int64_t now_seconds,
+                       struct prompt *p)
+{
+    struct buffer text;
+    struct text_range *untrusted = NULL;
+    int num_untrusted = 0;
+    unsigned flags = TOKENIZER_PARSE_SPECIAL | (r->params->add_special_tokens ? TOKENIZER_ADD_SPECIAL : 0u);
+    buffer_init(&text, chat_template_limits_default.output_bytes);
+    p->tokens.num_ids = 0;
+    int status =
+        render(r->server, r->params, context, now_seconds, &text, &untrusted, &num_untrusted, r->err);
+    const char *rendered = text.data ? text.data : "";
+    if (status == 0)
+        status = encode(r, rendered, text.num_bytes, untrusted, num_untrusted, flags, "messages", &p->tokens);
+    if (status == 0) note_reasoning(r->server, rendered, text.num_bytes, p);
+    buffer_deinit(&text);
+    free(untrusted);
+    return status;
+}
+
+/* Where nobody says how long the answer may be, it gets a quarter of the context. What has to go is reckoned from how many
+ * tokens a byte has been so far; if that was too little several times, all goes that may. */
+static int drop_turns(struct prompt_reader *r, struct chat_context *context, int64_t now_seconds,
+                      struct prompt *p)
+{
+    enum { ROUNDS_MAX = 4 };
+    const int32_t most = r->server->facts->max_model_len, answer = r->params->max_tokens;
+    const int32_t wanted = most - (answer > 0 ? answer : most / 4);
+    int status = 0;
+    if (p->tokens.num_ids <= most - max_of(answer, (int32_t)1)) return 0;
+    for (int round = 1; status == 0 && p->tokens.num_ids > wanted; round++) {
+        double share = round < ROUNDS_MAX ? 1 - (double)wanted / (double)p->tokens.num_ids : 1;
+        int num_dropped = chat_context_drop(context, share);
+        if (num_dropped == 0) break; /* the refusal is check_length's */
+        r->out->num_dropped += num_dropped;
+        status = encode_chat(r, context, now_seconds, p);
+    }
+    return status;
+}
+
 int prompts_read_chat(const struct server *server, const struct params *params, cJSON *body,
                       int64_t now_seconds, struct arena *arena, struct prompts *out, struct api_error *err)
 {
     struct prompt_reader r = {server, params, arena, out, err};
-    struct buffer text;
-    struct text_range *untrusted = NULL;
-    int num_untrusted = 0;
-    unsigned flags = TOKENIZER_PARSE_SPECIAL | (params->add_special_tokens ? TOKENIZER_ADD_SPECIAL : 0u);
+    struct chat_context context = {0};
     *out = (struct prompts){0};
-    buffer_init(&text, chat_template_limits_default.output_bytes);
-    int status = allocate(&r, 1);
+    int status = check_template(server, err);
+    if (status == 0) status = allocate(&r, 1);
     if (status == 0) status = keep_last_message(&r, body, &out->items[0]);
-    if (status == 0)
-        status =
-            prompts_render_chat(server, params, body, now_seconds, &text, &untrusted, &num_untrusted, err);
-    if (status == 0)
-        status = encode(&r, text.data ? text.data : "", text.num_bytes, untrusted, num_untrusted, flags,
-                        "messages", &out->items[0].tokens);
-    if (status == 0) note_reasoning(server, text.data ? text.data : "", text.num_bytes, &out->items[0]);
+    if (status == 0) status = chat_context_init(&context, server, params, body, now_seconds, err);
+    if (status == 0) status = encode_chat(&r, &context, now_seconds, &out->items[0]);
+    if (status == 0 && params->drops_turns) status = drop_turns(&r, &context, now_seconds, &out->items[0]);
     if (status == 0) status = finish_prompt(&r, &out->items[0].tokens, 0, "messages");
-    buffer_deinit(&text);
-    free(untrusted);
+    chat_context_deinit(&context);
     return status;
 }

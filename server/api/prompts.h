@@ -25,6 +25,7 @@ struct prompt {
 struct prompts {
     struct prompt *items; /* in the arena; their token lists on the heap */
     int count;
+    int num_dropped; /* messages of a chat that had no room */
 };
 
 int prompts_read_completions(const struct server *server, const struct params *params, const cJSON *body,

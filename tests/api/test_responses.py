@@ -156,6 +156,8 @@ def test_log_probabilities(client, model):
     ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
     ({"text": {"format": {"type": "json_schema", "name": "n", "schema": {"pattern": "("}}}}, "text.format.schema"),
     ({"reasoning": {"effort": 5}}, "reasoning.effort"),
+    ({"truncation": "maybe"}, "truncation"), ({"truncation": 5}, "truncation"),
+    ({"input": "word " * 10000}, "input"), ({"max_output_tokens": 9000}, "input"),
 ])
 def test_refusals_name_the_field(server, model, change, param):
     answer = httpx.post(server.url + "/v1/responses", timeout=60, json={"model": model, "input": "hi", **change})

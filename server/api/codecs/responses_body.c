@@ -521,6 +521,15 @@ static int read_top_logprobs(struct translation *t, cJSON *value)
     return codec_put(t, t->body, "top_logprobs", cJSON_Duplicate(value, false));
 }
 
+static int read_truncation(struct translation *t, cJSON *value)
+{
+    const char *name = cJSON_GetStringValue(value);
+    t->drops_turns = name && !strcmp(name, "auto");
+    if (t->drops_turns || (name && !strcmp(name, "disabled"))) return 0;
+    return api_error_invalid(t->err, "invalid_value", "truncation",
+                             "truncation must be \"auto\" or \"disabled\"");
+}
+
 const struct codec_field responses_fields[] = {
     {.name = "conversation", .read = read_conversation},
     {.name = "prompt", .read = read_prompt},
@@ -533,6 +542,7 @@ const struct codec_field responses_fields[] = {
     {.name = "reasoning", .read = read_reasoning},
     {.name = "include", .read = read_include},
     {.name = "top_logprobs", .read = read_top_logprobs},
+    {.name = "truncation", .read = read_truncation},
     {.name = "stream_options"}, /* of usage, which every response has */
     {.name = "messages"},       /* the input becomes them */
     {.name = "n", .read = canonical_read_n},
@@ -545,5 +555,6 @@ const struct codec_name responses_names[] = {
     {"text.format", "response_format"},
     {"text.verbosity", "verbosity"},
     {"reasoning.effort", "reasoning_effort"},
+    {"input", "messages"},
     {NULL, NULL},
 };

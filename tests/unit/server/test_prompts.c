@@ -53,15 +53,17 @@ static int tear_down(void **state)
     return 0;
 }
 
-static int prepare(enum api_kind kind, const char *body)
+static int prepare_by(const struct codec *codec, const char *body)
 {
-    const struct prepare_input in = {.server = &server,
-                                     .codec = kind == API_CHAT ? &codec_chat : &codec_completions,
-                                     .body = body,
-                                     .body_bytes = strlen(body),
-                                     .now_seconds = 0};
+    const struct prepare_input in = {
+        .server = &server, .codec = codec, .body = body, .body_bytes = strlen(body), .now_seconds = 0};
     prompts = (struct prompts){0};
     return prepare_run(&in, &arena, &params, &prompts, &error);
+}
+
+static int prepare(enum api_kind kind, const char *body)
+{
+    return prepare_by(kind == API_CHAT ? &codec_chat : &codec_completions, body);
 }
 
 /* The ids as text: bytes as they are, words by their text, which tells a control token only by being one id.
@@ -422,6 +424,53 @@ static void lengths_are_checked(void **state)
                    "context_length_exceeded");
 }
 
+/* truncation of Responses: a turn goes whole, with what answers it; instructions and the last turn stay. */
+static void old_turns_are_dropped(void **state)
+{
+    (void)state;
+#define CALL_                                                                                                \
+    "{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\",\"arguments\":\"{}\"},"                    \
+    "{\"type\":\"function_call_output\",\"call_id\":\"c\",\"output\":\"oooooooooo\"},"
+#define ASK_(text) "{\"role\":\"user\",\"content\":\"" text "\"}"
+#define SAY_(text) "{\"role\":\"assistant\",\"content\":\"" text "\"},"
+#define BODY_(rest, last)                                                                                    \
+    "{\"instructions\":\"be\"," rest "\"input\":[" ASK_("aaaaaaaaaaaaaaaaaaaa") "," CALL_ SAY_("bb")         \
+        ASK_("c") "," SAY_("d") ASK_(last) "]}"
+    const char *const cut = BODY_("\"truncation\":\"auto\",\"max_output_tokens\":1,", "e");
+    facts.max_model_len = 60;
+    assert_int_equal(prepare_by(&codec_responses, cut), 0);
+    assert_tokens(0, "<s>[system]be</s>[user]c</s>[assistant]d</s>[user]e</s>[assistant]", 4);
+    assert_int_equal(prompts.num_dropped, 4);
+    assert_non_null(strstr(params.warnings, "4 were dropped"));
+    prompts_deinit(&prompts);
+    assert_int_equal(prepare_by(&codec_responses, BODY_("\"truncation\":\"auto\",", "e")), 0);
+    assert_tokens(0, "<s>[system]be</s>[user]e</s>[assistant]",
+                  2); /* there shall be room for an answer, too */
+    assert_int_equal(prompts.num_dropped, 6);
+    prompts_deinit(&prompts);
+    facts.max_model_len = 300;
+    assert_int_equal(prepare_by(&codec_responses, cut), 0);
+    assert_int_equal(prompts.num_dropped, 0);
+    assert_null(params.warnings);
+    prompts_deinit(&prompts);
+    facts.max_model_len = 60;
+    const char *const whole[] = {
+        BODY_("", "e"), BODY_("\"truncation\":\"disabled\",", "e"),
+        BODY_("\"truncation\":\"auto\",", "fffffffffffffffffffffffffffffffffffffffff")};
+    for (size_t i = 0; i < array_length(whole); i++) {
+        assert_true(prepare_by(&codec_responses, whole[i]) < 0);
+        assert_string_equal(error.code, "context_length_exceeded");
+        assert_string_equal(error.param, "input");
+        prompts_deinit(&prompts);
+    }
+    assert_true(prepare_by(&codec_responses, BODY_("\"truncation\":\"maybe\",", "e")) < 0);
+    assert_string_equal(error.param, "truncation");
+#undef CALL_
+#undef ASK_
+#undef SAY_
+#undef BODY_
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -438,6 +487,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(texts_may_have_nul, set_up, tear_down),
         cmocka_unit_test_setup_teardown(trusted_variables_cannot_be_set, set_up, tear_down),
         cmocka_unit_test_setup_teardown(lengths_are_checked, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(old_turns_are_dropped, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
