@@ -25,6 +25,7 @@ enum {
     BACKLOG = 1024,
     WARNING_INTERVAL_MS = 1000,
     OTHER_DESCRIPTORS = 64, /* model files, log, loop, hang-up watches */
+    WATCHES_OF_A_PLACE = 4, /* the connection and its hang-up, also in a process that takes over */
 };
 
 /* Descriptors out (EMFILE): libuv gives up a reserve one, accepts and closes what waits, and takes it back,
@@ -277,15 +278,34 @@ static int open_inherited(struct listener *l, const struct inherited *in, struct
 
 /* ---- limits and life ---- */
 
-/* As many connections as asked for, or as there are descriptors: of few, half are for the rest. */
+uint64_t listener_num_places(uint64_t num_descriptors, uint64_t num_watches)
+{
+    const uint64_t others = OTHER_DESCRIPTORS;
+    uint64_t by_descriptors = num_descriptors - min_of(others, num_descriptors / 2);
+    uint64_t by_watches = (num_watches - min_of(others, num_watches / 2)) / WATCHES_OF_A_PLACE;
+    return max_of(min_of(by_descriptors, by_watches), (uint64_t)1);
+}
+
+static uint64_t find_num_watches(void)
+{
+    unsigned long long count = 0;
+    FILE *file = fopen("/proc/sys/fs/epoll/max_user_watches", "re");
+    bool found = file && fscanf(file, "%llu", &count) == 1;
+    if (file) fclose(file);
+    return found ? count : UINT64_MAX;
+}
+
+/* As many connections as asked for, or as the system allows. */
 static int choose_max_connections(const struct config *config)
 {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit)) return (int)config->max_connections;
-    uint64_t room = limit.rlim_cur - min_of((uint64_t)OTHER_DESCRIPTORS, limit.rlim_cur / 2);
+    if (getrlimit(RLIMIT_NOFILE, &limit)) limit.rlim_cur = UINT64_MAX;
+    uint64_t num_watches = find_num_watches(), room = listener_num_places(limit.rlim_cur, num_watches);
     if ((uint64_t)config->max_connections <= room) return (int)config->max_connections;
-    log_warning("--max-connections %lld is more than the descriptor limit allows; %llu are served",
-                (long long)config->max_connections, (unsigned long long)room);
+    bool lacks_descriptors = room == listener_num_places(limit.rlim_cur, UINT64_MAX);
+    log_warning(
+        "--max-connections %lld is more than %s allows; %llu are served", (long long)config->max_connections,
+        lacks_descriptors ? "the descriptor limit" : "fs.epoll.max_user_watches", (unsigned long long)room);
     return (int)room;
 }
 

@@ -56,6 +56,10 @@ struct listener {
     struct gate_header *headers; /* scratch, max_headers of them */
 };
 
+/* How many connections there may be with so many descriptors for the process, of few of which half are for the rest, and so
+ * many that its user may watch in the kernel (epoll): of one more libuv would end the process. */
+uint64_t listener_num_places(uint64_t num_descriptors, uint64_t num_watches);
+
 /* Listens; on a socket that the process was started with (server->inherited) only once listener_accept says so.
  * routes ends with a NULL pattern. server->loop and server->config are set. */
 int listener_open(struct listener *l, struct server *server, const struct route *routes,

@@ -410,10 +410,23 @@ static void test_a_bound_below_one_body_is_refused(void **state)
     config_deinit(&rig.config);
 }
 
+/* Neither descriptors nor what the kernel watches for a user may run out at a connection. */
+static void test_as_many_as_the_system_allows(void **state)
+{
+    (void)state;
+    assert_true(listener_num_places(UINT64_MAX, UINT64_MAX) > 1000000);
+    assert_int_equal(listener_num_places(1024, UINT64_MAX), 960);
+    assert_int_equal(listener_num_places(64, UINT64_MAX), 32);
+    assert_int_equal(listener_num_places(20000, 4 * 4096 + 64), 4096);
+    assert_int_equal(listener_num_places(20000, 100), 12);
+    assert_int_equal(listener_num_places(20000, 0), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_longest_idle_one_makes_room),
+        cmocka_unit_test(test_as_many_as_the_system_allows),
         cmocka_unit_test(test_silent_clients_make_room),
         cmocka_unit_test(test_work_is_not_displaced),
         cmocka_unit_test(test_probes_get_through),
