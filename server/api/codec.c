@@ -66,26 +66,33 @@ cJSON *translation_messages(struct translation *t)
     return t->messages;
 }
 
-/* Whether path is name, or something inside it. */
-static bool is_path_of(const char *path, const char *name)
+/* How much of path is name, or 0: path is neither that nor something inside it. */
+static size_t num_chars_of(const char *path, const char *name)
 {
-    size_t n = strlen(name);
-    return !strncmp(path, name, n) && (!path[n] || strchr(".[ :", path[n]));
+    const char *at = path;
+    for (; *name; name++, at++) {
+        if (*name == ']' && name[-1] == '[') at += strspn(at, "0123456789"); /* any place in an array */
+        if (*at != *name) return 0;
+    }
+    return !*at || strchr(".[ :", *at) ? (size_t)(at - path) : 0;
 }
 
-/* name instead of the canonical one at the beginning of text. */
+/* name instead of the canonical one at the beginning of text, with the same place in an array. */
 static void rename_start(char *text, size_t capacity, const char *canonical, const char *name)
 {
     char renamed[sizeof((struct api_error *)NULL)->text];
-    if (!is_path_of(text, canonical)) return;
-    snprintf(renamed, sizeof renamed, "%s%s", name, text + strlen(canonical));
+    size_t n = num_chars_of(text, canonical), before = strcspn(name, "]");
+    if (n == 0) return;
+    const char *place = name[before] ? strchr(text, '[') + 1 : "";
+    snprintf(renamed, sizeof renamed, "%.*s%.*s%s%s", (int)before, name, (int)strspn(place, "0123456789"),
+             place, name + before, text + n);
     snprintf(text, capacity, "%s", renamed);
 }
 
 /* Whether it was about this member. */
 static bool rename_error(struct api_error *err, const char *canonical, const char *name)
 {
-    if (!canonical || !is_path_of(err->param, canonical)) return false;
+    if (!canonical || num_chars_of(err->param, canonical) == 0) return false;
     rename_start(err->param, sizeof err->param, canonical, name);
     rename_start(err->text, sizeof err->text, canonical, name);
     return true;

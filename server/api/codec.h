@@ -102,7 +102,7 @@ struct codec_field {
     int (*read)(struct translation *t, cJSON *value);
 };
 
-/* What a member of the canonical body is called here; what lies within another stands before it. */
+/* What a member of the canonical body is called here; what lies within another stands before it. "[]": any place in an array. */
 struct codec_name {
     const char *name, *canonical;
 };

@@ -125,9 +125,15 @@ static bool read_page(struct exchange *x, struct page *p)
 {
     size_t n;
     const char *order = find_query(x->query, "order", &n), *limit;
-    *p = (struct page){.newest_first = !(order && n == 3 && !strncmp(order, "asc", 3)),
-                       .limit = ITEMS_DEFAULT};
-    if ((limit = find_query(x->query, "limit", &n))) p->limit = atoi(limit);
+    bool oldest_first = order && n == 3 && !strncmp(order, "asc", n);
+    *p = (struct page){.newest_first = !oldest_first, .limit = ITEMS_DEFAULT};
+    if (order && !oldest_first && (n != 4 || strncmp(order, "desc", n) != 0)) {
+        exchange_error(x, 400, "invalid_request_error", "invalid_value", "order", 0,
+                       "order must be asc or desc");
+        return false;
+    }
+    if ((limit = find_query(x->query, "limit", &n)))
+        p->limit = strspn(limit, "0123456789") == n && n < 9 ? atoi(limit) : 0;
     p->after = find_query(x->query, "after", &p->after_chars);
     if (p->limit >= 1 && p->limit <= ITEMS_MOST) return true;
     exchange_error(x, 400, "invalid_request_error", "invalid_value", "limit", 0,
@@ -139,6 +145,14 @@ static bool is_after(const struct page *p, const cJSON *item)
 {
     const char *id = canonical_text(item, "id");
     return id && strlen(id) == p->after_chars && !strncmp(id, p->after, p->after_chars);
+}
+
+static bool has_place(const struct page *p, const cJSON *items)
+{
+    const cJSON *item;
+    bool found = !p->after;
+    cJSON_ArrayForEach(item, items) found |= is_after(p, item);
+    return found;
 }
 
 static void append_id(struct buffer *out, const char *name, const cJSON *item)
@@ -188,13 +202,19 @@ void response_items_reply(struct exchange *x, const char *id, const char *histor
     {
         if (message->next) add_message(&l, message); /* the last is the answer */
     }
-    buffer_init(&body, PAGE_BYTES_MAX);
-    if (l.failed)
-        body.failed = true;
-    else
-        append_page(&body, &page, l.items);
-    exchange_reply_page(x, "application/json", &body);
-    buffer_deinit(&body);
+    if (!l.failed && !has_place(&page, l.items)) {
+        exchange_error(x, 400, "invalid_request_error", "invalid_value", "after", 0,
+                       "after names `%.*s`, which is none of the items", (int)min_of(page.after_chars, 60),
+                       page.after);
+    } else {
+        buffer_init(&body, PAGE_BYTES_MAX);
+        if (l.failed)
+            body.failed = true;
+        else
+            append_page(&body, &page, l.items);
+        exchange_reply_page(x, "application/json", &body);
+        buffer_deinit(&body);
+    }
     cJSON_Delete(messages);
     cJSON_Delete(l.items);
 }

@@ -145,6 +145,8 @@ def test_what_betas_add_is_accepted(server, claude, model):
     ({"tool_choice": {"type": "some"}}, "tool_choice"),
     ({"thinking": True}, "thinking"),
     ({"tools": [{"name": "f"}]}, "input_schema"),
+    ({"tools": [{"name": "f", "input_schema": {}}, {"name": "f", "input_schema": 5}]}, "tools[1].input_schema must"),
+    ({"tools": [{"name": "a b", "input_schema": {}}]}, "tools[0].name must"),
     ({"tools": [{"type": "custom", "input_schema": {}}]}, "name"),
     ({"output_format": {"type": "xml"}}, "output_format"),
     ({"output_config": {"format": {"type": "json_schema", "schema": {"pattern": "("}}}}, "output_config.format.schema: "),

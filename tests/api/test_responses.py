@@ -156,6 +156,11 @@ def test_log_probabilities(client, model):
     ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
     ({"text": {"format": {"type": "json_schema", "name": "n", "schema": {"pattern": "("}}}}, "text.format.schema"),
     ({"reasoning": {"effort": 5}}, "reasoning.effort"),
+    ({"metadata": 5}, "metadata"), ({"service_tier": 5}, "service_tier"), ({"max_tool_calls": "x"}, "max_tool_calls"), ({"user": {}}, "user"),
+    ({"reasoning": {"summary": 5}}, "reasoning.summary"), ({"top_logprobs": 1.5}, "top_logprobs"), ({"include": [5]}, "include"),
+    ({"tools": [{"type": "function", "name": "f"}, {"type": "function", "name": "a b"}]}, "tools[1].name"),
+    ({"tools": [{"type": "function", "name": "f", "strict": "x"}]}, "tools[0].strict"),
+    ({"tools": [{"type": "function", "name": "f"}], "tool_choice": {"type": "f"}}, "tool_choice"),
     ({"truncation": "maybe"}, "truncation"), ({"truncation": 5}, "truncation"),
     ({"input": "word " * 10000}, "input"), ({"max_output_tokens": 9000}, "input"),
 ])
@@ -208,7 +213,8 @@ def test_input_items(server, client, model):
     assert [i.id for i in newest.data] == [items[4].id, items[3].id] and newest.has_more
     assert [i.id for i in newest] == [i.id for i in reversed(items)]  # page by page
     assert client.responses.input_items.list(second.id, order="asc", after=items[3].id).data[0].id == items[4].id
-    for path, status in (("resp_0/input_items", 404), (second.id + "/input_items?limit=0", 400), (second.id + "/items", 404)):
+    for path, status in (("resp_0/input_items", 404), (second.id + "/input_items?limit=0", 400), (second.id + "/input_items?limit=5x", 400),
+                         (second.id + "/input_items?order=up", 400), (second.id + "/input_items?after=x", 400), (second.id + "/items", 404)):
         assert httpx.get(f"{server.url}/v1/responses/{path}").status_code == status, path
 
 

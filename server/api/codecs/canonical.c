@@ -90,9 +90,10 @@ int canonical_add_call(struct translation *t, cJSON *message, const char *id, co
 int canonical_add_tool(struct translation *t, cJSON *tools, const cJSON *flat, cJSON *schema)
 {
     const char *description = canonical_text(flat, "description");
+    const cJSON *strict = json_field_find(flat, "strict"); /* the validator's */
     cJSON *function, *tool = make_function(canonical_text(flat, "name"), &function);
     if (!tool || (description && !cJSON_AddStringToObject(function, "description", description)) ||
-        (cJSON_IsTrue(json_field_find(flat, "strict")) && !cJSON_AddTrueToObject(function, "strict")) ||
+        (strict && !cJSON_AddItemToObject(function, "strict", cJSON_Duplicate(strict, true))) ||
         !cJSON_AddItemToArray(tools, tool)) {
         cJSON_Delete(tool);
         cJSON_Delete(schema);

@@ -326,5 +326,7 @@ const struct codec_name messages_names[] = {
     {"output_config.format.schema", "response_format.json_schema.schema"},
     {"output_config.format", "response_format"},
     {"output_config.effort", "reasoning_effort"},
+    {"tools[].input_schema", "tools[].function.parameters"},
+    {"tools[]", "tools[].function"},
     {NULL, NULL},
 };

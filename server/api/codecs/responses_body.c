@@ -16,30 +16,32 @@ enum { ECHO_BYTES_MAX = 16 << 20 };
 
 /* ---- what the answer tells of the request ---- */
 
+/* is: of which type it must be, where nothing else reads it: an answer has what its schema says. */
 static const struct {
     const char *name, *otherwise;
+    enum { ANY, TEXT, WHOLE, OBJECT } is;
 } echoed[] = {
-    {"frequency_penalty", "0"},
-    {"instructions", "null"},
-    {"max_output_tokens", "null"},
-    {"max_tool_calls", "null"},
-    {"metadata", "{}"},
-    {"parallel_tool_calls", "true"},
-    {"presence_penalty", "0"},
-    {"previous_response_id", "null"},
-    {"prompt_cache_key", "null"},
-    {"reasoning", "{\"effort\":null,\"summary\":null}"},
-    {"safety_identifier", "null"},
-    {"service_tier", "\"default\""},
-    {"store", "true"},
-    {"temperature", "1"},
-    {"text", "{\"format\":{\"type\":\"text\"}}"},
-    {"tool_choice", "\"auto\""},
-    {"tools", "[]"},
-    {"top_logprobs", "0"},
-    {"top_p", "1"},
-    {"truncation", "\"disabled\""},
-    {"user", "null"},
+    {"frequency_penalty", "0", ANY},
+    {"instructions", "null", ANY},
+    {"max_output_tokens", "null", ANY},
+    {"max_tool_calls", "null", WHOLE},
+    {"metadata", "{}", OBJECT},
+    {"parallel_tool_calls", "true", ANY},
+    {"presence_penalty", "0", ANY},
+    {"previous_response_id", "null", ANY},
+    {"prompt_cache_key", "null", TEXT},
+    {"reasoning", "{\"effort\":null,\"summary\":null}", ANY},
+    {"safety_identifier", "null", TEXT},
+    {"service_tier", "\"default\"", TEXT},
+    {"store", "true", ANY},
+    {"temperature", "1", ANY},
+    {"text", "{\"format\":{\"type\":\"text\"}}", ANY},
+    {"tool_choice", "\"auto\"", ANY},
+    {"tools", "[]", ANY},
+    {"top_logprobs", "0", WHOLE},
+    {"top_p", "1", ANY},
+    {"truncation", "\"disabled\"", ANY},
+    {"user", "null", TEXT},
 };
 
 static char *keep_text(struct translation *t, const struct buffer *text)
@@ -95,11 +97,29 @@ static void append_echo(struct buffer *out, const cJSON *body)
     }
 }
 
+static int check_echo(struct translation *t)
+{
+    for (size_t i = 0; i < array_length(echoed); i++) {
+        const cJSON *value = json_field_find(t->body, echoed[i].name);
+        int64_t number;
+        if (!value || echoed[i].is == ANY) continue;
+        if (echoed[i].is == TEXT && !cJSON_IsString(value))
+            return json_field_refuse_type(value, echoed[i].name, "a string", t->err);
+        if (echoed[i].is == OBJECT && !cJSON_IsObject(value))
+            return json_field_refuse_type(value, echoed[i].name, "an object", t->err);
+        if (echoed[i].is == WHOLE && !json_field_as_int(value, 0, INT32_MAX, &number))
+            return api_error_invalid(t->err, "invalid_value", echoed[i].name,
+                                     "%s must be an integer of at least 0", echoed[i].name);
+    }
+    return 0;
+}
+
 /* Before the fields are taken. */
 int responses_begin(struct translation *t)
 {
     struct responses_request *kept = arena_alloc(t->arena, sizeof *kept);
     struct buffer echo;
+    if (check_echo(t) < 0) return STATUS_INVALID;
     if (!kept) return api_error_no_memory(t->err);
     buffer_init(&echo, ECHO_BYTES_MAX);
     append_echo(&echo, t->body);
@@ -471,6 +491,10 @@ static int read_tool_choice(struct translation *t, cJSON *value)
     const char *name = canonical_text(value, "name");
     if (canonical_is(value, "function") && name)
         return codec_put(t, t->body, "tool_choice", canonical_named_choice(name));
+    if (cJSON_IsObject(value) && !canonical_is(value, "allowed_tools") && !json_field_find(value, "function"))
+        return api_error_invalid(t->err, "invalid_value", "tool_choice",
+                                 "tool_choice must be \"none\", \"auto\", \"required\", {\"type\": "
+                                 "\"function\", \"name\": ...} or {\"type\": \"allowed_tools\", ...}");
     return codec_put(t, t->body, "tool_choice", cJSON_Duplicate(value, true));
 }
 
@@ -497,6 +521,9 @@ static int read_text(struct translation *t, cJSON *value)
 static int read_reasoning(struct translation *t, cJSON *value)
 {
     if (!cJSON_IsObject(value)) return json_field_refuse_type(value, "reasoning", "an object", t->err);
+    const cJSON *summary = json_field_find(value, "summary");
+    if (summary && !cJSON_IsString(summary))
+        return json_field_refuse_type(summary, "reasoning.summary", "a string", t->err);
     cJSON *effort = cJSON_DetachItemFromObjectCaseSensitive(value, "effort");
     return effort ? codec_put(t, t->body, "reasoning_effort", effort) : 0;
 }
@@ -506,8 +533,12 @@ static int read_include(struct translation *t, cJSON *value)
     const cJSON *item;
     bool wanted = false;
     if (!cJSON_IsArray(value)) return json_field_refuse_type(value, "include", "an array of strings", t->err);
-    cJSON_ArrayForEach(item, value) wanted |=
-        cJSON_IsString(item) && !strcmp(item->valuestring, "message.output_text.logprobs");
+    cJSON_ArrayForEach(item, value)
+    {
+        if (!cJSON_IsString(item))
+            return json_field_refuse_type(item, "include", "an array of strings", t->err);
+        wanted |= !strcmp(item->valuestring, "message.output_text.logprobs");
+    }
     return wanted ? codec_put(t, t->body, "logprobs", cJSON_CreateTrue()) : 0;
 }
 
@@ -555,6 +586,7 @@ const struct codec_name responses_names[] = {
     {"text.format", "response_format"},
     {"text.verbosity", "verbosity"},
     {"reasoning.effort", "reasoning_effort"},
+    {"tools[]", "tools[].function"},
     {"input", "messages"},
     {NULL, NULL},
 };

@@ -108,7 +108,10 @@ static void every_field_is_told(void **state)
 /* Members that a codec reads beside its rows. */
 static bool is_read_beside(const char *name)
 {
-    static const char *const names[] = {"system", "raw", "prompt", "instructions", "store", "background"};
+    static const char *const names[] = {"system", "raw", "prompt", "instructions", "store", "background",
+                                        /* what a response tells again */
+                                        "max_tool_calls", "metadata", "prompt_cache_key", "safety_identifier",
+                                        "service_tier", "user"};
     for (size_t i = 0; i < array_length(names); i++)
         if (!strcmp(names[i], name)) return true;
     return false;
