@@ -130,6 +130,7 @@ def test_version(server):
                                                                                          "mirostat"),
     ({"options": {"num_predict": "x"}}, "options.num_predict"), ({"format": {"pattern": "("}}, "format: "), ({"top_logprobs": 2}, "top_logprobs"), ({"format": "xml"}, "format"), ({"think": 5}, "think"),
     ({"messages": [{"role": "user", "content": "x", "images": ["aGk="]}]}, "messages[0]"),
+    ({"messages": [{"role": "user", "content": "x", "images": "aGk="}]}, "messages[0]"), ({"truncate": 5}, "truncate"),
     ({"messages": ["x"]}, "messages[0]"),
 ])
 def test_refusals(server, model, change, named):
@@ -138,6 +139,6 @@ def test_refusals(server, model, change, named):
 
 
 def test_generate_refuses(server, model):
-    for field, value in (("suffix", "x"), ("template", "x"), ("images", ["x"]), ("context", [1]), ("prompt", 5), ("raw", 5)):
+    for field, value in (("suffix", "x"), ("template", "x"), ("images", ["x"]), ("images", "x"), ("context", [1]), ("context", "x"), ("tools", "x"), ("truncate", 5), ("prompt", 5), ("raw", 5)):
         answer = httpx.post(server.url + "/api/generate", json={"model": model, "prompt": "x", field: value}, timeout=60)
         assert answer.status_code == 400 and field in answer.json()["error"]

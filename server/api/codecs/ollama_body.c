@@ -107,6 +107,19 @@ static int stream_by_default(struct translation *t)
     return codec_put(t, t->body, "stream", cJSON_CreateTrue());
 }
 
+static bool is_empty_array(const cJSON *value)
+{
+    return cJSON_IsArray(value) && !value->child;
+}
+
+/* Only where it is asked for: by default a chat that has no room is an error, and none that its client does not see. */
+static int read_truncate(struct translation *t, cJSON *value)
+{
+    if (!cJSON_IsBool(value)) return json_field_refuse_type(value, "truncate", "a boolean", t->err);
+    t->drops_turns = cJSON_IsTrue(value);
+    return 0;
+}
+
 /* ---- chat ---- */
 
 static int read_message(struct translation *t, cJSON *message, int idx)
@@ -116,7 +129,7 @@ static int read_message(struct translation *t, cJSON *message, int idx)
     snprintf(at.path, sizeof at.path, "messages[%d]", idx);
     if (!cJSON_IsObject(message)) return canonical_refuse_type(&at, message, "an object");
     const cJSON *images = json_field_find(message, "images");
-    if (images && images->child)
+    if (images && !is_empty_array(images))
         return api_error_invalid(t->err, "unsupported_value", at.path,
                                  "%s has images; this model reads text only", at.path);
     cJSON *thinking = cJSON_DetachItemFromObjectCaseSensitive(message, "thinking");
@@ -157,19 +170,19 @@ static int refuse_template(struct translation *t, cJSON *value)
 
 static int refuse_images(struct translation *t, cJSON *value)
 {
-    return value->child ? refuse_field(t, "images") : 0;
+    return is_empty_array(value) ? 0 : refuse_field(t, "images");
 }
 
 static int refuse_tools(struct translation *t, cJSON *value)
 {
-    if (!value->child) return 0;
+    if (is_empty_array(value)) return 0;
     return api_error_invalid(t->err, "unsupported_parameter", "tools",
                              "tools are not supported by this endpoint; /api/chat takes them");
 }
 
 static int refuse_context(struct translation *t, cJSON *value)
 {
-    return value->child ? refuse_field(t, "context") : 0;
+    return is_empty_array(value) ? 0 : refuse_field(t, "context");
 }
 
 /* A text completion's log probabilities are asked for by how many alternatives there shall be. */
@@ -216,6 +229,8 @@ const struct codec_field ollama_chat_fields[] = {
     {.name = "options", .read = read_options},
     {.name = "format", .read = read_format},
     {.name = "think", .read = read_think},
+    {.name = "truncate", .read = read_truncate},
+    {.name = "shift"}, /* of an answer that outgrows the context, which ends here */
     {.name = "n", .read = canonical_read_n},
     {.name = NULL},
 };
@@ -224,6 +239,8 @@ const struct codec_field ollama_generate_fields[] = {
     {.name = "options", .read = read_options},
     {.name = "format", .read = read_format},
     {.name = "think", .read = read_think},
+    {.name = "truncate", .read = read_truncate},
+    {.name = "shift"},
     {.name = "suffix", .read = refuse_suffix},
     {.name = "template", .read = refuse_template},
     {.name = "images", .read = refuse_images},

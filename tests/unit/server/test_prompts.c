@@ -424,7 +424,7 @@ static void lengths_are_checked(void **state)
                    "context_length_exceeded");
 }
 
-/* truncation of Responses: a turn goes whole, with what answers it; instructions and the last turn stay. */
+/* truncation of Responses, truncate of Ollama: a turn goes whole, with what answers it; instructions and the last turn stay. */
 static void old_turns_are_dropped(void **state)
 {
     (void)state;
@@ -465,6 +465,14 @@ static void old_turns_are_dropped(void **state)
     }
     assert_true(prepare_by(&codec_responses, BODY_("\"truncation\":\"maybe\",", "e")) < 0);
     assert_string_equal(error.param, "truncation");
+#define CHAT_(rest)                                                                                          \
+    "{\"messages\":[" ASK_("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa") "," SAY_("b")                  \
+        ASK_("c") "]" rest "}"
+    assert_true(prepare_by(&codec_ollama_chat, CHAT_("")) < 0);
+    assert_int_equal(prepare_by(&codec_ollama_chat, CHAT_(",\"truncate\":true")), 0);
+    assert_tokens(0, "<s>[user]c</s>[assistant]", 1);
+    prompts_deinit(&prompts);
+#undef CHAT_
 #undef CALL_
 #undef ASK_
 #undef SAY_
