@@ -115,6 +115,7 @@ static void add_sequence(struct engine *e, int32_t slot_idx, int32_t num_generat
         .salt = input->cache_salt,
         .salt_bytes = sizeof(input->cache_salt),
         .tenant_id = input->tenant_id,
+        .owner_id = input->owner_id,
         .weight = input->weight,
         .leaves_places = input->leaves_places,
         .arrival_us = input->arrival_ns / 1000,

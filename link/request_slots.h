@@ -61,7 +61,8 @@ struct request_slot_input {
     uint64_t arrival_ns;       /* monotonic */
     uint64_t deadline_ns;      /* nobody waits for it later; 0: none */
     uint64_t tenant_id;        /* whose it is: tenants take turns, */
-    double weight;             /* in shares like these; > 0, 0: 1 */
+    uint64_t owner_id;         /* and before them who has named them; 0: nobody has */
+    double weight;             /* an owner's, in shares like these; > 0, 0: 1 */
     bool leaves_places;        /* other tenants may come: this one's do not take every place */
     int32_t priority;          /* among its tenant's, -100 to 100: the lower, the earlier */
     int32_t num_prompt_tokens; /* >= 1 */

@@ -41,7 +41,8 @@ static int create_arrays(struct scheduler *s)
     s->free_batch_slots = calloc((size_t)o->num_batch_slots, sizeof(int32_t));
     s->tenants = calloc((size_t)s->num_sequences, sizeof(s->tenants[0]));
     s->active = calloc((size_t)s->num_sequences, sizeof(s->active[0]));
-    bool all = s->sequences && s->free_batch_slots && s->tenants && s->active;
+    s->owners = calloc((size_t)s->num_sequences, sizeof(s->owners[0]));
+    bool all = s->sequences && s->free_batch_slots && s->tenants && s->active && s->owners;
     return all ? 0 : STATUS_NO_MEMORY;
 }
 
@@ -87,6 +88,7 @@ void scheduler_destroy(struct scheduler *s)
     free(s->free_batch_slots);
     free(s->tenants);
     free(s->active);
+    free(s->owners);
     free(s);
 }
 

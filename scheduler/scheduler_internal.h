@@ -16,12 +16,23 @@ struct sequence_list {
     int32_t head, tail, count;
 };
 
-/* Whoever shares with whom: sequences of one owner. */
+/* An API key: whoever shares with other keys, however many tenants it names. */
+struct owner {
+    uint64_t id;
+    double service_us;    /* received by weight; only differences between owners mean anything */
+    double virtual_us;    /* service_us of its tenant that was served last: where others of its come in */
+    int32_t num_tenants;  /* that have sequences; an entry without any may be given to another id */
+    int32_t num_waiting;  /* of theirs, but for urgent ones */
+    int32_t num_decoding; /* tenants with decoding rows, while a plan is made */
+};
+
+/* Whoever shares with others of the same owner. */
 struct tenant {
     uint64_t id;
-    double weight;
+    int32_t owner; /* index */
+    double weight; /* its owner's */
     bool leaves_places;
-    double service_us;            /* received by weight; only differences between tenants mean anything */
+    double service_us;            /* received by weight; only differences between an owner's mean anything */
     int32_t num_sequences;        /* waiting and running; an entry without any may be given to another id */
     struct sequence_list waiting; /* by due_us, but for urgent ones */
     /* while a plan is made */
@@ -45,8 +56,9 @@ struct scheduler {
     int32_t num_waiting;
     struct tenant *tenants; /* [num_sequences] */
     int32_t *active;        /* [num_sequences] tenants that have sequences */
-    int32_t num_tenants, num_active;
-    double virtual_us; /* service_us of the tenant that was served last: where others come in */
+    struct owner *owners;   /* [num_sequences] */
+    int32_t num_tenants, num_active, num_owners;
+    double virtual_us; /* service_us of the owner that was served last: where others come in */
     struct step_prices prices;
     struct answer_rule answers; /* without a header: off */
     uint64_t num_plans;
@@ -74,6 +86,11 @@ void scheduler_leave_tenant(struct scheduler *s, struct sequence *seq);
 static inline struct tenant *tenant_of(struct scheduler *s, const struct sequence *seq)
 {
     return &s->tenants[seq->tenant];
+}
+
+static inline struct owner *owner_of(struct scheduler *s, const struct tenant *t)
+{
+    return &s->owners[t->owner];
 }
 
 /* In and out of the list that it waits in: its tenant's or, since it was passed over too often, urgent. */

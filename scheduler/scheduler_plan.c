@@ -98,6 +98,7 @@ static void bill(struct scheduler *s, const struct sequence *seq, double us)
 {
     struct tenant *tenant = tenant_of(s, seq);
     tenant->service_us += us / tenant->weight;
+    owner_of(s, tenant)->service_us += us / tenant->weight;
 }
 
 /* Puts the entry into the plan and moves the sequence's marks: from here on it counts as computed. Its tenant
@@ -419,16 +420,24 @@ static struct sequence *next_of_tenant(struct scheduler *s, const struct tenant 
     return sequence_is_due_before(waiting, running) ? waiting : running;
 }
 
-/* Urgent ones, then what is due first of the tenant that has received least. */
+/* Whose turn is earlier: owners' first, then among one's tenants, then by due time. */
+static bool is_before(struct scheduler *s, const struct sequence *a, const struct sequence *b)
+{
+    const struct tenant *of_a = tenant_of(s, a), *of_b = tenant_of(s, b);
+    double first = owner_of(s, of_a)->service_us, second = owner_of(s, of_b)->service_us;
+    if (first < second || first > second) return first < second;
+    if (of_a->owner == of_b->owner) first = of_a->service_us, second = of_b->service_us;
+    if (first < second || first > second) return first < second;
+    return sequence_is_due_before(a, b);
+}
+
+/* Urgent ones, then what is due first of the tenant that has received least, of the owner that has. */
 static struct sequence *next_prompt(struct scheduler *s)
 {
     struct sequence *first = next_waiting(s, NULL);
     for (int32_t i = 0; i < s->num_active && (!first || !sequence_is_urgent(first)); i++) {
         struct sequence *seq = next_of_tenant(s, &s->tenants[s->active[i]]);
-        if (!seq) continue;
-        double service = tenant_of(s, seq)->service_us, least = first ? tenant_of(s, first)->service_us : 0;
-        if (!first || service < least || (service == least && sequence_is_due_before(seq, first)))
-            first = seq;
+        if (seq && (!first || is_before(s, seq, first))) first = seq;
     }
     return first;
 }
@@ -489,7 +498,10 @@ static void collect_prompts(struct scheduler *s)
 /* From among those whose turn may come, admitted if it waits. False: not enough blocks. */
 static bool take(struct scheduler *s, struct plan *plan, struct sequence *seq)
 {
-    s->virtual_us = max_of(s->virtual_us, tenant_of(s, seq)->service_us);
+    const struct tenant *t = tenant_of(s, seq);
+    struct owner *o = owner_of(s, t);
+    s->virtual_us = max_of(s->virtual_us, o->service_us);
+    o->virtual_us = max_of(o->virtual_us, t->service_us);
     if (seq->state == SEQUENCE_RUNNING) {
         leave_chain(s, seq);
         return true;

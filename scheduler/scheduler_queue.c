@@ -19,19 +19,47 @@ static int32_t find_tenant(struct scheduler *s, uint64_t id)
     return unused;
 }
 
+/* Likewise: each has a tenant with a sequence. */
+static int32_t find_owner(struct scheduler *s, uint64_t id)
+{
+    int32_t unused = -1;
+    for (int32_t i = 0; i < s->num_owners; i++) {
+        if (s->owners[i].id == id) return i;
+        if (s->owners[i].num_tenants == 0) unused = i;
+    }
+    if (s->num_owners < s->num_sequences) unused = s->num_owners++;
+    assert_always(unused >= 0);
+    s->owners[unused] = (struct owner){.id = id};
+    return unused;
+}
+
+/* Whoever comes back has saved nothing up: neither an owner among others, nor a tenant among its owner's. */
+static void come_in(struct scheduler *s, struct tenant *t)
+{
+    struct owner *o = owner_of(s, t);
+    bool is_alone = o->num_tenants == (t->num_sequences > 0);
+    if (o->num_waiting == 0) o->service_us = max_of(o->service_us, s->virtual_us);
+    if (t->waiting.count == 0)
+        t->service_us = max_of(t->service_us, is_alone ? o->service_us : o->virtual_us);
+}
+
 void scheduler_join_tenant(struct scheduler *s, struct sequence *seq, const struct sequence_input *input)
 {
     seq->tenant = find_tenant(s, input->tenant_id);
     struct tenant *t = tenant_of(s, seq);
+    t->owner = find_owner(s, input->owner_id ? input->owner_id : input->tenant_id);
     t->weight = input->weight > 0 ? input->weight : 1;
     t->leaves_places = input->leaves_places;
-    if (t->waiting.count == 0) t->service_us = max_of(t->service_us, s->virtual_us);
-    if (t->num_sequences++ == 0) s->active[s->num_active++] = seq->tenant;
+    come_in(s, t);
+    if (t->num_sequences++ > 0) return;
+    s->active[s->num_active++] = seq->tenant;
+    owner_of(s, t)->num_tenants++;
 }
 
 void scheduler_leave_tenant(struct scheduler *s, struct sequence *seq)
 {
     if (--tenant_of(s, seq)->num_sequences > 0) return;
+    owner_of(s, tenant_of(s, seq))->num_tenants--;
     int32_t i = 0;
     while (s->active[i] != seq->tenant) i++;
     s->active[i] = s->active[--s->num_active];
@@ -46,6 +74,7 @@ void scheduler_enqueue(struct scheduler *s, struct sequence *seq)
     while (before != NO_SEQUENCE && sequence_is_due_before(seq, &s->sequences[before]))
         before = s->sequences[before].prev;
     sequence_list_insert(s, list, id_of(s, seq), before);
+    owner_of(s, tenant_of(s, seq))->num_waiting++;
     s->num_waiting++;
 }
 
@@ -53,6 +82,7 @@ void scheduler_dequeue(struct scheduler *s, struct sequence *seq)
 {
     struct sequence_list *list = sequence_is_urgent(seq) ? &s->urgent : &tenant_of(s, seq)->waiting;
     sequence_list_remove(s, list, id_of(s, seq));
+    owner_of(s, tenant_of(s, seq))->num_waiting -= list != &s->urgent;
     s->num_waiting--;
 }
 

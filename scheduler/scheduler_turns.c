@@ -17,18 +17,31 @@ static double us_of(const struct scheduler *s, const struct sequence *seq)
     return step_prices_decode_us(&s->prices, seq->num_computed, 1);
 }
 
+/* A tenant's part of its owner's weight. */
+static double weight_of(struct scheduler *s, const struct tenant *t)
+{
+    return t->weight / max_of(owner_of(s, t)->num_decoding, 1);
+}
+
 /* What each tenant's rows take; returns what all do, or 0: of one tenant alone. */
 static double collect(struct scheduler *s)
 {
     double all = 0;
     int32_t num_tenants = 0;
-    for (int32_t i = 0; i < s->num_active; i++) s->tenants[s->active[i]].decode_us = 0;
+    for (int32_t i = 0; i < s->num_active; i++) {
+        struct tenant *t = &s->tenants[s->active[i]];
+        t->decode_us = 0;
+        owner_of(s, t)->num_decoding = 0;
+    }
     for (int32_t id = s->running.head; id != NO_SEQUENCE; id = s->sequences[id].next) {
         struct sequence *seq = &s->sequences[id];
         if (!decodes(seq)) continue;
         double us = us_of(s, seq);
-        num_tenants += tenant_of(s, seq)->decode_us <= 0;
-        tenant_of(s, seq)->decode_us += us;
+        struct tenant *t = tenant_of(s, seq);
+        bool is_first = t->decode_us <= 0;
+        num_tenants += is_first;
+        owner_of(s, t)->num_decoding += is_first;
+        t->decode_us += us;
         all += us;
     }
     return num_tenants > 1 ? all : 0;
@@ -44,13 +57,13 @@ static void share(struct scheduler *s, double us)
         double weights = 0;
         for (int32_t i = 0; i < s->num_active; i++) {
             const struct tenant *t = &s->tenants[s->active[i]];
-            if (t->decode_us > 0 && t->us_granted <= 0) weights += t->weight;
+            if (t->decode_us > 0 && t->us_granted <= 0) weights += weight_of(s, t);
         }
         any_left = false;
         each = us / weights;
         for (int32_t i = 0; i < s->num_active; i++) {
             struct tenant *t = &s->tenants[s->active[i]];
-            if (t->us_granted > 0 || t->decode_us <= 0 || t->decode_us > each * t->weight) continue;
+            if (t->us_granted > 0 || t->decode_us <= 0 || t->decode_us > each * weight_of(s, t)) continue;
             t->us_granted = INFINITY;
             us -= t->decode_us;
             any_left = true;
@@ -58,7 +71,7 @@ static void share(struct scheduler *s, double us)
     }
     for (int32_t i = 0; i < s->num_active; i++) {
         struct tenant *t = &s->tenants[s->active[i]];
-        if (t->us_granted <= 0) t->us_granted = each * t->weight;
+        if (t->us_granted <= 0) t->us_granted = each * weight_of(s, t);
     }
 }
 

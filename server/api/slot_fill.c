@@ -56,6 +56,7 @@ void slot_fill(const struct generation *g, struct choice *c, const struct prompt
     input->arrival_ns = g->arrival_ns;
     input->deadline_ns = g->deadline_ns;
     input->tenant_id = g->tenant_id;
+    input->owner_id = (uint64_t)(g->api_key_idx + 1); /* of a server without keys each is its own */
     input->weight = api_keys_terms(server->config, g->api_key_idx).weight;
     input->leaves_places = tenant_has_others(server);
     input->priority = g->params.priority;

@@ -66,6 +66,7 @@ struct who {
     uint64_t tenant_id, arrival_us;
     double weight;
     bool leaves_places;
+    uint64_t owner_id;
 };
 
 /* prefix: prompts with the same one begin alike, all over; -1: alone in the world. */
@@ -82,6 +83,7 @@ static int32_t add_of(struct bench *b, struct who who, int32_t num_prompt, int32
                                    .prompt_logprobs = prompt_logprobs,
                                    .salt = "",
                                    .tenant_id = who.tenant_id,
+                                   .owner_id = who.owner_id,
                                    .weight = who.weight,
                                    .leaves_places = who.leaves_places,
                                    .arrival_us = who.arrival_us};
@@ -1235,7 +1237,7 @@ static void test_shares_follow_weights(void **state)
                 tenant_of_slot[b->num_added] = t;
                 int32_t num_prompt =
                     most_prompt[t] / 4 + (int32_t)(r.word[0] % (uint32_t)most_prompt[t] * 3 / 4);
-                add_of(b, (struct who){(uint64_t)t + 1, now_us, weights[t], false}, num_prompt,
+                add_of(b, (struct who){(uint64_t)t + 1, now_us, weights[t], false, 0}, num_prompt,
                        1 + (int32_t)(r.word[1] % (uint32_t)most_answer[t]), -1, false);
             }
         int32_t num_finished = b->num_finished;
@@ -1310,6 +1312,31 @@ static void test_turns_follow_weights(void **state)
             received[tenant_of[b->plan.decodes[k].seq_id]]++;
     }
     assert_in_range(received[1] * 10 / received[0], 15, 40);
+    run_all(b);
+    destroy(b);
+}
+
+/* An owner that names a tenant for each request, in waiting prompts and in rows, has no more than one that names none. */
+static void test_many_names_bring_nothing(void **state)
+{
+    (void)state;
+    struct bench *b = create_timed(5000);
+    int32_t owner_of_slot[MAX_SEQS] = {0}, num_open[2] = {0};
+    double received[2] = {0};
+    for (uint64_t now_us = 0; b->num_added < MAX_SEQS - 40; now_us += 5000) {
+        for (int o = 0; o < 2; o++)
+            for (; num_open[o] < 16; num_open[o]++) {
+                uint64_t tenant_id = o ? 1000 + (uint64_t)b->num_added : 1;
+                owner_of_slot[b->num_added] = o;
+                add_of(b, (struct who){tenant_id, now_us, 1, false, (uint64_t)o + 1}, 100, 20, -1, false);
+            }
+        int32_t num_finished = b->num_finished;
+        assert_int_equal(turn(b), SCHEDULE_STEP);
+        count_received(b, owner_of_slot, received);
+        for (; num_finished < b->num_finished; num_finished++)
+            num_open[owner_of_slot[b->finished[num_finished]]]--;
+    }
+    assert_true(fabs(received[1] / received[0] - 1) < 0.05);
     run_all(b);
     destroy(b);
 }
@@ -1411,6 +1438,7 @@ int main(void)
         cmocka_unit_test(test_a_flood_holds_nobody_up),
         cmocka_unit_test(test_many_streams_hold_nobody_up),
         cmocka_unit_test(test_turns_follow_weights),
+        cmocka_unit_test(test_many_names_bring_nothing),
         cmocka_unit_test(test_a_place_is_left_for_others),
         cmocka_unit_test(test_cost_of_a_plan),
     };
