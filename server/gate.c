@@ -75,7 +75,12 @@ static int end_line(struct gate_scan *scan, size_t end, const struct gate_limits
 
 static int check_byte(const struct gate_scan *scan, const char *bytes, size_t i, struct refusal *why)
 {
+    enum { TLS_HANDSHAKE = 0x16 };
     unsigned char c = (unsigned char)bytes[i];
+    if (c == TLS_HANDSHAKE && i == 0)
+        return refuse(why, 400,
+                      "TLS begins here, and this server speaks plain HTTP: ask http://, or a proxy "
+                      "that ends TLS");
     if (c == '\n') return refuse(why, 400, "a line ends with a bare LF; CR LF is expected");
     if ((c < ' ' && c != '\t') || c == 0x7f)
         return refuse(why, 400, "the request head holds a control character");

@@ -298,6 +298,11 @@ def test_nothing_is_parsed_after_an_error(server, data, expected):
     assert set(json.loads(split(answer)[1])["error"]) == {"message", "type", "param", "code"}
 
 
+def test_an_https_client_is_told_why(server):
+    """Its own error is of a wrong version; the operator reads in the log what it was."""
+    assert b"speaks plain HTTP" in ask(server, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
+
+
 def test_pipelined_answers_keep_their_order(server):
     names = [f"nobody-{i}" for i in range(200)]
     data = b"".join(f"GET /v1/models/{n} HTTP/1.1\r\nHost: a\r\n\r\n".encode() for n in names)
