@@ -111,6 +111,12 @@ static int load_option(struct config *c, struct arguments *args, int i, struct e
 
 static int load_model(struct config *c, const struct arguments *args, int i, struct error *err)
 {
+    const char *arg = args->items[i];
+    if (arg[0] == '-' && arg[1])
+        return error_set(
+            err, STATUS_INVALID,
+            "command line: there is no option \"%s\", they begin with --; a MODEL of that name is ./%s", arg,
+            arg);
     if (i != args->model_idx)
         return error_set(err, STATUS_INVALID, "one MODEL is expected, got \"%s\" and \"%s\"",
                          args->items[args->model_idx], args->items[i]);

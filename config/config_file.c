@@ -130,7 +130,12 @@ int config_file_load(struct config *c, const char *path, struct error *err)
     }
     yaml_parser_set_input_file(&parser, file);
     struct reader r = {.config = c, .path = path};
-    int status = read_events(&r, &parser, err);
+    int first = fgetc(file), status = STATUS_OK; /* the parser does not say why it cannot read, of a folder */
+    if (first == EOF && ferror(file))
+        status = error_set(err, STATUS_IO, "--config %s: %s", path, strerror(errno));
+    else if (first != EOF)
+        (void)ungetc(first, file);
+    if (!status) status = read_events(&r, &parser, err);
     yaml_parser_delete(&parser);
     fclose(file);
     return status;

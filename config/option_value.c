@@ -58,9 +58,10 @@ static int refuse_whole_number(const struct option *o, const char *value, const 
     if (o->min_int == o->max_int)
         return error_set(err, STATUS_INVALID, "%s: %s must be %lld, got \"%s\"", source, o->name,
                          (long long)o->min_int, value);
-    return error_set(err, STATUS_INVALID, "%s: %s must be a whole number%s%s from %lld to %lld, got \"%s\"",
+    return error_set(err, STATUS_INVALID, "%s: %s must be a whole number%s%s from %lld to %lld%s, got \"%s\"",
                      source, o->name, counts ? " of " : "", counts ? o->unit : "", (long long)o->min_int,
-                     (long long)o->max_int, value);
+                     (long long)o->max_int, o->type == OPTION_BYTES ? " (or like 64K, 64MiB, 4G)" : "",
+                     value);
 }
 
 static int set_number(struct config *c, const struct option *o, const char *value, const char *source,
