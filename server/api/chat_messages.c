@@ -174,14 +174,21 @@ static int check_content(const struct message *m, bool is_assistant)
 
 /* ---- earlier tool calls ---- */
 
-/* What a model wrote that is no JSON, or was cut off, comes back with the rest of the conversation: an object with its text, so
- * that the model sees it and can do better. */
+/* What a model wrote that is no JSON, was cut off, or is no object comes back with the rest of the conversation: an object with
+ * its text, so that the model sees it and can do better. */
 static cJSON *wrap_arguments(const char *text)
 {
     cJSON *wrapped = cJSON_CreateObject();
     if (cJSON_AddStringToObject(wrapped, "arguments", text)) return wrapped;
     cJSON_Delete(wrapped);
     return NULL;
+}
+
+/* A call without arguments has none of them, null, or an empty text. */
+static bool is_nothing(const cJSON *arguments)
+{
+    if (!arguments || cJSON_IsNull(arguments)) return true;
+    return cJSON_IsString(arguments) && !arguments->valuestring[strspn(arguments->valuestring, " \t\r\n")];
 }
 
 static cJSON *parse_arguments(const char *text)
@@ -191,12 +198,28 @@ static cJSON *parse_arguments(const char *text)
     size_t n = strlen(text);
     if (json_gate_check(text, n, &limits, &why) < 0 || nul_text_is_in(text, n)) return wrap_arguments(text);
     cJSON *parsed = cJSON_ParseWithLength(text, n);
-    if (parsed && chat_template_keep_numbers(parsed, text, n) == 0) return parsed;
+    if (parsed && chat_template_keep_numbers(parsed, text, n) == 0) {
+        if (cJSON_IsObject(parsed)) return parsed;
+        cJSON *object = cJSON_IsNull(parsed) ? cJSON_CreateObject() : wrap_arguments(text);
+        cJSON_Delete(parsed);
+        return object;
+    }
     cJSON_Delete(parsed);
     return NULL;
 }
 
-/* The text of arguments that came as an object. */
+/* Takes the new arguments, NULL when there was no memory for them. */
+static int replace_arguments(const struct message *m, cJSON *function, cJSON *arguments)
+{
+    bool has_some = cJSON_GetObjectItemCaseSensitive(function, "arguments");
+    if (arguments && has_some && cJSON_ReplaceItemInObjectCaseSensitive(function, "arguments", arguments))
+        return 0;
+    if (arguments && !has_some && cJSON_AddItemToObject(function, "arguments", arguments)) return 0;
+    cJSON_Delete(arguments);
+    return api_error_no_memory(m->err);
+}
+
+/* The text of arguments that are not text. */
 static int print_arguments(const struct message *m, cJSON *function, const cJSON *arguments)
 {
     struct buffer text;
@@ -204,22 +227,21 @@ static int print_arguments(const struct message *m, cJSON *function, const cJSON
     tool_prompt_write_json(arguments, &text);
     cJSON *printed = buffer_failed(&text) ? NULL : cJSON_CreateString(text.data);
     buffer_deinit(&text);
-    if (printed && cJSON_ReplaceItemInObjectCaseSensitive(function, "arguments", printed)) return 0;
-    cJSON_Delete(printed);
-    return api_error_no_memory(m->err);
+    return replace_arguments(m, function, printed);
 }
 
 /* Most templates want the arguments of a call as an object, some as text; the API has them as JSON text. */
 static int settle_arguments(const struct message *m, cJSON *function)
 {
-    cJSON *arguments = cJSON_GetObjectItemCaseSensitive(function, "arguments");
+    const cJSON *arguments = cJSON_GetObjectItemCaseSensitive(function, "arguments");
     bool wants_text = m->server->tool_format && tool_format_wants_argument_text(m->server->tool_format);
-    if (wants_text && cJSON_IsObject(arguments)) return print_arguments(m, function, arguments);
-    if (wants_text || !cJSON_IsString(arguments) || !arguments->valuestring[0]) return 0;
-    cJSON *parsed = parse_arguments(arguments->valuestring);
-    if (parsed && cJSON_ReplaceItemInObjectCaseSensitive(function, "arguments", parsed)) return 0;
-    cJSON_Delete(parsed);
-    return api_error_no_memory(m->err);
+    if (is_nothing(arguments))
+        return replace_arguments(m, function, wants_text ? cJSON_CreateString("{}") : cJSON_CreateObject());
+    if (wants_text) return cJSON_IsString(arguments) ? 0 : print_arguments(m, function, arguments);
+    if (cJSON_IsObject(arguments)) return 0;
+    int status = cJSON_IsString(arguments) ? 0 : print_arguments(m, function, arguments);
+    arguments = cJSON_GetObjectItemCaseSensitive(function, "arguments");
+    return status < 0 ? status : replace_arguments(m, function, parse_arguments(arguments->valuestring));
 }
 
 static int check_tool_calls(const struct message *m)

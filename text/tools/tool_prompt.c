@@ -140,7 +140,7 @@ static void append_parameters(const struct tool_format *f, struct buffer *out, c
 static void append_arguments(const struct tool_format *f, struct buffer *out, const cJSON *arguments)
 {
     if (f->notation == ARGUMENTS_TAGGED)
-        append_parameters(f, out, arguments);
+        append_parameters(f, out, cJSON_IsObject(arguments) ? arguments : NULL);
     else if (cJSON_IsObject(arguments))
         append_literal(f, out, arguments);
     else

@@ -291,6 +291,65 @@ static void messages_that_a_template_refuses_are_joined(void **state)
     render_with("{{ raise_exception('never') }}", SAYS("user", "c") "," SAYS("user", "d"), NULL);
 }
 
+/* The format of calls is what this template gives. */
+static void render_calls_with(const char *source, const char *messages, const char *expected)
+{
+    struct chat_template *template;
+    struct tool_format *format;
+    struct error why;
+    assert_int_equal(chat_template_parse(source, &template, NULL), 0);
+    assert_int_equal(tool_format_derive(template, NULL, &format, &why), 0);
+    chat_template_free(template);
+    server.tool_format = format;
+    render_with(source, messages, expected);
+    server.tool_format = NULL;
+    tool_format_free(format);
+}
+
+/* Models write such arguments, and agents send them back. */
+static void arguments_that_are_no_object_become_one(void **state)
+{
+    (void)state;
+    static const char *const sources[] = {
+        "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}<call>{{ c.function.name }}:"
+        "{% for k, v in c.function.arguments.items() %}<p={{ k }}>{{ v }}</p>{% endfor %}</call>{% endfor %}"
+        "{% endfor %}",
+        /* a family whose calls are written into the content */
+        "{# List of tools: #}{% for m in messages %}{{ m.content }}{% endfor %}"};
+    static const struct {
+        const char *arguments, *expected[2];
+    } cases[] = {
+        {"\"{\\\"a\\\": 1.5}\"",
+         {"<call>f:<p=a>1.5</p></call>", "<|tool_call_start|>[f(a=1.5)]<|tool_call_end|>"}},
+        {"{\"a\":\"x\"}", {"<call>f:<p=a>x</p></call>", "<|tool_call_start|>[f(a=\"x\")]<|tool_call_end|>"}},
+        {"\"\"", {"<call>f:</call>", "<|tool_call_start|>[f()]<|tool_call_end|>"}},
+        {"\" \"", {"<call>f:</call>", "<|tool_call_start|>[f()]<|tool_call_end|>"}},
+        {"\"null\"", {"<call>f:</call>", "<|tool_call_start|>[f()]<|tool_call_end|>"}},
+        {"null", {"<call>f:</call>", "<|tool_call_start|>[f()]<|tool_call_end|>"}},
+        {"\"[1, 2]\"",
+         {"<call>f:<p=arguments>[1, 2]</p></call>",
+          "<|tool_call_start|>[f(arguments=\"[1, 2]\")]<|tool_call_end|>"}},
+        {"[1,2]",
+         {"<call>f:<p=arguments>[1, 2]</p></call>",
+          "<|tool_call_start|>[f(arguments=\"[1, 2]\")]<|tool_call_end|>"}},
+        {"\"7\"",
+         {"<call>f:<p=arguments>7</p></call>", "<|tool_call_start|>[f(arguments=\"7\")]<|tool_call_end|>"}},
+        {"\"{\"",
+         {"<call>f:<p=arguments>{</p></call>", "<|tool_call_start|>[f(arguments=\"{\")]<|tool_call_end|>"}},
+    };
+    for (size_t i = 0; i < array_length(cases); i++) {
+        char messages[512];
+        snprintf(messages, sizeof messages,
+                 "{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"a\",\"type\":\"function\",\"function\":"
+                 "{\"name\":\"f\",\"arguments\":%s}}]}",
+                 cases[i].arguments);
+        for (size_t t = 0; t < array_length(sources); t++)
+            render_calls_with(sources[t], messages, cases[i].expected[t]);
+    }
+    render_calls_with(sources[0], "{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\"}}]}",
+                      "<call>f:</call>");
+}
+
 static void chat_refuses_bad_messages(void **state)
 {
     (void)state;
@@ -490,6 +549,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(calls_without_content_have_empty_content, set_up, tear_down),
         cmocka_unit_test_setup_teardown(parts_go_to_templates_that_want_them, set_up, tear_down),
         cmocka_unit_test_setup_teardown(messages_that_a_template_refuses_are_joined, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(arguments_that_are_no_object_become_one, set_up, tear_down),
         cmocka_unit_test_setup_teardown(chat_refuses_bad_messages, set_up, tear_down),
         cmocka_unit_test_setup_teardown(quoted_text_stays_utf8, set_up, tear_down),
         cmocka_unit_test_setup_teardown(texts_may_have_nul, set_up, tear_down),
