@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "server/api/chat_turns.h"
 #include "server/api/json_field.h"
 #include "server/api/json_gate.h"
 #include "server/api/nul_text.h"
@@ -137,11 +138,7 @@ static int settle_refusals(const struct message *m, const cJSON *parts)
 /* An assistant may say nothing, and a tool, too. Templates add it to text, or loop over it: it is empty there. */
 static int settle_absent_content(const struct message *m)
 {
-    cJSON *empty = m->wants_parts ? cJSON_CreateArray() : cJSON_CreateString("");
-    cJSON_DeleteItemFromObjectCaseSensitive(m->json, "content");
-    if (empty && cJSON_AddItemToObject(m->json, "content", empty)) return 0;
-    cJSON_Delete(empty);
-    return api_error_no_memory(m->err);
+    return chat_turns_empty(m->json, m->wants_parts) ? 0 : api_error_no_memory(m->err);
 }
 
 /* The form that the template reads: a string, or a list of text parts. */
@@ -271,30 +268,9 @@ static int check_tool_calls(const struct message *m)
 
 /* ---- what templates lose ---- */
 
-/* Behind the message's text. */
 static int append_content(const struct message *m, cJSON *message, const char *more)
 {
-    cJSON *content = cJSON_GetObjectItemCaseSensitive(message, "content"), *settled;
-    if (cJSON_IsArray(content)) {
-        cJSON *part = cJSON_CreateObject();
-        if (cJSON_AddStringToObject(part, "type", "text") && cJSON_AddStringToObject(part, "text", more) &&
-            cJSON_AddItemToArray(content, part))
-            return 0;
-        cJSON_Delete(part);
-        return api_error_no_memory(m->err);
-    }
-    const char *text = cJSON_IsString(content) ? content->valuestring : "";
-    struct buffer joined;
-    buffer_init(&joined, SIZE_MAX / 2);
-    buffer_append_text(&joined, text);
-    if (*text) buffer_append_char(&joined, '\n');
-    buffer_append_text(&joined, more);
-    settled = buffer_failed(&joined) ? NULL : cJSON_CreateString(joined.data);
-    buffer_deinit(&joined);
-    cJSON_DeleteItemFromObjectCaseSensitive(message, "content");
-    if (settled && cJSON_AddItemToObject(message, "content", settled)) return 0;
-    cJSON_Delete(settled);
-    return api_error_no_memory(m->err);
+    return chat_turns_append(message, more) ? 0 : api_error_no_memory(m->err);
 }
 
 /* Calls that the template does not show become a part of the content. */
@@ -361,6 +337,18 @@ static int check_message(const struct message *m)
 
 /* ---- the whole context ---- */
 
+/* A template that shows one call would refuse several, or lose all but one of them. Some show no results. */
+static int settle_turns(const struct message *m, cJSON *messages)
+{
+    const struct tool_format *f = m->server->tool_format;
+    bool changed;
+    if (f && tool_format_loses_results(f))
+        return chat_turns_give_results_to_user(messages, &changed) ? 0 : api_error_no_memory(m->err);
+    if (!f || !tool_format_renders_calls(f) || tool_format_is_parallel(f)) return 0;
+    bool is_null = tool_format_content_beside_calls(f) == CONTENT_NULL;
+    return chat_turns_split(messages, m->wants_parts, is_null) ? 0 : api_error_no_memory(m->err);
+}
+
 static int check_messages(const struct server *server, cJSON *messages, struct api_error *err)
 {
     if (!messages || cJSON_IsNull(messages))
@@ -376,7 +364,7 @@ static int check_messages(const struct server *server, cJSON *messages, struct a
                         .err = err};
     int status = 0;
     for (; m.json && status == 0; m.json = m.json->next, m.idx++) status = check_message(&m);
-    return status;
+    return status < 0 ? status : settle_turns(&m, messages);
 }
 
 static bool keep_final_text(struct chat_context *c, const cJSON *messages)
@@ -510,7 +498,8 @@ static int add_documents(cJSON *context, cJSON *body, struct api_error *err)
 int chat_context_init(struct chat_context *c, const struct server *server, const struct params *params,
                       cJSON *body, int64_t now_seconds, struct api_error *err)
 {
-    *c = (struct chat_context){.json = cJSON_CreateObject()};
+    *c = (struct chat_context){.json = cJSON_CreateObject(),
+                               .wants_parts = chat_template_wants_parts(server->chat_template)};
     cJSON *messages = cJSON_DetachItemFromObjectCaseSensitive(body, "messages");
     int status = check_messages(server, messages, err);
     if (status < 0) {
@@ -539,58 +528,9 @@ int chat_context_init(struct chat_context *c, const struct server *server, const
     return status < 0 ? status : add_verbosity(c->json, body, err);
 }
 
-/* ---- messages that a template refuses ---- */
-
-static bool has_role(const cJSON *message, const char *role)
+bool chat_context_change(struct chat_context *c, enum chat_turns_change change)
 {
-    const char *own = cJSON_GetStringValue(json_field_find(message, "role"));
-    return own && !strcmp(own, role);
-}
-
-/* The content of from behind that of message. */
-static bool move_content(cJSON *message, cJSON *from)
-{
-    struct api_error ignored;
-    const struct message m = {.err = &ignored};
-    cJSON *content = cJSON_GetObjectItemCaseSensitive(from, "content"),
-          *own = cJSON_GetObjectItemCaseSensitive(message, "content");
-    if (cJSON_IsString(content))
-        return !content->valuestring[0] || append_content(&m, message, content->valuestring) == 0;
-    if (own->child && append_content(&m, message, "\n") < 0) return false;
-    while (cJSON_IsArray(content) && content->child)
-        cJSON_AddItemToArray(own, cJSON_DetachItemFromArray(content, 0));
-    return true;
-}
-
-static bool become_user(cJSON *message)
-{
-    return cJSON_ReplaceItemInObjectCaseSensitive(message, "role", cJSON_CreateString("user"));
-}
-
-/* Whether next becomes a part of the one before it. */
-static bool goes_on(const cJSON *first, const cJSON *last, const cJSON *next)
-{
-    if (has_role(next, "system")) return last == first && has_role(last, "system");
-    return has_role(next, "user") && has_role(last, "user");
-}
-
-bool chat_context_join(struct chat_context *c)
-{
-    cJSON *messages = cJSON_GetObjectItemCaseSensitive(c->json, "messages"), *last = messages->child, *next;
-    bool changed = false, ok = true;
-    while (ok && (next = last->next)) {
-        bool is_late = has_role(next, "system") && !goes_on(messages->child, last, next);
-        if (is_late) ok = become_user(next);
-        changed |= is_late;
-        if (ok && goes_on(messages->child, last, next)) {
-            ok = move_content(last, next);
-            cJSON_Delete(cJSON_DetachItemViaPointer(messages, next));
-            changed = true;
-        } else {
-            last = next;
-        }
-    }
-    return ok && changed;
+    return chat_turns_change(cJSON_GetObjectItemCaseSensitive(c->json, "messages"), change, c->wants_parts);
 }
 
 /* ---- messages that have no room ---- */

@@ -7,10 +7,12 @@
 #ifndef SERVER_API_CHAT_MESSAGES_H
 #define SERVER_API_CHAT_MESSAGES_H
 
+#include "server/api/chat_turns.h"
 #include "server/api/params.h"
 
 struct chat_context {
-    cJSON *json;      /* the template's variables */
+    cJSON *json; /* the template's variables */
+    bool wants_parts;
     char *final_text; /* content of the last message, for continue_final_message; NULL else */
 };
 
@@ -20,9 +22,8 @@ extern const char *const chat_context_trusted[];
 /* Moves what it needs out of body. On failure too, chat_context_deinit is due. */
 int chat_context_init(struct chat_context *c, const struct server *server, const struct params *params,
                       cJSON *body, int64_t now_seconds, struct api_error *err) must_check;
-/* For a template that has refused the messages: system messages at the beginning become one, later ones the user's, and the
- * user's that follow each other one, as every template knows them. Whether anything has changed. */
-bool chat_context_join(struct chat_context *c);
+/* For a template that has refused the messages. Whether anything has changed. */
+bool chat_context_change(struct chat_context *c, enum chat_turns_change change);
 /* Takes the oldest turns out (a user's message and what follows it up to the next one), until so much of all the messages' text
  * went; system messages at the beginning and the last turn stay. How many messages went. */
 int chat_context_drop(struct chat_context *c, double share);

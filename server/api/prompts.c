@@ -451,11 +451,13 @@ static int render_some(const struct server *server, struct chat_context *context
 {
     int status = chat_template_render(server->chat_template, context->json, chat_context_trusted, now_seconds,
                                       &chat_template_limits_default, out, untrusted, num_untrusted, why);
-    if (status != STATUS_TEMPLATE || !chat_context_join(context)) return status;
-    bool renders =
-        chat_template_render(server->chat_template, context->json, chat_context_trusted, now_seconds,
-                             &chat_template_limits_default, out, untrusted, num_untrusted, NULL) == 0;
-    return renders ? 0 : status;
+    for (int change = 0; status == STATUS_TEMPLATE && change < NUM_TURNS_CHANGES; change++) {
+        if (!chat_context_change(context, (enum chat_turns_change)change)) continue;
+        if (chat_template_render(server->chat_template, context->json, chat_context_trusted, now_seconds,
+                                 &chat_template_limits_default, out, untrusted, num_untrusted, NULL) == 0)
+            return 0;
+    }
+    return status;
 }
 
 static int render(const struct server *server, const struct params *params, struct chat_context *context,

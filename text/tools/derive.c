@@ -599,6 +599,7 @@ static void derive(struct derivation *d)
     if (!*text || !read_calls(d, text) || !tool_format_verify(f, &d->probe))
         take_notation(f, family ? family : &tool_format_generic);
     f->renders_tools = renders_tools;
+    f->loses_results = !f->renders_calls && probe_loses_results(&d->probe);
 }
 
 int tool_format_derive(const struct chat_template *t, const cJSON *variables, struct tool_format **out,

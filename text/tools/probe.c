@@ -115,6 +115,23 @@ bool probe_render(const struct probe *p, const struct probe_answer *answer, stru
     return user;
 }
 
+bool probe_loses_results(const struct probe *p)
+{
+    struct buffer out;
+    const struct probe_answer answer = {.content = PROBE_CONTENT};
+    cJSON *context = context_of(p, &answer), *result = cJSON_CreateObject();
+    cJSON_AddStringToObject(result, "role", "tool");
+    cJSON_AddStringToObject(result, "tool_call_id", PROBE_ID_1);
+    cJSON_AddStringToObject(result, "name", PROBE_NAME_1);
+    cJSON_AddStringToObject(result, "content", PROBE_RESULT);
+    cJSON_AddItemToArray(cJSON_GetObjectItemCaseSensitive(context, "messages"), result);
+    buffer_init(&out, chat_template_limits_default.output_bytes);
+    bool lost = render(p, context, &out) && strstr(out.data, PROBE_USER) && !strstr(out.data, PROBE_RESULT);
+    cJSON_Delete(context);
+    buffer_deinit(&out);
+    return lost;
+}
+
 bool probe_shows_tools(const struct probe *p)
 {
     struct buffer out;

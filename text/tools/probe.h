@@ -12,6 +12,7 @@ struct cJSON;
 #define PROBE_REASONING "R3ason"
 #define PROBE_NAME_1 "fn_alpha"
 #define PROBE_NAME_2 "fn_beta"
+#define PROBE_RESULT "Resu1t"
 #define PROBE_KEY_1 "key_one"
 #define PROBE_KEY_2 "key_two"
 #define PROBE_ID_1 "idAAAAAA1"
@@ -41,6 +42,8 @@ void probe_deinit(struct probe *p);
 bool probe_render(const struct probe *p, const struct probe_answer *answer, struct buffer *out);
 /* Whether the template shows the tools. */
 bool probe_shows_tools(const struct probe *p);
+/* Whether it shows the question, and not what a tool gave behind an answer without calls. */
+bool probe_loses_results(const struct probe *p);
 /* The calls of an answer as a message's tool_calls; NULL: no memory. */
 struct cJSON *probe_calls(const struct probe *p, const struct probe_answer *answer);
 

@@ -16,6 +16,11 @@ bool tool_format_renders_calls(const struct tool_format *f)
     return f->renders_calls;
 }
 
+bool tool_format_loses_results(const struct tool_format *f)
+{
+    return f->loses_results;
+}
+
 bool tool_format_renders_tools(const struct tool_format *f)
 {
     return f->renders_tools;

@@ -44,6 +44,8 @@ enum tool_format_origin tool_format_origin(const struct tool_format *f);
  * the messages by the caller. */
 bool tool_format_renders_calls(const struct tool_format *f);
 bool tool_format_renders_tools(const struct tool_format *f);
+/* Whether the template shows nothing of a tool's result, behind a call that it does not render. */
+bool tool_format_loses_results(const struct tool_format *f);
 /* Whether the template wants a call's arguments as JSON text; otherwise as the object. */
 bool tool_format_wants_argument_text(const struct tool_format *f);
 enum content_beside_calls tool_format_content_beside_calls(const struct tool_format *f);

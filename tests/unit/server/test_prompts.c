@@ -254,7 +254,7 @@ static void parts_go_to_templates_that_want_them(void **state)
 static void render_with(const char *source, const char *messages, const char *expected)
 {
     struct chat_template *template, *usual = (struct chat_template *)(uintptr_t)server.chat_template;
-    char body[512];
+    char body[1024];
     snprintf(body, sizeof body, "{\"messages\":[%s]}", messages);
     assert_int_equal(chat_template_parse(source, &template, NULL), 0);
     server.chat_template = template;
@@ -287,7 +287,8 @@ static void messages_that_a_template_refuses_are_joined(void **state)
     render_with(any, messages, "[s]a[s]b[u]c[u]d[a]e[s]f[u]g");
     render_with(first, messages, "[s]a\nb[u]c\nd[a]e[u]f\ng");
     render_with(turns, messages, "[s]<a><\n><b>[u]<c><\n><d>[a]<e>[u]<f><\n><g>");
-    render_with(turns, SAYS("user", "c") "," SAYS("assistant", "e") "," SAYS("assistant", "f"), NULL);
+    render_with(turns, SAYS("user", "c") "," SAYS("assistant", "e") "," SAYS("assistant", "f"),
+                "[u]<c>[a]<e><\n><f>");
     render_with("{{ raise_exception('never') }}", SAYS("user", "c") "," SAYS("user", "d"), NULL);
 }
 
@@ -301,6 +302,7 @@ static void render_calls_with(const char *source, const char *messages, const ch
     assert_int_equal(tool_format_derive(template, NULL, &format, &why), 0);
     chat_template_free(template);
     server.tool_format = format;
+    facts.max_model_len = 512;
     render_with(source, messages, expected);
     server.tool_format = NULL;
     tool_format_free(format);
@@ -348,6 +350,85 @@ static void arguments_that_are_no_object_become_one(void **state)
     }
     render_calls_with(sources[0], "{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\"}}]}",
                       "<call>f:</call>");
+}
+
+#define CALL(id)                                                                                             \
+    "{\"id\":\"" id "\",\"type\":\"function\",\"function\":{\"name\":\"f" id "\",\"arguments\":\"{}\"}}"
+#define CALLS(calls) "{\"role\":\"assistant\",\"tool_calls\":[" calls "]}"
+#define GIVES(id, text) "{\"role\":\"tool\",\"tool_call_id\":\"" id "\",\"content\":\"" text "\"}"
+
+/* Llama 3.1 refuses several, gpt-oss loses all but the first. */
+static void calls_stand_alone_where_a_template_shows_one(void **state)
+{
+    (void)state;
+    static const char one[] =
+        "{% for m in messages %}[{{ m.role[0] }}]{{ m.content }}{% if m.tool_calls %}<call>"
+        "{{ m.tool_calls[0].function.name }} {{ m.tool_calls[0].function.arguments | tojson }}</call>"
+        "{% endif %}{% endfor %}";
+    static const char all[] =
+        "{% for m in messages %}[{{ m.role[0] }}]{{ m.content }}{% for c in m.tool_calls or [] "
+        "%}<call>{{ c.function.name }} {{ c.function.arguments | tojson }}</call>{% endfor %}"
+        "{% endfor %}";
+    static const struct {
+        const char *messages, *expected;
+    } cases[] = {
+        {CALLS(CALL("1") "," CALL("2")), "[a]<call>f1 {}</call>[a]<call>f2 {}</call>"},
+        {CALLS(CALL("1") "," CALL("2")) "," GIVES("1", "x") "," GIVES("2", "y") "," SAYS("user", "u"),
+         "[a]<call>f1 {}</call>[t]x[a]<call>f2 {}</call>[t]y[u]u"},
+        {CALLS(CALL("1") "," CALL("2")) "," GIVES("2", "y") "," GIVES("1", "x"),
+         "[a]<call>f1 {}</call>[t]x[a]<call>f2 {}</call>[t]y"},
+        {CALLS(CALL("1") "," CALL("2") "," CALL("3")) "," GIVES("2", "y") "," GIVES("9", "z"),
+         "[a]<call>f1 {}</call>[a]<call>f2 {}</call>[t]y[a]<call>f3 {}</call>[t]z"},
+        {CALLS(CALL("1") "," CALL("2")) "," SAYS("tool", "x") "," SAYS("tool", "y"),
+         "[a]<call>f1 {}</call>[t]x[a]<call>f2 {}</call>[t]y"},
+        {CALLS(CALL("1")) "," GIVES("1", "x") "," CALLS(CALL("2")),
+         "[a]<call>f1 {}</call>[t]x[a]<call>f2 {}</call>"},
+    };
+    for (size_t i = 0; i < array_length(cases); i++)
+        render_calls_with(one, cases[i].messages, cases[i].expected);
+    render_calls_with(all, cases[2].messages, "[a]<call>f1 {}</call><call>f2 {}</call>[t]y[t]x");
+}
+
+/* What agents send behind a result, and templates (Mistral's, Gemma's) that want turns to alternate. */
+static void results_are_put_where_a_template_takes_them(void **state)
+{
+    (void)state;
+    static const char says_something[] = /* one that lets results be where they are, and nobody say nothing */
+        "{% set n = namespace(last='assistant') %}{% for m in messages %}{% if m.role == 'user' or (m.role "
+        "== "
+        "'assistant' and not m.tool_calls) %}{% if m.role == n.last %}{{ raise_exception('turns') }}{% endif "
+        "%}"
+        "{% set n.last = m.role %}{% endif %}{% if m.role == 'assistant' and m.content == '' and not "
+        "m.tool_calls %}"
+        "{{ raise_exception('empty') }}{% endif %}[{{ m.role[0] }}]{% if m.content is string %}{{ m.content "
+        "}}"
+        "{% else %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endif %}{% for c in m.tool_calls or [] "
+        "%}<call>"
+        "{{ c.function.name }} {{ c.function.arguments | tojson }}</call>{% endfor %}{% endfor %}";
+    static const char no_tools[] =
+        "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
+        "{{ raise_exception('turns') }}{% endif %}[{{ m.role[0] }}]{{ m.content }}{% endfor %}";
+    static const char shows_none[] =
+        "{% for m in messages %}{% if m.role in ['user', 'assistant'] %}[{{ m.role[0] }}]"
+        "{{ m.content }}{% endif %}{% endfor %}";
+    static const char refuses_orphans[] =
+        "{% for m in messages %}{% if m.role == 'tool' and (loop.first or not messages[loop.index0 - "
+        "1].tool_calls) "
+        "%}{{ raise_exception('no call') }}{% endif %}[{{ m.role[0] }}]{{ m.content }}{% for c in "
+        "m.tool_calls or [] "
+        "%}<call>{{ c.function.name }} {{ c.function.arguments | tojson }}</call>{% endfor %}{% endfor %}";
+    static const char messages[] =
+        SAYS("user", "u") "," CALLS(CALL("1")) "," GIVES("1", "x") "," SAYS("user", "v");
+    render_calls_with(says_something, messages, "[u]u[a]<call>f1 {}</call>[t]x[a][u]v");
+    render_calls_with(says_something, SAYS("assistant", "a") "," SAYS("user", "u"), "[u][a]a[u]u");
+    render_calls_with(no_tools, messages,
+                      "[u]u[a]<tool_call>\n{\"name\": \"f1\", \"arguments\": {}}\n</tool_call>"
+                      "[u]<tool_response>\nx\n</tool_response>\nv");
+    render_calls_with(shows_none, messages,
+                      "[u]u[a]<tool_call>\n{\"name\": \"f1\", \"arguments\": {}}\n</tool_call>"
+                      "[u]<tool_response>\nx\n</tool_response>[u]v");
+    render_calls_with(refuses_orphans, GIVES("0", "w") "," CALLS(CALL("1")) "," GIVES("1", "x"),
+                      "[u]<tool_response>\nw\n</tool_response>[a]<call>f1 {}</call>[t]x");
 }
 
 static void chat_refuses_bad_messages(void **state)
@@ -550,6 +631,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(parts_go_to_templates_that_want_them, set_up, tear_down),
         cmocka_unit_test_setup_teardown(messages_that_a_template_refuses_are_joined, set_up, tear_down),
         cmocka_unit_test_setup_teardown(arguments_that_are_no_object_become_one, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(calls_stand_alone_where_a_template_shows_one, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(results_are_put_where_a_template_takes_them, set_up, tear_down),
         cmocka_unit_test_setup_teardown(chat_refuses_bad_messages, set_up, tear_down),
         cmocka_unit_test_setup_teardown(quoted_text_stays_utf8, set_up, tear_down),
         cmocka_unit_test_setup_teardown(texts_may_have_nul, set_up, tear_down),

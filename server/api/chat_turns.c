@@ -1,0 +1,283 @@
+#include "server/api/chat_turns.h"
+
+#include <string.h>
+
+#include "base/buffer.h"
+#include "server/api/json_field.h"
+
+enum { RESULTS_MAX = 256 }; /* of one answer, looked at */
+
+static cJSON *get(const cJSON *object, const char *name)
+{
+    return cJSON_GetObjectItemCaseSensitive(object, name);
+}
+
+static bool has_role(const cJSON *message, const char *role)
+{
+    const char *own = cJSON_GetStringValue(get(message, "role"));
+    return own && !strcmp(own, role);
+}
+
+static bool is_result(const cJSON *message)
+{
+    return has_role(message, "tool") || has_role(message, "function");
+}
+
+static bool has_calls(const cJSON *message)
+{
+    const cJSON *calls = get(message, "tool_calls");
+    return calls && calls->child;
+}
+
+static bool become_user(cJSON *message)
+{
+    return cJSON_ReplaceItemInObjectCaseSensitive(message, "role", cJSON_CreateString("user"));
+}
+
+/* All but the messages of from go behind to. */
+static void move_rest(cJSON *to, cJSON *from)
+{
+    while (from->child) cJSON_AddItemToArray(to, cJSON_DetachItemViaPointer(from, from->child));
+    cJSON_Delete(from);
+}
+
+/* The messages, to be put back one by one; NULL: no memory. */
+static cJSON *take_all(cJSON *messages)
+{
+    cJSON *taken = cJSON_CreateArray();
+    if (!taken) return NULL;
+    taken->child = messages->child;
+    messages->child = NULL;
+    return taken;
+}
+
+/* ---- content ---- */
+
+static bool add_part(cJSON *parts, int at, const char *text)
+{
+    cJSON *part = cJSON_CreateObject();
+    if (cJSON_AddStringToObject(part, "type", "text") && cJSON_AddStringToObject(part, "text", text) &&
+        cJSON_InsertItemInArray(parts, at, part))
+        return true;
+    cJSON_Delete(part);
+    return false;
+}
+
+static bool replace_content(cJSON *message, cJSON *content)
+{
+    cJSON_DeleteItemFromObjectCaseSensitive(message, "content");
+    if (content && cJSON_AddItemToObject(message, "content", content)) return true;
+    cJSON_Delete(content);
+    return false;
+}
+
+bool chat_turns_empty(cJSON *message, bool wants_parts)
+{
+    return replace_content(message, wants_parts ? cJSON_CreateArray() : cJSON_CreateString(""));
+}
+
+bool chat_turns_append(cJSON *message, const char *text)
+{
+    cJSON *content = get(message, "content");
+    if (cJSON_IsArray(content)) return add_part(content, cJSON_GetArraySize(content), text);
+    const char *own = cJSON_IsString(content) ? content->valuestring : "";
+    struct buffer joined;
+    buffer_init(&joined, SIZE_MAX / 2);
+    buffer_append_text(&joined, own);
+    if (*own) buffer_append_char(&joined, '\n');
+    buffer_append_text(&joined, text);
+    bool added = !buffer_failed(&joined) &&
+                 replace_content(message, cJSON_CreateString(joined.data ? joined.data : ""));
+    buffer_deinit(&joined);
+    return added;
+}
+
+/* The content of from behind that of message. */
+static bool move_content(cJSON *message, cJSON *from)
+{
+    cJSON *content = get(from, "content"), *own = get(message, "content");
+    if (cJSON_IsString(content))
+        return !content->valuestring[0] || chat_turns_append(message, content->valuestring);
+    if (!cJSON_IsArray(content) || !cJSON_IsArray(own)) return true;
+    if (own->child && !chat_turns_append(message, "\n")) return false;
+    while (content->child) cJSON_AddItemToArray(own, cJSON_DetachItemViaPointer(content, content->child));
+    return true;
+}
+
+/* A message without text, behind the others. */
+static cJSON *add_empty(cJSON *messages, const char *role, bool wants_parts)
+{
+    cJSON *message = cJSON_CreateObject();
+    bool made = cJSON_AddStringToObject(message, "role", role);
+    if (made && wants_parts)
+        made = cJSON_AddArrayToObject(message, "content") && add_part(get(message, "content"), 0, "");
+    if (made && !wants_parts) made = cJSON_AddStringToObject(message, "content", "");
+    if (made && cJSON_AddItemToArray(messages, message)) return message;
+    cJSON_Delete(message);
+    return NULL;
+}
+
+/* ---- one call an answer ---- */
+
+/* The result of a call becomes the last message: without ids the first one. */
+static void move_result(cJSON *messages, cJSON *from, const cJSON *call)
+{
+    const char *id = cJSON_GetStringValue(get(call, "id"));
+    cJSON *m = from->child;
+    for (int i = 0; m && is_result(m) && i < RESULTS_MAX; m = m->next, i++) {
+        const char *own = cJSON_GetStringValue(get(m, "tool_call_id"));
+        if (id && own && strcmp(id, own) != 0) continue;
+        cJSON_AddItemToArray(messages, cJSON_DetachItemViaPointer(from, m));
+        return;
+    }
+}
+
+/* Takes the call. */
+static bool add_answer(cJSON *messages, cJSON *call, bool wants_parts, bool content_is_null)
+{
+    cJSON *message = cJSON_CreateObject(), *calls = NULL;
+    bool made = cJSON_AddStringToObject(message, "role", "assistant") &&
+                (content_is_null ? cJSON_AddNullToObject(message, "content") != NULL
+                                 : chat_turns_empty(message, wants_parts)) &&
+                (calls = cJSON_AddArrayToObject(message, "tool_calls"));
+    if (made && cJSON_AddItemToArray(calls, call) && cJSON_AddItemToArray(messages, message)) return true;
+    if (!made) cJSON_Delete(call);
+    cJSON_Delete(message);
+    return false;
+}
+
+bool chat_turns_split(cJSON *messages, bool wants_parts, bool content_is_null)
+{
+    cJSON *from = take_all(messages), *message;
+    bool ok = from;
+    while (ok && (message = from->child)) {
+        cJSON *calls = get(message, "tool_calls"), *call;
+        cJSON_AddItemToArray(messages, cJSON_DetachItemViaPointer(from, message));
+        if (!has_role(message, "assistant") || !has_calls(message) || !calls->child->next) continue;
+        move_result(messages, from, calls->child);
+        while (ok && (call = calls->child->next)) {
+            ok = add_answer(messages, cJSON_DetachItemViaPointer(calls, call), wants_parts, content_is_null);
+            if (ok) move_result(messages, from, call);
+        }
+    }
+    if (from) move_rest(messages, from);
+    return ok;
+}
+
+/* ---- messages that a template refuses ---- */
+
+/* Whether next becomes a part of the one before it. */
+static bool goes_on(const cJSON *first, const cJSON *last, const cJSON *next)
+{
+    if (has_role(next, "system")) return last == first && has_role(last, "system");
+    if (has_role(next, "assistant"))
+        return has_role(last, "assistant") && !has_calls(last) && !has_calls(next);
+    return has_role(next, "user") && has_role(last, "user");
+}
+
+static bool join(cJSON *messages)
+{
+    cJSON *last = messages->child, *next;
+    bool changed = false, ok = true;
+    while (ok && (next = last->next)) {
+        bool is_late = has_role(next, "system") && !goes_on(messages->child, last, next);
+        if (is_late) ok = become_user(next);
+        changed |= is_late;
+        if (ok && goes_on(messages->child, last, next)) {
+            ok = move_content(last, next);
+            cJSON_Delete(cJSON_DetachItemViaPointer(messages, next));
+            changed = true;
+        } else {
+            last = next;
+        }
+    }
+    return ok && changed;
+}
+
+/* As Hermes' notation has results. */
+static bool mark_result(cJSON *message)
+{
+    static const char begin[] = "<tool_response>\n", end[] = "\n</tool_response>";
+    cJSON *content = get(message, "content");
+    if (cJSON_IsArray(content)) return add_part(content, 0, begin) && chat_turns_append(message, end);
+    struct buffer text;
+    buffer_init(&text, SIZE_MAX / 2);
+    buffer_append_text(&text, begin);
+    buffer_append_text(&text, cJSON_IsString(content) ? content->valuestring : "");
+    buffer_append_text(&text, end);
+    bool marked = !buffer_failed(&text) && replace_content(message, cJSON_CreateString(text.data));
+    buffer_deinit(&text);
+    return marked;
+}
+
+bool chat_turns_give_results_to_user(cJSON *messages, bool *changed)
+{
+    bool ok = true, follows_calls = false;
+    cJSON *m;
+    *changed = false;
+    cJSON_ArrayForEach(m, messages)
+    {
+        if (!is_result(m)) follows_calls = has_calls(m);
+        if (!ok || !is_result(m) || follows_calls) continue;
+        ok = mark_result(m) && become_user(m);
+        *changed = true;
+    }
+    return ok;
+}
+
+static const char *missing_before(const cJSON *last, const cJSON *next)
+{
+    if (has_role(next, "user") && last && (is_result(last) || has_calls(last))) return "assistant";
+    if (has_role(next, "assistant") && (!last || has_role(last, "system"))) return "user";
+    return NULL;
+}
+
+static bool add_missing(cJSON *messages, bool wants_parts)
+{
+    cJSON *from = take_all(messages), *last = NULL;
+    bool changed = false, ok = from;
+    while (ok && from->child) {
+        const char *missing = missing_before(last, from->child);
+        if (missing) ok = add_empty(messages, missing, wants_parts);
+        changed |= missing != NULL;
+        last = cJSON_DetachItemViaPointer(from, from->child);
+        cJSON_AddItemToArray(messages, last);
+    }
+    if (from) move_rest(messages, from);
+    return ok && changed;
+}
+
+static bool say_nothing_in_parts(cJSON *messages)
+{
+    bool changed = false, ok = true;
+    cJSON *m;
+    cJSON_ArrayForEach(m, messages)
+    {
+        const cJSON *content = get(m, "content");
+        bool says_nothing = cJSON_IsString(content) ? !content->valuestring[0] : !content->child;
+        if (!ok || !has_role(m, "assistant") || has_calls(m) || !says_nothing) continue;
+        ok = replace_content(m, cJSON_CreateArray()) && add_part(get(m, "content"), 0, "");
+        changed = true;
+    }
+    return ok && changed;
+}
+
+bool chat_turns_change(cJSON *messages, enum chat_turns_change change, bool wants_parts)
+{
+    bool changed;
+    switch (change) {
+    case TURNS_JOINED:
+        return join(messages);
+    case TURNS_RESULTS:
+        if (!chat_turns_give_results_to_user(messages, &changed) || !changed) return false;
+        join(messages);
+        return true;
+    case TURNS_EMPTY:
+        return add_missing(messages, wants_parts);
+    case TURNS_PARTS:
+        return say_nothing_in_parts(messages);
+    case NUM_TURNS_CHANGES:
+        break;
+    }
+    return false;
+}
