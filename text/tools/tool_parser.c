@@ -573,6 +573,35 @@ static ssize_t match_value_end(const struct tool_parser *p, size_t at, size_t *v
     return length;
 }
 
+/* The first mark of a text, up to a slot. */
+static ssize_t match_mark(const char *text, struct span at)
+{
+    while (match_is_space(*text)) text++;
+    size_t n = strcspn(text, ">\x01\x02\x03");
+    n += text[n] == '>';
+    while (n > 0 && match_is_space(text[n - 1])) n--;
+    return n > 0 ? match_exact(text, n, at) : MATCH_NOT;
+}
+
+/* Whether what stands behind a value's end goes on with the call or ends it, or begins another: else the end is a part of the
+ * value. An answer may end there. */
+static ssize_t match_behind_value(const struct tool_parser *p, size_t at)
+{
+    const struct tool_format *f = p->format;
+    const char *const texts[] = {f->key_begin,  f->call_end,      f->section_end,
+                                 f->call_begin, f->section_begin, f->call_separator};
+    ssize_t best = MATCH_NOT;
+    if (*f->parameter_separator || !*f->key_begin || !*f->call_end) return 0;
+    while (at < p->held.num_bytes && match_is_space(p->held.data[at])) at++;
+    const struct span rest = {p->held.data + at, p->held.num_bytes - at, .is_whole = false};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        ssize_t n = match_mark(texts[i], rest);
+        if (n >= 0) return 0;
+        if (n == MATCH_MORE) best = MATCH_MORE;
+    }
+    return best == MATCH_MORE && p->is_whole ? 0 : best;
+}
+
 /* Looks for the end from where it looked last: the bytes of the value so far, and in *end the length of
  * value_end behind them, or a MATCH_. */
 static size_t find_value_end(struct tool_parser *p, ssize_t *end)
@@ -580,6 +609,8 @@ static size_t find_value_end(struct tool_parser *p, ssize_t *end)
     size_t value_bytes;
     for (size_t at = p->num_scanned; at < p->held.num_bytes; at++) {
         *end = match_value_end(p, at, &value_bytes);
+        ssize_t goes_on = *end >= 0 ? match_behind_value(p, at + (size_t)*end) : *end;
+        if (goes_on < 0) *end = goes_on;
         if (*end == MATCH_NOT) continue;
         p->num_scanned = at;
         return at;

@@ -87,6 +87,33 @@ static void parameters(void **state)
           "null]}})E(whole)C(look_up)A({})E(whole)");
 }
 
+/* What stands behind a value's end tells whether it is one. */
+static void marks_in_parameters(void **state)
+{
+    (void)state;
+    check(FORMAT_RAW,
+          "<calls>\n<invoke=look>\n<parameter=city>\na\n</parameter>\nb</parameter> <c>\n</parameter>\n"
+          "<parameter=days>\n3\n</parameter>\n</invoke>\n</calls>",
+          "C(look)A({\"city\": \"a\\n</parameter>\\nb</parameter> <c>\", \"days\": 3})E(whole)");
+    check(FORMAT_RAW,
+          "<calls><invoke=look><parameter=note>\n[\"</parameter>\", 1]\n</parameter></invoke></calls>",
+          "C(look)A({\"note\": [\"</parameter>\", 1]})E(whole)");
+    check(
+        FORMAT_TYPED,
+        "<|open|>call=look<|sep|><|open|>key=city:type=string<|sep|>a<|close|>key<|sep|>b<|close|>key<|sep|>"
+        "<|close|>call<|sep|>",
+        "C(look)A({\"city\": \"a<|close|>key<|sep|>b\"})E(whole)");
+    /* Cut off behind the end, and within what is behind it; a mark is missing. */
+    check(FORMAT_RAW, "<calls><invoke=look><parameter=city>\na\n</parameter>",
+          "C(look)A({\"city\": \"a\"})E(whole)");
+    check(FORMAT_RAW, "<calls><invoke=look><parameter=city>\na\n</parameter>\n</inv",
+          "C(look)A({\"city\": \"a\")E(broken)T(\n</inv)");
+    check(FORMAT_RAW,
+          "<calls><invoke=look><parameter=city>\na\n</parameter>\n</calls>\n<calls><invoke=look_up></"
+          "invoke></calls>",
+          "C(look)A({\"city\": \"a\")E(broken)T(\n</calls>)C(look_up)A({})E(whole)");
+}
+
 static void reasoning(void **state)
 {
     (void)state;
@@ -135,7 +162,7 @@ static void broken(void **state)
         "\"arguments\": {}}\n</tool_call>",
         "C(look)A({})E(whole)C(look)A({})E(whole)");
     check(FORMAT_RAW, "<calls><invoke=look><parameter=city>x</parameter>oops",
-          "C(look)A({\"city\": \"x\")E(broken)T(oops)");
+          "C(look)A({\"city\": \"x</parameter>oops)E(broken)");
     check(FORMAT_PYTHON, "<|run|>[look(days=3, note=?)]",
           "C(look)A({\"days\": 3, \"note\": )E(broken)T(?)])");
 }
@@ -214,9 +241,11 @@ static void splits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(derived),   cmocka_unit_test(calls),    cmocka_unit_test(parameters),
-        cmocka_unit_test(reasoning), cmocka_unit_test(mentions), cmocka_unit_test(broken),
-        cmocka_unit_test(released),  cmocka_unit_test(splits),
+        cmocka_unit_test(derived),    cmocka_unit_test(calls),
+        cmocka_unit_test(parameters), cmocka_unit_test(marks_in_parameters),
+        cmocka_unit_test(reasoning),  cmocka_unit_test(mentions),
+        cmocka_unit_test(broken),     cmocka_unit_test(released),
+        cmocka_unit_test(splits),
     };
     return cmocka_run_group_tests(tests, derive_all, free_all);
 }
