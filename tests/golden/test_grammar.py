@@ -3,10 +3,12 @@
 FLASHD_SCHEMA_SUITE names a folder (or .tar.xz) of the suite's draft2020-12 tests, FLASHD_MASKBENCH one of MaskBench's
 files (those of ../shared/data if they are there); without them those tests say that they were skipped. FLASHD_UPDATE=1 writes schema_suite.json anew."""
 import collections
+import decimal
 import glob
 import json
 import os
 import pathlib
+import re
 import sys
 import tarfile
 
@@ -124,6 +126,47 @@ def test_random_answers_are_valid(run):
             assert error is None, f"{dump(schema)}\n{text}\n{error}"
             count += 1
     print(f"{count} random answers of {len(schemas)} schemas are valid")
+
+
+def test_random_schemas(run):
+    """Of random schemas nothing that is not valid is accepted, in any order of its properties, random answers are valid, and what
+    is valid is accepted in one of the orders. Not so: what one of several negations would have to allow, and objects of many
+    properties, whose orders are not all tried."""
+    jsonschema = pytest.importorskip("jsonschema")
+    sys.path.insert(0, str(ROOT / "tests/oracle"))
+    import random_schemas
+    import structured
+    decimal.getcontext().prec = decimal.DefaultContext.prec  # as structured has it for new threads
+    first, count = int(os.environ.get("FLASHD_RANDOM_SCHEMAS_FROM", "0")), int(os.environ.get("FLASHD_RANDOM_SCHEMAS", "600"))
+    items = []
+    for seed in range(first, first + count):
+        g = random_schemas.Generator(seed)
+        schema = g.schema(2 + seed % 2)
+        values = [g.fitting(schema) for _ in range(8)] + [g.value(2) for _ in range(2)]
+        items.append((schema, values, [random_schemas.orders(v) for v in values]))
+    answers = run([{"schema": dump(s), "texts": sum(texts, []), "samples": 4, "seed": i + 1} for i, (s, _, texts) in enumerate(items)])
+    num = collections.Counter()
+    for (schema, values, texts), answer in zip(items, answers):
+        validator = jsonschema.Draft202012Validator(structured.exact(dump(schema)), format_checker=jsonschema.FormatChecker())
+        valid = [validator.is_valid(structured.exact(dump(v))) for v in values]
+        if "accepted" not in answer:
+            assert not any(valid) or "no value fulfils" not in answer["error"], (schema, answer)
+            num["refused"] += 1
+            continue
+        accepted = iter(answer["accepted"])
+        for value, is_valid, own in zip(values, valid, texts):
+            in_some_order = any([next(accepted) for _ in own])
+            assert is_valid or not in_some_order, (dump(schema), dump(value))
+            num["valid"] += is_valid
+            num["rejected"] += is_valid and not in_some_order
+        for text in answer["samples"]:
+            if re.search(r"[0-9][eE]\+?[0-9]{3}", text):  # beyond what the checker computes with
+                continue
+            error = next(validator.iter_errors(structured.exact(text)), None)
+            assert error is None, f"{dump(schema)}\n{text}\n{error}"
+            num["samples"] += 1
+    print(f"{count} random schemas: {dict(num)}")
+    assert num["rejected"] <= 0.005 * num["valid"] and num["valid"] > count and num["refused"] < count / 2
 
 
 def test_own_schemas(run):

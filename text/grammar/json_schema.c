@@ -217,6 +217,21 @@ static void refuse_unevaluated_beside_not(struct compiler *c, const struct conju
                         keyword->string, schema_path(c, keyword));
 }
 
+/* An empty array or object is one that has too few; of others nothing can be said but that they have too few or too many. */
+static void exclude_whole(struct compiler *c, struct shape *s, const cJSON *value)
+{
+    bool is_array = cJSON_IsArray(value);
+    uint32_t *least = is_array ? &s->min_items : &s->min_properties,
+             size = (uint32_t)cJSON_GetArraySize(value);
+    if (cJSON_IsNull(value)) s->types &= ~(unsigned)TYPE_NULL;
+    if (!(s->types & (is_array ? TYPE_ARRAY : TYPE_OBJECT)) || (!is_array && !cJSON_IsObject(value))) return;
+    if (size == 0)
+        *least = max_of(*least, 1u);
+    else if (size >= *least && size <= (is_array ? s->max_items : s->max_properties))
+        schema_fail(c, STATUS_UNSUPPORTED, "not of an array or an object as a whole (%s) is not supported",
+                    schema_path(c, value));
+}
+
 static uint32_t shape_state(struct compiler *c, const struct conjunction *k, struct shape *s)
 {
     struct calls calls;
@@ -224,13 +239,7 @@ static uint32_t shape_state(struct compiler *c, const struct conjunction *k, str
     refuse_unevaluated_beside_not(c, k, s);
     if (s->has_literals) return schema_literals_state(c, s);
     pool_init(&calls.items, sizeof(struct rule_call), UINT16_MAX);
-    for (int i = 0; i < s->excluded.count; i++) {
-        if (cJSON_IsNull(s->excluded.nodes[i])) s->types &= ~(unsigned)TYPE_NULL;
-        if (s->types & (TYPE_ARRAY | TYPE_OBJECT) && s->excluded.nodes[i]->child)
-            schema_fail(c, STATUS_UNSUPPORTED,
-                        "not of an array or an object as a whole (%s) is not supported",
-                        schema_path(c, s->excluded.nodes[i]));
-    }
+    for (int i = 0; i < s->excluded.count; i++) exclude_whole(c, s, s->excluded.nodes[i]);
     if (s->types & TYPE_NULL) add_state(c, &calls, word_state(c, "null"));
     if (s->types & TYPE_BOOLEAN) {
         bool no_true = false, no_false = false;
@@ -286,6 +295,9 @@ static int finish(struct compiler *c, uint32_t rule, struct grammar **out)
 {
     if (c->status) return c->status;
     int status = builder_status(&c->b);
+    if (status == 0 && rule == RULE_NEVER && c->leaves_out)
+        return schema_fail(c, STATUS_UNSUPPORTED,
+                           "what not, oneOf or if leave of the schema cannot be expressed");
     if (status == 0 && rule == RULE_NEVER)
         return schema_fail(c, STATUS_INVALID, "no value fulfils the schema");
     return builder_finish(&c->b, rule, false, out, c->err);

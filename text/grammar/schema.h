@@ -88,7 +88,7 @@ struct shape {
     struct schema_list literals, excluded; /* enum and const; what not allows not */
     double min, max;
     bool min_open, max_open;
-    struct schema_list multiples;
+    struct schema_list multiples, not_multiples;
     uint32_t min_length, max_length;
     struct pattern_list patterns;
     uint32_t min_items, max_items;
@@ -124,6 +124,7 @@ struct compiler {
     struct error *err;
     int status;
     int work, depth;
+    bool leaves_out;                  /* an alternative of what is not allowed could not be written down */
     struct json_any any;              /* made when first needed */
     uint32_t string, integer, number; /* likewise */
     struct schema_table memos;        /* conjunctions and their rules */

@@ -5,6 +5,8 @@
 #include "base/check.h"
 #include "text/grammar/schema.h"
 
+enum { PAIRS_MAX = 32 };
+
 struct negation_memo {
     struct negation_memo *next;
     const cJSON *node;
@@ -141,6 +143,13 @@ static void negate_properties(struct negator *n, const cJSON *keyword)
     }
 }
 
+static void negate_multiple(struct negator *n, const cJSON *keyword)
+{
+    cJSON *node = make_typed(n->c, "number");
+    append(node, make_alias(n->c, "!multipleOf", keyword));
+    add_node(n, node);
+}
+
 static void negate_required(struct negator *n, const cJSON *keyword)
 {
     for (const cJSON *name = keyword->child; name; name = name->next) {
@@ -201,16 +210,22 @@ static void negate_any_of(struct negator *n, const cJSON *keyword)
     for (const cJSON *part = keyword->child; part; part = part->next) conjunction_add(n->c, all, part, true);
 }
 
-/* Where no two hold at once, one of them is any of them. */
+/* None of them, or two at once. */
 static void negate_one_of(struct negator *n, const cJSON *keyword)
 {
-    for (const cJSON *a = keyword->child; a; a = a->next)
-        for (const cJSON *b = a->next; b; b = b->next)
-            if (!schema_disjoint(n->c, a, b)) {
+    int num_pairs = 0;
+    negate_any_of(n, keyword);
+    for (const cJSON *a = keyword->child; a && !n->c->status; a = a->next)
+        for (const cJSON *b = a->next; b; b = b->next) {
+            if (schema_disjoint(n->c, a, b)) continue;
+            if (num_pairs++ == PAIRS_MAX) {
                 n->is_partial = true;
                 return;
             }
-    negate_any_of(n, keyword);
+            struct conjunction both = conjunction_of(n->c, a);
+            conjunction_add(n->c, &both, b, false);
+            *add(n) = both;
+        }
 }
 
 static void negate_if(struct negator *n, const cJSON *keyword, const cJSON *node)
@@ -235,7 +250,7 @@ static void negate_keyword(struct negator *n, const cJSON *k, const cJSON *node)
                                          "maxItems",  "minProperties", "maxProperties"};
     static const char *const remarks[] = {"then", "else", "format", "$defs", "definitions"};
     static const char *const partial[] = {
-        "additionalProperties",  "patternProperties", "propertyNames",    "uniqueItems", "multipleOf",
+        "additionalProperties",  "patternProperties", "propertyNames",    "uniqueItems", "!multipleOf",
         "dependencies",          "dependentRequired", "dependentSchemas", "prefixItems", "additionalItems",
         "unevaluatedProperties", "unevaluatedItems",  "$recursiveRef",    "!enum",       "!pattern"};
     const char *name = k->string;
@@ -249,6 +264,7 @@ static void negate_keyword(struct negator *n, const cJSON *k, const cJSON *node)
     if (!strcmp(name, "enum") || !strcmp(name, "const")) negate_literals(n, k);
     if (!strcmp(name, "properties")) negate_properties(n, k);
     if (!strcmp(name, "required")) negate_required(n, k);
+    if (!strcmp(name, "multipleOf")) negate_multiple(n, k);
     if (strstr(name, "inimum") || strstr(name, "aximum")) negate_bound(n, k, node);
     if (!strcmp(name, "pattern") && cJSON_IsString(k)) negate_pattern(n, k);
     if (!strcmp(name, "anyOf")) negate_any_of(n, k);
@@ -288,6 +304,7 @@ struct alternative_list schema_negate(struct compiler *c, const cJSON *node)
         schema_fail(c, STATUS_UNSUPPORTED,
                     "what %s does not allow is needed (not, oneOf or if) and cannot be expressed",
                     schema_path(c, node));
+    c->leaves_out |= n.is_partial;
     struct negation_memo *m = schema_alloc(c, sizeof *m);
     if (c->status) return n.list;
     *m = (struct negation_memo){c->negations, node, n.list};

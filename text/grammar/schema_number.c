@@ -222,13 +222,14 @@ struct numbers {
     const struct dfa *pointers[NUMBER_PARTS_MAX];
     int count;
     int min_part, max_part; /* 0: none */
+    uint32_t negated;       /* bit i: part i must not fit */
 };
 
 static uint32_t label_numbers(const uint32_t *labels, int num_parts, const void *context)
 {
     const struct numbers *n = context;
     for (int i = 0; i < num_parts; i++)
-        if (labels[i] == 0) return 0;
+        if ((labels[i] == 0) != (n->negated >> i & 1)) return 0;
     if (n->min_part && !(labels[n->min_part] == GREATER || (labels[n->min_part] == EQUAL && !n->s->min_open)))
         return 0;
     if (n->max_part && !(labels[n->max_part] == LESS || (labels[n->max_part] == EQUAL && !n->s->max_open)))
@@ -261,11 +262,12 @@ static void add_bound(struct compiler *c, struct numbers *n, double bound, int *
         &(struct text_automaton){alphabet, {COMPARES_START, 0, EQUAL, 0}, step_compare, label_compare, &d});
 }
 
-static void add_multiples(struct compiler *c, struct numbers *n)
+static void add_multiples(struct compiler *c, struct numbers *n, const struct schema_list *list)
 {
-    for (int i = 0; i < n->s->multiples.count && !c->status; i++) {
+    for (int i = 0; i < list->count && !c->status; i++) {
         struct modulus m;
-        double value = n->s->multiples.nodes[i]->valuedouble;
+        double value = list->nodes[i]->valuedouble;
+        if (list == &n->s->not_multiples) n->negated |= 1u << n->count;
         if (!read_modulus(value, &m))
             schema_fail(c, STATUS_UNSUPPORTED,
                         "\"multipleOf\" %g is not supported: its digits must not exceed %d", value,
@@ -329,14 +331,19 @@ struct number_memo {
     uint32_t state;
 };
 
+static bool same_numbers(const struct schema_list *a, const struct schema_list *b)
+{
+    if (a->count != b->count) return false;
+    for (int i = 0; i < a->count; i++)
+        if (a->nodes[i]->valuedouble != b->nodes[i]->valuedouble) return false;
+    return true;
+}
+
 static bool same_limits(const struct shape *a, const struct shape *b)
 {
-    if ((a->types & TYPE_NUMBER) != (b->types & TYPE_NUMBER) || a->min != b->min || a->max != b->max ||
-        a->min_open != b->min_open || a->max_open != b->max_open || a->multiples.count != b->multiples.count)
-        return false;
-    for (int i = 0; i < a->multiples.count; i++)
-        if (a->multiples.nodes[i]->valuedouble != b->multiples.nodes[i]->valuedouble) return false;
-    return true;
+    return (a->types & TYPE_NUMBER) == (b->types & TYPE_NUMBER) && a->min == b->min && a->max == b->max &&
+           a->min_open == b->min_open && a->max_open == b->max_open &&
+           same_numbers(&a->multiples, &b->multiples) && same_numbers(&a->not_multiples, &b->not_multiples);
 }
 
 static uint32_t limited_state(struct compiler *c, const struct shape *s, unsigned syntax)
@@ -347,7 +354,8 @@ static uint32_t limited_state(struct compiler *c, const struct shape *s, unsigne
     add_part(c, &n, &(struct text_automaton){alphabet, {IN_START}, step_syntax, label_syntax, &syntax});
     add_bound(c, &n, s->min, &n.min_part);
     add_bound(c, &n, s->max, &n.max_part);
-    add_multiples(c, &n);
+    add_multiples(c, &n, &s->multiples);
+    add_multiples(c, &n, &s->not_multiples);
     if (!c->status) {
         int status = dfa_product(n.pointers, n.count, label_numbers, &n, &all, c->err);
         if (status) c->status = status;
@@ -378,7 +386,8 @@ static void remember(struct compiler *c, const struct shape *s, uint32_t state)
 uint32_t schema_number_state(struct compiler *c, const struct shape *s)
 {
     unsigned numbers = s->types & TYPE_NUMBER;
-    bool is_limited = !isinf(s->min) || !isinf(s->max) || s->multiples.count > 0 || excludes_numbers(s);
+    bool is_limited = !isinf(s->min) || !isinf(s->max) || s->multiples.count > 0 ||
+                      s->not_multiples.count > 0 || excludes_numbers(s);
     if (!is_limited && numbers == TYPE_INTEGER) return rule_start(c, &c->integer, json_integer_rule);
     if (!is_limited && numbers == TYPE_NUMBER) return rule_start(c, &c->number, json_number_rule);
     for (struct number_memo *m = c->numbers; m; m = m->next)
@@ -401,6 +410,10 @@ bool schema_number_fits(struct compiler *c, const struct shape *s, double value)
     for (int i = 0; i < s->multiples.count; i++) {
         double quotient = value / s->multiples.nodes[i]->valuedouble;
         if (quotient != floor(quotient)) return false;
+    }
+    for (int i = 0; i < s->not_multiples.count; i++) {
+        double quotient = value / s->not_multiples.nodes[i]->valuedouble;
+        if (quotient == floor(quotient)) return false;
     }
     return true;
 }

@@ -125,7 +125,7 @@ static void read_bound(struct reader *r, const cJSON *keyword)
 static void read_multiple_of(struct reader *r, const cJSON *keyword)
 {
     if (!cJSON_IsNumber(keyword) || !(keyword->valuedouble > 0)) bad_value(r, keyword, "a number above 0");
-    schema_list_add(r->c, &r->s->multiples, keyword);
+    schema_list_add(r->c, keyword->string[0] == '!' ? &r->s->not_multiples : &r->s->multiples, keyword);
 }
 
 static uint32_t read_count(struct reader *r, const cJSON *keyword)
@@ -373,6 +373,7 @@ static const struct {
     read_keyword *read;
 } keywords[] = {
     {"!enum", read_excluded},
+    {"!multipleOf", read_multiple_of},
     {"!pattern", read_pattern},
     {"$recursiveRef", read_recursive_ref},
     {"additionalItems", read_array_part},
