@@ -347,6 +347,8 @@ seed("grammar", "patterns", 's{"patternProperties":{"^x":{"type":"number","multi
      '"if":{"required":["x"]},"then":{"properties":{"y":false}},"unevaluatedProperties":false}\0xyz')
 seed("grammar", "array", 's{"type":"array","prefixItems":[true,{"const":{"a":[1]}}],"items":{"anyOf":[{"type":"boolean"},{"type":"array",'
      '"contains":{"const":1}}]},"minItems":1,"maxItems":4,"dependentRequired":{"a":["b"]}}\0\0\0')
+seed("grammar", "unlike", 's{"properties":{"a":{"type":"array","items":{"type":"string"},"uniqueItems":true},"b":{"type":"array","items":{"type":'
+     '"integer"},"uniqueItems":true}},"required":["a","b"],"additionalProperties":false}\0\4\27\7\0\1\10\3')
 seed("grammar", "regex", "r^(?=.*\\d)(?!x)[a-z\\d\\u00e9]{2,5}(\\.[^\\s\\W]+)*?$\0\7\10")
 seed("grammar", "ebnf", 'eroot ::= item ("," " "? item)* # list\nitem ::= [a-z\\u00e9]{1,3} | "\\"" . "\\"" | ( root )?\0\1')
 seed("grammar", "tag", 't{"triggers":["<f","{"],"structures":[{"begin":"<f>","schema":{"uniqueItems":true,"items":{"enum":[1,12,"a",null]}},'

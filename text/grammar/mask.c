@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "text/grammar/byte_group.h"
 #include "text/grammar/matcher_state.h"
+#include "text/grammar/repeats.h"
 #include "text/grammar/vocabulary_parts.h"
 
 /* A mask that took fewer steps is not worth a place in the cache. */
@@ -533,7 +534,7 @@ int mask_fill(struct mask_maker *w, const struct matcher *m, struct mask_cache *
     w->frames.work = 0;
     if (cache && mask_cache_find(cache, threads, n, &m->frames, words)) {
         add_end(w, m);
-        return 0;
+        return m->grammar->has_unique ? repeats_remove(w->v, m, &w->frames, words) : 0;
     }
     if (!copy_frames(w, &m->frames) || !reserve(w, THREADS_MAX)) return STATUS_NO_MEMORY;
     memset(w->row_states, 0, sizeof w->row_states); /* STATE_DEAD: none */
@@ -542,5 +543,6 @@ int mask_fill(struct mask_maker *w, const struct matcher *m, struct mask_cache *
     if (cache && w->status == 0 && w->num_steps >= CACHED_STEPS_MIN && is_shallow(&w->frames, threads, n))
         mask_cache_add(cache, threads, n, &w->frames, words);
     add_end(w, m);
+    if (w->status == 0 && m->grammar->has_unique) w->status = repeats_remove(w->v, m, &w->frames, words);
     return w->status;
 }

@@ -28,6 +28,7 @@ int matcher_new(const struct grammar *g, struct matcher **out)
         return STATUS_NO_MEMORY;
     }
     m->grammar = g;
+    buffer_init(&m->text, SIZE_MAX / 2);
     m->threads[0] = (struct thread){.state = g->start, .stack = STACK_BOTTOM};
     m->num_threads = 1;
     m->num_sets = 1;
@@ -42,11 +43,13 @@ int matcher_copy(const struct matcher *m, struct matcher **out)
     *out = NULL;
     if (!copy) return STATUS_NO_MEMORY;
     *copy = *m;
+    buffer_init(&copy->text, SIZE_MAX / 2);
+    buffer_append(&copy->text, m->text.data, m->text.num_bytes);
     copy->frames.items = malloc(m->frames.count * sizeof *copy->frames.items);
     copy->threads = malloc(max_of(m->num_threads, 8) * sizeof *copy->threads);
     copy->frames.capacity = m->frames.count;
     copy->capacity = max_of(m->num_threads, 8);
-    if (!copy->frames.items || !copy->threads) {
+    if (!copy->frames.items || !copy->threads || buffer_failed(&copy->text)) {
         matcher_free(copy);
         return STATUS_NO_MEMORY;
     }
@@ -61,6 +64,7 @@ void matcher_free(struct matcher *m)
     if (!m) return;
     frames_deinit(&m->frames);
     free(m->threads);
+    buffer_deinit(&m->text);
     free(m);
 }
 
@@ -77,7 +81,10 @@ static void drop_oldest_set(struct matcher *m)
     memmove(m->threads, m->threads + n, (m->num_threads - n) * sizeof *m->threads);
     m->num_threads -= n;
     m->num_sets--;
-    for (int i = 0; i < m->num_sets; i++) m->begins[i] = m->begins[i + 1] - n;
+    for (int i = 0; i < m->num_sets; i++) {
+        m->begins[i] = m->begins[i + 1] - n;
+        m->text_ends[i] = m->text_ends[i + 1];
+    }
 }
 
 /* Frames that no thread stands on go; the others keep their order, so parents still come first. */
@@ -105,12 +112,29 @@ static void compact_frames(struct matcher *m)
 
 /* ---- tokens ---- */
 
+/* Also of what is rejected: whoever accepts takes it back. */
+static bool keep_text(struct matcher *m, const char *bytes, size_t num_bytes)
+{
+    if (!m->grammar->has_unique) return true;
+    buffer_append(&m->text, bytes, num_bytes);
+    m->frames.text = m->text.data;
+    m->frames.text_bytes = m->text.num_bytes - num_bytes;
+    return !buffer_failed(&m->text);
+}
+
+static void cut_text(struct matcher *m, size_t num_bytes)
+{
+    m->text.num_bytes = num_bytes;
+    m->frames.text = NULL;
+}
+
 static int accept_bytes(struct matcher *m, const char *bytes, size_t num_bytes)
 {
     struct thread sets[2][THREADS_MAX];
     int n;
     const struct thread *from = matcher_threads(m, &n);
     for (size_t i = 0; i < num_bytes; i++) {
+        m->frames.text_bytes++;
         n = step_threads(m->grammar, &m->frames, from, n, (uint8_t)bytes[i], sets[i & 1]);
         if (n <= 0) return n == 0 ? STATUS_INVALID : m->frames.failed ? STATUS_NO_MEMORY : STATUS_LIMIT;
         from = sets[i & 1];
@@ -126,12 +150,16 @@ int matcher_accept(struct matcher *m, const char *bytes, size_t num_bytes)
 {
     if (m->num_sets > MATCHER_ROLLBACK_MAX) drop_oldest_set(m);
     uint32_t num_frames = m->frames.count, num_threads = m->num_threads;
+    size_t text_bytes = m->text.num_bytes;
     m->frames.failed = false;
-    int status = accept_bytes(m, bytes, num_bytes);
+    int status = keep_text(m, bytes, num_bytes) ? accept_bytes(m, bytes, num_bytes) : STATUS_NO_MEMORY;
+    cut_text(m, status ? text_bytes : m->text.num_bytes);
     if (status) {
+        m->text.failed = false;
         m->frames.count = num_frames;
         return status;
     }
+    m->text_ends[m->num_sets] = m->text.num_bytes;
     m->begins[m->num_sets++] = num_threads;
     if (m->frames.count > COMPACT_FRAMES_MIN && m->frames.count > 2 * m->live_frames) compact_frames(m);
     return 0;
@@ -143,6 +171,7 @@ int matcher_rollback(struct matcher *m, int num_tokens)
     if (num_tokens == 0) return 0;
     m->num_sets -= num_tokens;
     m->num_threads = m->begins[m->num_sets];
+    m->text.num_bytes = m->text_ends[m->num_sets - 1];
     return 0;
 }
 

@@ -2,6 +2,7 @@
 #ifndef TEXT_GRAMMAR_MATCHER_STATE_H
 #define TEXT_GRAMMAR_MATCHER_STATE_H
 
+#include "base/buffer.h"
 #include "text/grammar/matcher.h"
 #include "text/grammar/step.h"
 
@@ -13,7 +14,9 @@ struct matcher {
     uint32_t num_threads, capacity;
     uint32_t begins[MATCHER_ROLLBACK_MAX + 1]; /* of the num_sets sets */
     int num_sets;
-    uint32_t live_frames; /* after the last compaction */
+    uint32_t live_frames;                       /* after the last compaction */
+    struct buffer text;                         /* of the answer, where the grammar has_unique */
+    size_t text_ends[MATCHER_ROLLBACK_MAX + 1]; /* behind which of the sets */
 };
 
 static inline const struct thread *matcher_threads(const struct matcher *m, int *n)

@@ -21,10 +21,12 @@ enum { STATE_DEAD = 0, NO_LOOP = 0, NO_ENTRY = 0, NO_OBJECT = UINT32_MAX, NO_LIM
 
 enum state_flags {
     STATE_FINAL = 1,
-    STATE_BARE_FINAL = 2, /* final and nothing else: left at once */
-    STATE_SPACES = 4,     /* white space may stand here */
-    STATE_LITERAL = 8,    /* one edge with one byte, and nothing else */
-    STATE_RETURNS = 16,   /* final, or what it calls may be empty and then it is */
+    STATE_BARE_FINAL = 2,      /* final and nothing else: left at once */
+    STATE_SPACES = 4,          /* white space may stand here */
+    STATE_LITERAL = 8,         /* one edge with one byte, and nothing else */
+    STATE_RETURNS = 16,        /* final, or what it calls may be empty and then it is */
+    STATE_UNIQUE_STRINGS = 32, /* around an element of an array whose elements, strings alone, differ */
+    STATE_UNIQUE_INTEGERS = 64,
 };
 
 enum { PLAIN_ANY = UINT8_MAX };
@@ -121,7 +123,8 @@ struct grammar {
     uint32_t *keys;
     struct rule *rules;
     uint32_t num_states, num_rules;
-    uint32_t start;             /* a state */
+    uint32_t start;  /* a state */
+    bool has_unique; /* elements of some array are compared, so matchers keep the text (unique_text.h) */
     struct space_state *spaces; /* what STATE_SPACES stands for */
     size_t num_bytes;
 };

@@ -194,6 +194,8 @@ uint32_t schema_string_state(struct compiler *c, const struct shape *s);
 uint32_t schema_array_state(struct compiler *c, const struct conjunction *k, const struct shape *s);
 uint32_t schema_object_state(struct compiler *c, const struct conjunction *k, const struct shape *s);
 uint32_t schema_unique_state(struct compiler *c, const struct shape *s); /* an array with uniqueItems */
+/* Elements of one rule, around which states have these flags (STATE_UNIQUE_...). */
+uint32_t schema_unlike_state(struct compiler *c, const struct shape *s, uint32_t rule, unsigned unique);
 uint32_t schema_literals_state(struct compiler *c, const struct shape *s);
 /* What takes exactly the value and goes on in next; the text of one that is no array and no object. */
 uint32_t schema_literal_state(struct compiler *c, const cJSON *value, uint32_t next);

@@ -58,6 +58,7 @@ struct array {
     uint32_t rest; /* the rule of the elements behind the prefix */
     uint32_t num_prefix;
     uint32_t min, max;
+    unsigned unique; /* flags of states between elements that differ */
 };
 
 /* The elements behind the prefix: counted, so that their number costs no states. Writes where a first such
@@ -65,7 +66,8 @@ struct array {
 static uint32_t rest_states(struct array *a, uint32_t close, uint32_t *first)
 {
     struct builder *b = &a->c->b;
-    uint32_t behind = builder_state(b, STATE_SPACES), next = builder_state(b, STATE_SPACES);
+    uint32_t behind = builder_state(b, STATE_SPACES | a->unique),
+             next = builder_state(b, STATE_SPACES | a->unique);
     uint32_t least = a->min > a->num_prefix ? a->min - a->num_prefix : 0;
     uint32_t most = a->max == NO_LIMIT ? NO_LIMIT : a->max - a->num_prefix;
     const struct entry counts = {.kind = ENTRY_COUNT,
@@ -97,7 +99,7 @@ static uint32_t array_states(struct array *a, const uint32_t *prefix_rules)
         if (n > 0) next = value;
         first_rest = STATE_DEAD;
     }
-    uint32_t open = builder_state(b, STATE_SPACES);
+    uint32_t open = builder_state(b, STATE_SPACES | a->unique);
     if (a->min == 0) builder_set_edge(b, open, ']', BUILDER_FINAL);
     if (a->num_prefix > 0 && next != STATE_DEAD)
         builder_set_call(b, open, RULE_EMPTY, next);
@@ -106,6 +108,14 @@ static uint32_t array_states(struct array *a, const uint32_t *prefix_rules)
     else if (a->min > 0)
         return STATE_DEAD;
     return builder_text(b, "[", 1, open);
+}
+
+uint32_t schema_unlike_state(struct compiler *c, const struct shape *s, uint32_t rule, unsigned unique)
+{
+    struct array a = {
+        .c = c, .s = s, .rest = rule, .min = s->min_items, .max = s->max_items, .unique = unique};
+    if (a.rest == RULE_NEVER) a.max = 0;
+    return a.min > a.max || c->status ? STATE_DEAD : array_states(&a, NULL);
 }
 
 /* ---- contains ---- */

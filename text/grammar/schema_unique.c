@@ -227,17 +227,39 @@ static uint32_t unique_states(struct unique *u, const struct shape *s)
     return builder_text(b, "[", 1, open);
 }
 
+/* ---- free strings, integers ---- */
+
+/* The flag of states around elements that are compared by their text; 0: they cannot be. Such strings have no needless escapes,
+ * as where a pattern decides. */
+static unsigned compared_by_text(struct compiler *c, struct conjunction *element)
+{
+    static const cJSON pattern = {.type = cJSON_String, .valuestring = "", .string = "pattern"};
+    static const cJSON canonical = {.type = cJSON_Object, .child = (cJSON *)(uintptr_t)&pattern};
+    struct shape s;
+    struct conjunction k = conjunction_flatten(c, element);
+    shape_read_limits(c, &k, &s);
+    if (c->status) return 0;
+    if (s.types == TYPE_INTEGER) return STATE_UNIQUE_INTEGERS;
+    if (s.types != TYPE_STRING) return 0;
+    conjunction_add(c, element, &canonical, false);
+    return STATE_UNIQUE_STRINGS;
+}
+
 uint32_t schema_unique_state(struct compiler *c, const struct shape *s)
 {
     struct unique u = {.c = c};
     struct conjunction element = schema_element(c, s, 0);
     bool is_plain = s->contains.count == 0 && !s->unevaluated_items && !schema_has_prefix(s);
-    if (!is_plain || !add_values(&u, &element, CHOICES_DEPTH_MAX)) {
-        schema_fail(c, STATUS_UNSUPPORTED,
-                    "\"uniqueItems\" at %s is not supported for elements that are not at most %d values "
-                    "(enum, const, "
-                    "boolean, null, integers within bounds): what came before is not compared",
-                    schema_path(c, s->unique_items), VALUES_MAX - 1);
+    bool is_listed = is_plain && add_values(&u, &element, CHOICES_DEPTH_MAX);
+    unsigned unique = is_plain && !is_listed && !c->status ? compared_by_text(c, &element) : 0;
+    if (unique) return schema_unlike_state(c, s, schema_rule(c, &element), unique);
+    if (!is_listed) {
+        schema_fail(
+            c, STATUS_UNSUPPORTED,
+            "\"uniqueItems\" at %s is not supported for elements that are neither strings alone nor "
+            "integers alone nor at most %d values (enum, const, boolean, null): what came before is not "
+            "compared",
+            schema_path(c, s->unique_items), VALUES_MAX - 1);
         return STATE_DEAD;
     }
     if (s->min_items > (uint32_t)u.values.count) return STATE_DEAD;

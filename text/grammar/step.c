@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "text/grammar/unique_text.h"
 
 enum { WORK_MAX = THREADS_MAX };
 
@@ -170,12 +171,22 @@ static uint32_t push_frame(struct stepper *s, uint32_t state, uint32_t count, ui
     return f->count++;
 }
 
+/* Whether the element that ends at end may, when a frame of this state is returned to. */
+static bool may_return(const struct stepper *s, uint32_t state, size_t num_behind)
+{
+    const struct frames *f = s->frames;
+    if (!f->text || !(s->g->states[state].flags & (STATE_UNIQUE_STRINGS | STATE_UNIQUE_INTEGERS)))
+        return true;
+    return unique_text_is_new(f->text, f->text_bytes - num_behind);
+}
+
 /* A thread that has passed the entry of its state. */
 static void add_entered(struct stepper *s, struct thread t)
 {
     const struct state *states = s->g->states;
     while (states[t.state].flags & STATE_BARE_FINAL && t.stack != STACK_BOTTOM) {
         const struct frame *f = read_frame(s->frames, t.stack);
+        if (!may_return(s, f->state, 0)) return;
         t = (struct thread){f->state, f->count, f->parent, 0};
     }
     if (states[t.state].flags & STATE_BARE_FINAL) {
@@ -289,7 +300,7 @@ static void step_thread(struct stepper *s, struct thread t, uint8_t byte)
             s->frames->touched = 0;
         } else if (state->flags & STATE_FINAL) {
             const struct frame *f = read_frame(s->frames, t.stack);
-            add_work(s, (struct thread){f->state, f->count, f->parent, 0});
+            if (may_return(s, f->state, 1)) add_work(s, (struct thread){f->state, f->count, f->parent, 0});
         }
     }
 }

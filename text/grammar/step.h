@@ -29,7 +29,9 @@ struct frames {
     uint32_t count, capacity;
     uint32_t touched; /* the lowest depth of a frame that was returned to; 0: the bottom mattered */
     bool failed;      /* no memory or no place: sticky */
-    uint64_t work;    /* threads that were looked at; whoever bounds it sets it to 0 */
+    const char *text; /* that of the answer, with the byte that is taken; NULL: elements are not compared */
+    size_t text_bytes;
+    uint64_t work; /* threads that were looked at; whoever bounds it sets it to 0 */
 };
 
 bool frames_init(struct frames *f);

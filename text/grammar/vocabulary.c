@@ -132,6 +132,27 @@ static int make_rest(struct vocabulary *v, struct trie_text *texts, uint32_t num
     return trie_make(texts, n, &v->rest);
 }
 
+static bool ends_integer(uint8_t c)
+{
+    return c == ',' || c == '[' || c == ']' || c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+static void add_repeated(struct vocabulary *v, const struct trie_text *t)
+{
+    int num_quotes = 0;
+    bool is_behind_end = false, is_integer = false;
+    for (uint32_t i = 0; i < t->num_bytes; i++) {
+        uint8_t c = t->bytes[i];
+        bool is_digit = c >= '0' && c <= '9', ends = ends_integer(c);
+        num_quotes += c == '"';
+        if (ends && is_integer) bit_set_add(v->repeated[REPEATED_INTEGERS], t->value);
+        is_integer = is_digit && (is_integer || is_behind_end);
+        is_behind_end = ends || (is_behind_end && c == '-');
+    }
+    for (int i = 0; i < num_quotes - 1 && i <= REPEATED_FOUR_QUOTES; i++)
+        bit_set_add(v->repeated[i], t->value);
+}
+
 static void shrink(struct tail **values, uint32_t n)
 {
     struct tail *smaller = realloc(*values, ((size_t)n + 1) * sizeof *smaller);
@@ -142,13 +163,14 @@ static int make_parts(struct vocabulary *v, const struct vocabulary_source *sour
                       struct trie_text *tails)
 {
     uint32_t num_texts = collect(source, texts);
+    for (uint32_t i = 0; i < num_texts; i++) add_repeated(v, &texts[i]);
     int status = make_slices(v, texts, num_texts, tails);
     if (status == 0) status = trie_make(texts, num_texts, &v->trie);
     if (status == 0) status = trie_make(tails, v->num_tails, &v->tails);
     if (status == 0) status = make_rest(v, texts, num_texts);
     shrink(&v->tail_values, v->num_tails);
     shrink(&v->long_values, v->num_long);
-    v->num_bytes = sizeof *v + v->num_words * (SLICES + 1) * 8 +
+    v->num_bytes = sizeof *v + v->num_words * (SLICES + 1 + NUM_REPEATED) * 8 +
                    ((size_t)v->num_tails + v->num_long) * sizeof(struct tail) +
                    (size_t)v->trie.num_nodes * (sizeof(struct trie_node) + 1) +
                    (size_t)v->trie.num_values * 4 +
@@ -168,12 +190,14 @@ int vocabulary_make(const struct vocabulary_source *source, struct vocabulary **
         v->num_words = bit_set_words(n);
         v->slices = calloc(v->num_words * SLICES, 8);
         v->plain = calloc(v->num_words, 8);
+        for (int i = 0; i < NUM_REPEATED; i++) v->repeated[i] = calloc(v->num_words, 8);
         v->tail_values = calloc(n, sizeof *v->tail_values);
         v->long_values = calloc(n, sizeof *v->long_values);
         v->num_end_ids = source->num_end_ids;
         v->end_ids = calloc((size_t)source->num_end_ids + 1, sizeof *v->end_ids);
     }
-    if (v && texts && tails && v->slices && v->plain && v->tail_values && v->long_values && v->end_ids) {
+    if (v && texts && tails && v->slices && v->plain && v->tail_values && v->long_values && v->end_ids &&
+        v->repeated[0] && v->repeated[1] && v->repeated[2] && v->repeated[3]) {
         for (int i = 0; i < source->num_end_ids; i++) v->end_ids[i] = source->end_ids[i];
         status = make_parts(v, source, texts, tails);
     }
@@ -194,6 +218,7 @@ void vocabulary_free(struct vocabulary *v)
     trie_deinit(&v->tails);
     trie_deinit(&v->rest);
     free(v->plain);
+    for (int i = 0; i < NUM_REPEATED; i++) free(v->repeated[i]);
     free(v->slices);
     free(v->tail_values);
     free(v->long_values);

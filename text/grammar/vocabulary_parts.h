@@ -15,15 +15,25 @@ struct tail {
     uint32_t id, chars;
 };
 
+/* Tokens that may hold whole elements of an array: with so many quotes or more; an integer between such as end one. */
+enum repeated_tokens {
+    REPEATED_TWO_QUOTES,
+    REPEATED_THREE_QUOTES,
+    REPEATED_FOUR_QUOTES,
+    REPEATED_INTEGERS,
+    NUM_REPEATED,
+};
+
 struct vocabulary {
     int32_t num_ids;
     size_t num_words;
     int32_t *end_ids;
     int num_end_ids;
     struct trie trie;
-    uint64_t *slices;         /* SLICES x num_words: tokens inside a string, of CLASS_ANY */
-    uint64_t *plain;          /* tokens that are plain text (byte_group.h) */
-    struct trie rest;         /* the others */
+    uint64_t *slices; /* SLICES x num_words: tokens inside a string, of CLASS_ANY */
+    uint64_t *plain;  /* tokens that are plain text (byte_group.h) */
+    struct trie rest; /* the others */
+    uint64_t *repeated[NUM_REPEATED];
     struct tail *long_values; /* tokens inside a string of more than SLICE_CHARS_MAX characters */
     uint32_t num_long;
     struct trie tails;
