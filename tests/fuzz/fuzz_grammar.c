@@ -7,6 +7,7 @@
 
 #include "server/api/json_gate.h"
 #include "text/grammar/grammar.h"
+#include "text/grammar/program.h"
 #include "unit/grammar/small_vocabulary.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -330,6 +330,21 @@ seed("template", "chatml", CHATML + "\0" + CONTEXT)
 seed("template", "macro", MACRO)
 seed("template", "filters", FILTERS + "\0" + CONTEXT)
 
+# ---- histories: a template, and behind a NUL the messages of a chat ----
+
+ONE_CALL = ("{% for m in messages %}{% if m.tool_calls and m.tool_calls|length > 1 %}{{ raise_exception('one') }}{% endif %}<|{{ m.role }}|>{{ m.content }}"
+            "{% for c in m.tool_calls or [] %}<call>{\"name\": \"{{ c.function.name }}\", \"arguments\": {{ c.function.arguments|tojson }}}</call>"
+            "{% endfor %}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}")
+TURNS = ("{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('turns') }}{% endif %}"
+         "<s>{{ m.role }}{% for p in m.content %}{{ p.text }}{% endfor %}</s>{% endfor %}")
+CALLS = [{"id": i, "type": "function", "function": {"name": "f", "arguments": a}} for i, a in [("a", '{"x": [1]}'), ("b", ""), ("c", "[2]")]]
+HISTORY = [{"role": "system", "content": "s"}, {"role": "assistant", "content": None, "tool_calls": CALLS[:2]},
+           {"role": "tool", "tool_call_id": "b", "content": [{"type": "text", "text": "2"}]}, {"role": "tool", "tool_call_id": "a", "content": "1"},
+           {"role": "user", "content": "u"}, {"role": "developer", "content": "d"}, {"role": "assistant", "content": "", "tool_calls": CALLS[2:]}]
+seed("history", "one_call", ONE_CALL + "\0" + json.dumps(HISTORY))
+seed("history", "turns", TURNS + "\0" + json.dumps(HISTORY[1:]))
+seed("history", "family", "{# List of tools: #}" + CHATML + "\0" + json.dumps(HISTORY[3:]))
+
 # ---- options ----
 
 seed("config", "yaml", parts(config__yaml="max-num-seqs: 8\nmodel: /m\nhost: \"0.0.0.0\"\napi-key:\n  - a\n  - 'b'\nmax_body_bytes: 4MiB\nlog-requests: no\n",
