@@ -57,6 +57,8 @@
 #define REGEX_GROUP(inside) "\\((?:\\?:)?(?:" inside ")\\)"
 #define REGEX                                                                                                \
     REGEX_TEXT(REGEX_ATOM "|" REGEX_GROUP(REGEX_TEXT(REGEX_ATOM "|" REGEX_GROUP(REGEX_TEXT(REGEX_ATOM)))))
+#define UUID(version, variant)                                                                               \
+    "[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-" version "[0-9A-Fa-f]{3}-" variant "[0-9A-Fa-f]{3}-[0-9A-Fa-f]{12}"
 
 static const struct {
     const char *name;
@@ -79,7 +81,14 @@ static const struct {
     {"uri-template",
      "(?:[!#$&()*+,\\-./0-9:;=?@A-Z\\[\\]_a-z~]|%[0-9A-Fa-f]{2}|\\{[+#./"
      ";?&]?[A-Za-z0-9_]+(?:\\*|:[1-9][0-9]{0,3})?(?:,[A-Za-z0-9_]+(?:\\*|:[1-9][0-9]{0,3})?)*\\})*"},
-    {"uuid", "[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}"},
+    {"uuid", UUID("[0-9A-Fa-f]", "[0-9A-Fa-f]")},
+    {"uuid1", UUID("1", "[89abAB]")}, /* to uuid8: what Pydantic makes of its types, and checks */
+    {"uuid3", UUID("3", "[89abAB]")},
+    {"uuid4", UUID("4", "[89abAB]")},
+    {"uuid5", UUID("5", "[89abAB]")},
+    {"uuid6", UUID("6", "[89abAB]")},
+    {"uuid7", UUID("7", "[89abAB]")},
+    {"uuid8", UUID("8", "[89abAB]")},
     {"json-pointer", "(?:/(?:[^/~]|~[01])*)*"},
     {"relative-json-pointer", "(?:0|[1-9][0-9]*)(?:#|(?:/(?:[^/~]|~[01])*)*)"},
     {"regex", REGEX},

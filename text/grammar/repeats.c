@@ -51,6 +51,19 @@ static bool goes_on(struct removal *r, const char *bytes, size_t num_bytes)
     return found;
 }
 
+/* null once more: nothing else begins so. */
+static void remove_null(struct removal *r)
+{
+    const struct trie *t = &r->v->trie;
+    for (const char *before = " \n\t\r"; *before; before++) {
+        uint32_t space = trie_child(t, TRIE_ROOT, (uint8_t)*before);
+        uint32_t child = space == UINT32_MAX ? space : trie_child(t, space, 'n');
+        if (child != UINT32_MAX) remove_values(r, t->nodes[child].first_value, t->nodes[child].end_value);
+    }
+    uint32_t child = trie_child(t, TRIE_ROOT, 'n');
+    if (child != UINT32_MAX) remove_values(r, t->nodes[child].first_value, t->nodes[child].end_value);
+}
+
 /* element: from its first byte; num_written of its bytes stand there. */
 static void remove_repeat(struct removal *r, const char *element, size_t num_bytes, size_t num_written)
 {
@@ -80,6 +93,10 @@ static void remove_repeats(struct removal *r, size_t written)
     while (unique_text_previous(text, &begin, &end)) {
         const char *element = text + begin;
         size_t num_bytes = end - begin;
+        if (r->of_strings && *element != '"') {
+            if (num_written == 0) remove_null(r);
+            continue;
+        }
         if (num_written < num_bytes + !r->of_strings && !memcmp(element, text + written, num_written))
             remove_repeat(r, element, num_bytes, num_written);
         if (!r->of_strings && unique_text_equal(element, num_bytes, "0", 1)) {
@@ -89,6 +106,16 @@ static void remove_repeats(struct removal *r, size_t written)
                 remove_repeat(r, "-0", 2, num_written);
         }
     }
+}
+
+/* Behind the first letters of null, and not within a string that has them. */
+static bool is_in_null(const struct removal *r, const struct thread *t)
+{
+    const struct state *s = &r->m->grammar->states[t->state];
+    const char *text = r->m->text.data;
+    size_t n = r->m->text.num_bytes, begin = unique_text_begin(text, n, false);
+    if (!(s->flags & STATE_LITERAL) || n - begin > 3 || begin == n) return false;
+    return !memcmp("null", text + begin, n - begin) && begin > 0 && strchr(" \n\t\r,[", text[begin - 1]);
 }
 
 static void look_at(struct removal *r, const struct thread *t)
@@ -102,7 +129,7 @@ static void look_at(struct removal *r, const struct thread *t)
         flags = states[r->m->frames.items[frame].state].flags & both;
         frame = r->m->frames.items[frame].parent;
     }
-    if (!flags) return;
+    if (!flags || (is_inside && is_in_null(r, t))) return;
     r->of_strings = flags == STATE_UNIQUE_STRINGS;
     remove_set(r, !r->of_strings ? REPEATED_INTEGERS
                   : is_inside    ? REPEATED_THREE_QUOTES

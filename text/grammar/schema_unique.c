@@ -240,7 +240,7 @@ static unsigned compared_by_text(struct compiler *c, struct conjunction *element
     shape_read_limits(c, &k, &s);
     if (c->status) return 0;
     if (s.types == TYPE_INTEGER) return STATE_UNIQUE_INTEGERS;
-    if (s.types != TYPE_STRING) return 0;
+    if (s.types != TYPE_STRING && s.types != (TYPE_STRING | TYPE_NULL)) return 0;
     conjunction_add(c, element, &canonical, false);
     return STATE_UNIQUE_STRINGS;
 }
@@ -256,7 +256,8 @@ uint32_t schema_unique_state(struct compiler *c, const struct shape *s)
     if (!is_listed) {
         schema_fail(
             c, STATUS_UNSUPPORTED,
-            "\"uniqueItems\" at %s is not supported for elements that are neither strings alone nor "
+            "\"uniqueItems\" at %s is not supported for elements that are neither strings (or null) alone "
+            "nor "
             "integers alone nor at most %d values (enum, const, boolean, null): what came before is not "
             "compared",
             schema_path(c, s->unique_items), VALUES_MAX - 1);

@@ -177,7 +177,9 @@ static bool may_return(const struct stepper *s, uint32_t state, size_t num_behin
     const struct frames *f = s->frames;
     if (!f->text || !(s->g->states[state].flags & (STATE_UNIQUE_STRINGS | STATE_UNIQUE_INTEGERS)))
         return true;
-    return unique_text_is_new(f->text, f->text_bytes - num_behind);
+    size_t end = f->text_bytes - num_behind;
+    if (num_behind > 0 && f->text[end] >= '0' && f->text[end] <= '9') return true; /* leads nowhere */
+    return unique_text_is_new(f->text, end);
 }
 
 /* A thread that has passed the entry of its state. */

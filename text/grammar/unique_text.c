@@ -22,7 +22,9 @@ size_t unique_text_begin(const char *text, size_t end, bool is_string)
 {
     if (is_string) return string_begin(text, end);
     if (end > 0 && text[end - 1] == '"') return string_begin(text, end - 1);
-    while (end > 0 && (text[end - 1] == '-' || (text[end - 1] >= '0' && text[end - 1] <= '9'))) end--;
+    while (end > 0 && (text[end - 1] == '-' || (text[end - 1] >= '0' && text[end - 1] <= '9') ||
+                       (text[end - 1] >= 'a' && text[end - 1] <= 'z')))
+        end--;
     return end;
 }
 

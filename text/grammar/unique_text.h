@@ -1,6 +1,6 @@
 /* unique_text.h - the elements of an array whose elements differ, read backwards from the end of an answer.
  *
- * For arrays of strings alone, or of integers alone, as they are written without needless escapes: so elements are equal when
+ * For arrays of strings and null, or of integers alone, as they are written without needless escapes: so elements are equal when
  * their texts are, and the quote that begins a string is the last one without a backslash in front of it. Thread: pure functions. */
 #ifndef TEXT_GRAMMAR_UNIQUE_TEXT_H
 #define TEXT_GRAMMAR_UNIQUE_TEXT_H
