@@ -281,3 +281,39 @@ bool chat_turns_change(cJSON *messages, enum chat_turns_change change, bool want
     }
     return false;
 }
+
+/* ---- messages that have no room ---- */
+
+static size_t num_text_bytes(const cJSON *value)
+{
+    size_t n = cJSON_IsString(value) ? strlen(value->valuestring) : 0;
+    if (cJSON_IsArray(value) || cJSON_IsObject(value))
+        for (const cJSON *item = value->child; item; item = item->next) n += num_text_bytes(item);
+    return n;
+}
+
+/* The first message of the turn behind the one that begins with this message; NULL: there is none. */
+static cJSON *next_turn(const cJSON *message)
+{
+    cJSON *next = message->next;
+    while (next && !has_role(next, "user")) next = next->next;
+    return next;
+}
+
+int chat_turns_drop(cJSON *messages, double share)
+{
+    cJSON *first = messages->child, *end;
+    double least = share * (double)num_text_bytes(messages), gone = 0;
+    int count = 0;
+    while (first && has_role(first, "system")) first = first->next;
+    while (first && gone < least && (end = next_turn(first))) {
+        while (first != end) {
+            cJSON *next = first->next;
+            gone += (double)num_text_bytes(first);
+            cJSON_Delete(cJSON_DetachItemViaPointer(messages, first));
+            first = next;
+            count++;
+        }
+    }
+    return count;
+}

@@ -32,4 +32,7 @@ enum chat_turns_change {
 };
 bool chat_turns_change(cJSON *messages, enum chat_turns_change change, bool wants_parts);
 
+/* Takes the oldest turns out, see chat_context_drop. */
+int chat_turns_drop(cJSON *messages, double share);
+
 #endif
