@@ -417,7 +417,7 @@ static const struct family families[] = {
     },
 #define LATENT                                                                                               \
     .weight_changes = latent_weights, .hf_rope_style = ROPE_PAIRS, .gguf_rope_style = ROPE_PAIRS,            \
-    .latent_attention = true, .has_experts = true, .gguf_tells_scores = true,                                \
+    .latent_attention = true, .scales_queries = true, .has_experts = true, .gguf_tells_scores = true,        \
     .kv_heads_may_be_missing = true
     {
         .names = {"deepseek2", "DeepseekV2ForCausalLM", "deepseek_v2"}, /* as GGUF all of them */
@@ -432,6 +432,22 @@ static const struct family families[] = {
         .has_router_bias = true,
         .max_position_embeddings = 4096,
     },
+    {
+        .names = {NULL, "Glm4MoeLiteForCausalLM", "glm4_moe_lite"}, /* GLM-4.7-Flash */
+        LATENT,
+        .router_scores = ROUTER_SIGMOID,
+        .router_normalizes = true,
+        .has_router_bias = true,
+        .num_dense_layers = 1,
+        .max_position_embeddings = 202752,
+        .norm_eps = 1e-5,
+    },
+    {
+        .names = {"mistral4", "Mistral4ForCausalLM", "mistral4"}, /* Mistral Small 4 */
+        LATENT,
+        .router_normalizes = true,
+        .max_position_embeddings = 1048576,
+    },
 #define HYBRID                                                                                               \
     .qk_norm = true, .norms_add_one = true, .partial_rotary = true, .rotary_part = 0.25,                     \
     .gated_attention = true, .full_attention_interval = 4, .head_dim = 256, .max_position_embeddings = 32768
@@ -439,7 +455,7 @@ static const struct family families[] = {
     HYBRID, .has_experts = true, .router_normalizes = true, .gguf_router_normalizes = true,                  \
             .has_shared_weight = true
 #define QWEN_3_5 HYBRID, .weight_changes = qwen3_5_weights
-#define QWEN_3_5_MOE HYBRID_MOE, .weight_changes = qwen3_5_weights, .stacked_changes = qwen3_5_stacked_weights
+#define QWEN_3_5_MOE HYBRID_MOE, .weight_changes = qwen3_5_weights
     {
         .names = {NULL, "Qwen3NextForCausalLM", "qwen3_next"},
         HYBRID_MOE,

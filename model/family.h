@@ -50,9 +50,7 @@ struct family {
     const char *hf_layers;        /* what a layer's number follows in a directory; NULL: "layers" */
     bool is_in_text_config;       /* its config.json may have the text model's in an object of its own */
     bool is_of_text_type; /* that object's model_type is what the text model is; this row says no more */
-    const struct weight_change *weight_changes; /* NULL: none */
-    const struct weight_change
-        *stacked_changes; /* of a directory with all experts in one tensor; NULL: it has no names for them */
+    const struct weight_change *weight_changes;     /* NULL: none */
     enum rope_style hf_rope_style, gguf_rope_style; /* gguf: as its converter leaves the rows of Q and K */
     bool qkv_bias, qk_norm;
     bool no_o_bias;      /* attention_bias is of Q, K and V only */
@@ -96,6 +94,7 @@ struct family {
     /* a mixture of experts */
     bool has_experts, gguf_may_have_experts; /* gguf_may: a GGUF file of that name may, a directory not */
     bool experts_may_be_none;                /* then the shared one is the MLP */
+    int32_t num_dense_layers;                /* of the first ones, where a config.json does not say */
     enum router_scores router_scores;
     bool router_normalizes; /* unless a config.json says otherwise */
     bool has_router_bias, has_shared_weight;

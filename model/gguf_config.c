@@ -299,6 +299,16 @@ static void read_multipliers(struct keys *k, struct model_config *c)
         c->attention_scale = (float)(1 / sqrt((double)c->hidden_size / c->num_heads));
 }
 
+/* Files of GLM-4.7-Flash do not say that scores are sigmoids: those that are have a bias. */
+static bool has_router_bias(const struct keys *k, const struct model_config *c)
+{
+    int64_t first = 0;
+    char name[KEY_BYTES_MAX];
+    find_int(k, "leading_dense_block_count", &first);
+    snprintf(name, sizeof name, "blk.%" PRId64 ".exp_probs_b.bias", first);
+    return first >= 0 && first < c->num_layers && gguf_find_tensor(k->gguf, name).data;
+}
+
 /* How experts are chosen. */
 static int read_choice(struct keys *k, struct model_config *c)
 {
@@ -307,6 +317,7 @@ static int read_choice(struct keys *k, struct model_config *c)
     c->router_scores = c->family->router_scores;
     c->has_router_bias = c->family->has_router_bias;
     find_int(k, "expert_gating_func", &scores);
+    if (scores == 0 && c->family->gguf_tells_scores && has_router_bias(k, c)) scores = TELLS_SIGMOID;
     if (c->family->gguf_tells_scores && scores == TELLS_SIGMOID) {
         c->router_scores = ROUTER_SIGMOID;
         c->has_router_bias = true;
@@ -568,13 +579,16 @@ static void read_window_rope(struct keys *k, struct model_config *c)
 /* Of all layers. */
 static int read_query_scaling(struct keys *k, struct model_config *c)
 {
+    const char *length_key = "attention.temperature_length";
     double scale = 0;
     int64_t floor = 0;
     if (!find_real(k, "attention.temperature_scale", &scale) || scale == 0) return k->status;
-    find_int(k, "rope.scaling.original_context_length", &floor);
+    if (!find_int(k, length_key, &floor)) {
+        length_key = "rope.scaling.original_context_length";
+        find_int(k, length_key, &floor);
+    }
     if (floor < 1 || floor > INT32_MAX)
-        return fail(k, STATUS_INVALID, "the key %s is impossible",
-                    key_name(k, "rope.scaling.original_context_length").text);
+        return fail(k, STATUS_INVALID, "the key %s is impossible", key_name(k, length_key).text);
     c->temperature_scale = (float)scale;
     c->temperature_floor = (int32_t)floor;
     return k->status;

@@ -167,12 +167,13 @@ static int read_latent(struct json_reader *r, struct model_config *c)
     return r->status;
 }
 
-/* The first of some keys that is there; 0: none is. */
-static int32_t int_of_first(struct json_reader *r, const char *const *keys, int32_t num_keys)
+/* The first of some keys that is there. */
+static int32_t int_of_first(struct json_reader *r, const char *const *keys, int32_t num_keys,
+                            int32_t fallback)
 {
     for (int32_t i = 0; i < num_keys; i++)
         if (json_find(r, keys[i])) return (int32_t)json_int(r, keys[i], 0, 0, INT32_MAX);
-    return 0;
+    return fallback;
 }
 
 /* Adds the layers of a list to a bit set, or takes them away. */
@@ -190,21 +191,27 @@ static void change_layers(const cJSON *list, uint64_t *layers, bool add)
     }
 }
 
-/* Which layers have experts: those of a list, or all but the first ones, every so many, and not those of another list. */
-static void read_sparse_layers(struct json_reader *r, struct model_config *c)
+/* Which layers have experts: a list says of each, or those of a list have, or all but the first ones, every so many, and not those
+ * of another list. */
+static int read_sparse_layers(struct json_reader *r, struct model_config *c)
 {
+    const struct hf_layer_kind kinds[] = {{"dense", NULL}, {"sparse", c->sparse_layers}};
     const cJSON *sparse = json_find(r, "moe_layers");
     static const char *const names_of_first[] = {"first_k_dense_replace", "moe_layer_start_index",
                                                  "num_dense_layers"},
                              *const names_of_step[] = {"decoder_sparse_step", "interleave_moe_layer_step",
                                                        "moe_layer_interval"};
-    int64_t first = int_of_first(r, names_of_first, array_length(names_of_first)),
-            step = max_of(int_of_first(r, names_of_step, array_length(names_of_step)), 1),
+    if (json_find(r, "mlp_layer_types"))
+        return hf_read_layer_kinds(r, "mlp_layer_types", c->num_layers, kinds, array_length(kinds));
+    int64_t first =
+                int_of_first(r, names_of_first, array_length(names_of_first), c->family->num_dense_layers),
+            step = max_of(int_of_first(r, names_of_step, array_length(names_of_step), 0), 1),
             last = json_int(r, "moe_layer_end_index", -1, -1, INT32_MAX);
     change_layers(sparse, c->sparse_layers, true);
     for (int64_t i = first; i < min_of(c->num_layers, LAYERS_MAX) && !sparse; i++)
         if ((i + 1) % step == 0 && (last < 0 || i <= last)) bit_set_add(c->sparse_layers, (size_t)i);
     change_layers(json_find(r, "mlp_only_layers"), c->sparse_layers, false);
+    return r->status;
 }
 
 /* Groups of experts, and how a model says that it chooses. */
@@ -248,8 +255,8 @@ static void read_expert_widths(struct json_reader *r, struct model_config *c)
                                                         "moe_shared_expert_intermediate_size",
                                                         "shared_intermediate_size"};
     c->expert_intermediate_size = hf_size(r, "moe_intermediate_size", c->intermediate_size);
-    int64_t num_shared = min_of(int_of_first(r, names_of_shared, array_length(names_of_shared)), 1024),
-            shared = int_of_first(r, names_of_width, array_length(names_of_width));
+    int64_t num_shared = min_of(int_of_first(r, names_of_shared, array_length(names_of_shared), 0), 1024),
+            shared = int_of_first(r, names_of_width, array_length(names_of_width), 0);
     if (shared == 0) shared = num_shared * c->expert_intermediate_size;
     c->shared_intermediate_size = (int32_t)min_of(shared, (int64_t)INT32_MAX);
     if (!c->family->has_dense_size) return;
@@ -264,20 +271,21 @@ static int read_experts(struct json_reader *r, struct model_config *c)
                              *const names_of_chosen[] = {"num_experts_per_tok", "moe_k"};
     if (!c->family->has_experts) return STATUS_OK;
     if (c->family->mlps_are_layers && !model_config_has_sparse_layers(c)) return STATUS_OK;
-    c->num_experts = int_of_first(r, names_of_number, array_length(names_of_number));
+    c->num_experts = int_of_first(r, names_of_number, array_length(names_of_number), 0);
     if (c->num_experts == 0 && c->family->experts_may_be_none && json_find(r, "num_local_experts")) {
         c->intermediate_size = hf_size(r, "shared_intermediate_size", 1024);
         return r->status;
     }
     if (c->num_experts == 0)
         return error_set(r->err, STATUS_INVALID, "%s: the number of experts is missing", r->path);
-    c->num_chosen_experts = int_of_first(r, names_of_chosen, array_length(names_of_chosen));
+    c->num_chosen_experts = int_of_first(r, names_of_chosen, array_length(names_of_chosen), 0);
     read_expert_widths(r, c);
     c->router_normalizes = json_bool(r, "norm_topk_prob", c->family->router_normalizes);
     c->router_scale = (float)json_real(r, "routed_scaling_factor", 1, 0, 1e9);
     c->router_scores = c->family->router_scores;
     c->has_router_bias = c->family->has_router_bias && json_bool(r, "use_expert_bias", true);
-    if (!c->family->mlps_are_layers) read_sparse_layers(r, c);
+    const int status = c->family->mlps_are_layers ? r->status : read_sparse_layers(r, c);
+    if (status) return status;
     return c->router_scores == ROUTER_SPARSE ? read_sparse_mixer(r, c) : read_choice(r, c);
 }
 

@@ -14,22 +14,22 @@ static const struct hf_layer_kind *find_kind(const struct hf_layer_kind *kinds, 
     return NULL;
 }
 
-int hf_read_layer_types(struct json_reader *r, int32_t num_layers, const struct hf_layer_kind *kinds,
-                        size_t num_kinds)
+int hf_read_layer_kinds(struct json_reader *r, const char *key, int32_t num_layers,
+                        const struct hf_layer_kind *kinds, size_t num_kinds)
 {
-    const cJSON *types = json_find(r, "layer_types"), *type;
+    const cJSON *types = json_find(r, key), *type;
     size_t layer = 0;
     if (cJSON_GetArraySize(types) != num_layers)
-        return error_set(r->err, STATUS_INVALID, "%s: layer_types has %d entries for %d layers", r->path,
+        return error_set(r->err, STATUS_INVALID, "%s: %s has %d entries for %d layers", r->path, key,
                          cJSON_GetArraySize(types), num_layers);
     cJSON_ArrayForEach(type, types)
     {
         const char *text = cJSON_IsString(type) ? type->valuestring : "";
         const struct hf_layer_kind *kind = find_kind(kinds, num_kinds, text);
         if (!kind)
-            return error_set(r->err, STATUS_UNSUPPORTED,
-                             "%s: layer_types has \"%s\"; \"%s\" and \"%s\" are supported", r->path,
-                             printable_from(text, strlen(text)).text, kinds[0].name, kinds[1].name);
+            return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s has \"%s\"; \"%s\" and \"%s\" are supported",
+                             r->path, key, printable_from(text, strlen(text)).text, kinds[0].name,
+                             kinds[1].name);
         if (kind->layers && layer < LAYERS_MAX) bit_set_add(kind->layers, layer);
         layer++;
     }
@@ -42,7 +42,7 @@ static int read_windowed_layers(struct json_reader *r, struct model_config *c)
     const struct hf_layer_kind kinds[] = {
         {"full_attention", NULL},
         {c->family->has_chunks ? "chunked_attention" : "sliding_attention", c->windowed_layers}};
-    return hf_read_layer_types(r, c->num_layers, kinds, array_length(kinds));
+    return hf_read_layer_kinds(r, "layer_types", c->num_layers, kinds, array_length(kinds));
 }
 
 /* 0: there is none, whatever the layers. */

@@ -15,15 +15,15 @@ int hf_want_false(struct json_reader *r, const char *const *keys, size_t num_key
 
 /* ---- hf_layers.c: which layers have what in the place of attention to all that stands before ---- */
 
-/* A kind of layer by its name in layer_types, and the set of layers that it goes into; NULL: none. */
+/* A kind of layer by its name in a list of kinds, and the set of layers that it goes into; NULL: none. */
 struct hf_layer_kind {
     const char *name;
     uint64_t *layers;
 };
 
-/* All entries of layer_types. A sentence about another kind names the first two. */
-int hf_read_layer_types(struct json_reader *r, int32_t num_layers, const struct hf_layer_kind *kinds,
-                        size_t num_kinds);
+/* All entries of the list key, layer_types or another. A sentence about another kind names the first two. */
+int hf_read_layer_kinds(struct json_reader *r, const char *key, int32_t num_layers,
+                        const struct hf_layer_kind *kinds, size_t num_kinds);
 
 /* Windows or chunks; layers that do not rotate, which chunks want to know; queries that grow with their place. */
 int hf_read_windows(struct json_reader *r, struct model_config *c);

@@ -15,7 +15,7 @@ static int read_deltas(struct json_reader *r, struct model_config *c)
         json_int(r, "full_attention_interval", c->family->full_attention_interval, 1, INT32_MAX);
     int status = STATUS_OK;
     if (json_find(r, "layer_types"))
-        status = hf_read_layer_types(r, c->num_layers, kinds, array_length(kinds));
+        status = hf_read_layer_kinds(r, "layer_types", c->num_layers, kinds, array_length(kinds));
     else
         model_config_add_layers(c->stateful_layers, c->num_layers, (int32_t)interval);
     if (status) return status;
@@ -57,7 +57,8 @@ static int read_convolved_layers(struct json_reader *r, struct model_config *c)
 {
     const struct hf_layer_kind kinds[] = {{"full_attention", NULL}, {"conv", c->stateful_layers}};
     const cJSON *full = json_find(r, "full_attn_idxs");
-    if (json_find(r, "layer_types")) return hf_read_layer_types(r, c->num_layers, kinds, array_length(kinds));
+    if (json_find(r, "layer_types"))
+        return hf_read_layer_kinds(r, "layer_types", c->num_layers, kinds, array_length(kinds));
     for (int32_t i = 0; i < min_of(c->num_layers, LAYERS_MAX) && full; i++)
         if (!is_in_list(full, i)) bit_set_add(c->stateful_layers, (size_t)i);
     return STATUS_OK;
@@ -113,7 +114,7 @@ static int read_state_spaces(struct json_reader *r, struct model_config *c)
                                           {"linear_attention", c->stateful_layers}};
     const char *positions = json_text(r, "position_embedding_type", "nope");
     const bool rotates = !strcmp(positions, "rope");
-    int status = hf_read_layer_types(r, c->num_layers, kinds, array_length(kinds));
+    int status = hf_read_layer_kinds(r, "layer_types", c->num_layers, kinds, array_length(kinds));
     if (status) return status;
     if (!rotates && strcmp(positions, "nope") != 0)
         return error_set(r->err, STATUS_UNSUPPORTED,

@@ -28,12 +28,13 @@ enum {
     ROLES_PER_EXPERT = WEIGHT_ROLE_COUNT - WEIGHT_EXPERT_GATE,
 };
 
+#define FUSED_EXPERTS "ffn_gate_up_exps.weight"
+
 struct model_files {
     char *path;
     struct model_config config;
     struct generation_defaults defaults;
-    const struct weight_change *changes; /* the family's, for the names in this file */
-    bool has_transposed_experts;
+    bool has_transposed_experts, has_fused_experts, has_stacked_experts;
     struct gguf *gguf; /* one of these three */
     struct safetensors *safetensors;
     struct dummy_weights *dummy;
@@ -68,12 +69,22 @@ static int32_t num_of_role(const struct model_files *f, enum weight_role role)
 
 static const struct weight_line *line_of(const struct model_files *f, enum weight_role role)
 {
-    return weight_line(f->changes, role);
+    const bool is_stacked =
+        f->has_stacked_experts &&
+        (role == WEIGHT_EXPERT_GATE || role == WEIGHT_EXPERT_UP || role == WEIGHT_EXPERT_DOWN);
+    return weight_line(is_stacked ? stacked_weights : f->config.family->weight_changes, role);
+}
+
+/* Some GGUF files have gate and up of all experts in one tensor, an expert's gate before its up. */
+static const char *gguf_name(const struct model_files *f, enum weight_role role)
+{
+    const bool is_fused = role == WEIGHT_EXPERT_GATE || role == WEIGHT_EXPERT_UP;
+    return f->has_fused_experts && is_fused ? FUSED_EXPERTS : line_of(f, role)->gguf_name;
 }
 
 static const char *name_in_file(const struct model_files *f, enum weight_role role)
 {
-    return f->gguf ? line_of(f, role)->gguf_name : line_of(f, role)->hf_name;
+    return f->gguf ? gguf_name(f, role) : line_of(f, role)->hf_name;
 }
 
 struct matrix_shape {
@@ -300,7 +311,7 @@ static void name_weight(const struct model_files *f, enum weight_role role, int3
     if (star)
         snprintf(numbered, sizeof numbered, "%.*s%d%s", (int)(star - line->hf_name), line->hf_name, expert,
                  star + 1);
-    const char *own = f->gguf ? line->gguf_name : star ? numbered : line->hf_name;
+    const char *own = star ? numbered : name_in_file(f, role);
     const char *prefix = f->gguf ? "" : hf_prefix(f);
     if (role == WEIGHT_LM_HEAD) prefix = !strcmp(prefix, DEEP_PREFIX) ? "language_model." : "";
     if (own[0] == '/') {
@@ -426,16 +437,16 @@ static int32_t first_sparse_layer(const struct model_files *f)
     return layer;
 }
 
-/* Which names the directory has for experts. */
-static void choose_names(struct model_files *f)
+/* Whether the directory has all experts in one tensor, of a family that has names for each. */
+static void find_stacked_experts(struct model_files *f)
 {
-    const struct weight_change *stacked = f->config.family->stacked_changes;
+    const char *own = line_of(f, WEIGHT_EXPERT_DOWN)->hf_name;
     const int32_t layer = first_sparse_layer(f);
     char name[NAME_BYTES_MAX];
-    if (!stacked || layer == f->config.num_layers) return;
-    snprintf(name, sizeof name, "%slayers.%d.%s", hf_prefix(f), layer,
-             weight_line(stacked, WEIGHT_EXPERT_DOWN)->hf_name);
-    if (safetensors_find(f->safetensors, name)) f->changes = stacked;
+    if (!own || !strchr(own, '*') || layer == f->config.num_layers) return;
+    snprintf(name, sizeof name, "%s%s.%d.%s", hf_prefix(f), hf_layers(f), layer,
+             weight_line(stacked_weights, WEIGHT_EXPERT_DOWN)->hf_name);
+    f->has_stacked_experts = safetensors_find(f->safetensors, name);
 }
 
 /* Whether they do, of a family whose published files have them so: what newer programs save has rows. Told by a matrix that is
@@ -453,6 +464,14 @@ static void find_transposed_experts(struct model_files *f)
     name_weight(f, role, layer, 0, name);
     const struct safetensor *t = safetensors_find(f->safetensors, name);
     f->has_transposed_experts = !t || t->num_dims != 3 || t->dims[1] != (uint64_t)rows;
+}
+
+static void find_fused_experts(struct model_files *f)
+{
+    const int32_t layer = first_sparse_layer(f);
+    char name[NAME_BYTES_MAX];
+    snprintf(name, sizeof name, "blk.%d." FUSED_EXPERTS, layer);
+    f->has_fused_experts = layer < f->config.num_layers && gguf_find_tensor(f->gguf, name).data;
 }
 
 static int allocate_views(struct model_files *f, struct error *err)
@@ -474,7 +493,7 @@ static int open_gguf(struct model_files *f, struct error *err)
     int status = gguf_open(f->path, &f->gguf, err);
     if (!status) status = gguf_config_read(f->gguf, f->path, &f->config, err);
     if (!status) status = allocate_views(f, err);
-    f->changes = f->config.family ? f->config.family->weight_changes : NULL;
+    if (!status) find_fused_experts(f);
     if (!status) status = resolve_all(f, err);
     return status ? status : open_dense(f, err);
 }
@@ -501,11 +520,10 @@ static int open_directory(struct model_files *f, bool is_dummy, struct error *er
                          f->path);
     if (!status) status = allocate_views(f, err);
     if (status) return status;
-    f->changes = f->config.family->weight_changes;
     if (is_dummy) return open_dummy(f, err);
     status = safetensors_open(f->path, &f->safetensors, err);
     if (status) return status;
-    choose_names(f);
+    find_stacked_experts(f);
     find_transposed_experts(f);
     status = resolve_all(f, err);
     return status ? status : open_dense(f, err);

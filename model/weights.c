@@ -379,11 +379,6 @@ const struct weight_change qwen3_next_weights[] = {
     {WEIGHT_MLP_NORM, {"post_attention_norm.weight", "post_attention_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}, \
     {WEIGHT_DELTA_QKV, {"attn_qkv.weight", "linear_attn.in_proj_qkv.weight", DIM_DELTA_CHANNELS, DIM_HIDDEN, PRESENT_IF_STATE}}, \
     {WEIGHT_DELTA_Z, {"attn_gate.weight", "linear_attn.in_proj_z.weight", DIM_DELTA_WIDTH, DIM_HIDDEN, PRESENT_IF_STATE}}
-
-#define QWEN_3_5_WEIGHTS \
-    SPLIT_HYBRID_WEIGHTS, \
-    {WEIGHT_DELTA_B, {"ssm_beta.weight", "linear_attn.in_proj_b.weight", DIM_DELTA_HEADS, DIM_HIDDEN, PRESENT_IF_STATE}}, \
-    {WEIGHT_DELTA_A, {"ssm_alpha.weight", "linear_attn.in_proj_a.weight", DIM_DELTA_HEADS, DIM_HIDDEN, PRESENT_IF_STATE}}
 /* clang-format on */
 
 /* The converter takes q, k, v and z apart, and leaves b and a by heads of k. */
@@ -394,26 +389,22 @@ const struct weight_change qwen3_next_gguf_weights[] = {
 };
 
 const struct weight_change qwen3_5_weights[] = {
-    QWEN_3_5_WEIGHTS,
+    SPLIT_HYBRID_WEIGHTS,
+    {WEIGHT_DELTA_B,
+     {"ssm_beta.weight", "linear_attn.in_proj_b.weight", DIM_DELTA_HEADS, DIM_HIDDEN, PRESENT_IF_STATE}},
+    {WEIGHT_DELTA_A,
+     {"ssm_alpha.weight", "linear_attn.in_proj_a.weight", DIM_DELTA_HEADS, DIM_HIDDEN, PRESENT_IF_STATE}},
     {.role = WEIGHT_ROLE_COUNT},
 };
 
 /* A directory's experts in two tensors. */
-/* clang-format off */
-#define STACKED_EXPERTS \
-    {WEIGHT_EXPERT_GATE, {"ffn_gate_exps.weight", "mlp.experts.gate_up_proj", DIM_EXPERT, DIM_HIDDEN, PRESENT_IF_SPARSE}}, \
-    {WEIGHT_EXPERT_UP, {"ffn_up_exps.weight", "mlp.experts.gate_up_proj", DIM_EXPERT, DIM_HIDDEN, PRESENT_IF_SPARSE}}, \
-    {WEIGHT_EXPERT_DOWN, {"ffn_down_exps.weight", "mlp.experts.down_proj", DIM_HIDDEN, DIM_EXPERT, PRESENT_IF_SPARSE}}
-/* clang-format on */
-
 const struct weight_change stacked_weights[] = {
-    STACKED_EXPERTS,
-    {.role = WEIGHT_ROLE_COUNT},
-};
-
-const struct weight_change qwen3_5_stacked_weights[] = {
-    QWEN_3_5_WEIGHTS,
-    STACKED_EXPERTS,
+    {WEIGHT_EXPERT_GATE,
+     {"ffn_gate_exps.weight", "mlp.experts.gate_up_proj", DIM_EXPERT, DIM_HIDDEN, PRESENT_IF_SPARSE}},
+    {WEIGHT_EXPERT_UP,
+     {"ffn_up_exps.weight", "mlp.experts.gate_up_proj", DIM_EXPERT, DIM_HIDDEN, PRESENT_IF_SPARSE}},
+    {WEIGHT_EXPERT_DOWN,
+     {"ffn_down_exps.weight", "mlp.experts.down_proj", DIM_HIDDEN, DIM_EXPERT, PRESENT_IF_SPARSE}},
     {.role = WEIGHT_ROLE_COUNT},
 };
 

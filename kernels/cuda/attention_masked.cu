@@ -433,6 +433,7 @@ void launch(struct cuda_device *d, const masked_args &a, dim3 grid)
     if (a.value_at > 0)
         a.head_dim <= 128   ? launch<128, 0, true>(d, a, grid)
         : a.head_dim <= 256 ? launch<256, 0, true>(d, a, grid)
+        : a.head_dim <= 320 ? launch<320, 64, true>(d, a, grid)
                             : launch<576, 64, true>(d, a, grid);
     else
         a.head_dim <= 64    ? launch<64, 0, false>(d, a, grid)
@@ -472,11 +473,12 @@ bool cuda_attention_is_masked(const struct cuda_device *d, const struct attentio
            !cuda_attention_supports(args->head_dim);
 }
 
-/* The widest is that of latents, of a GPU that has room for its tiles. */
+/* The widest are those of latents, of a GPU that has room for their tiles. */
 bool cuda_attention_masked_supports(const struct cuda_device *d, int32_t head_dim)
 {
     if (head_dim % 8 != 0) return false;
-    return head_dim <= 256 || (head_dim == 576 && d->cta_shared_bytes >= shared_bytes<576, 64, true>());
+    return head_dim <= 256 || (head_dim == 320 && d->cta_shared_bytes >= shared_bytes<320, 64, true>()) ||
+           (head_dim == 576 && d->cta_shared_bytes >= shared_bytes<576, 64, true>());
 }
 
 void cuda_attention_masked(struct cuda_device *d, const struct batch *b, __nv_bfloat16 *out,

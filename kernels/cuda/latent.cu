@@ -123,8 +123,8 @@ int cuda_latent_create(struct device *device, const struct latent_desc *desc, st
         (dim > 256 && desc->rotary_dim != 64))
         return error_set(
             err, STATUS_UNSUPPORTED,
-            "the CUDA device has latents of 512 beside 64 that are rotated, or of less than 256 together, "
-            "all sizes multiples of 8");
+            "the CUDA device has latents of 512 or 256 beside 64 that are rotated, or of less than 256 "
+            "together, all sizes multiples of 8");
     struct latent *l = new struct latent();
     l->num_heads = desc->num_heads;
     l->plain_dim = desc->plain_dim;

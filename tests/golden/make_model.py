@@ -1057,6 +1057,74 @@ CASES |= {
         ),
     ),
 }
+MISTRAL_4_SCALING = {"llama_4_scaling_beta": 0.4, "original_max_position_embeddings": 40}
+CASES |= {
+    "glm-4.7-flash": (
+        {
+            "architectures": ["Glm4MoeLiteForCausalLM"],
+            "model_type": "glm4_moe_lite",
+            **LATENT,
+            "num_hidden_layers": 2,
+            "rope_theta": 1e6,
+            "q_lora_rank": 56,
+            "n_routed_experts": 9,
+            "num_experts_per_tok": 4,
+            "n_group": 1,
+            "topk_group": 1,
+            "norm_topk_prob": True,
+            "routed_scaling_factor": 1.8,
+        },
+        (
+            "deepseek2",
+            {
+                **{k: v for k, v in LATENT_KEYS.items() if "scaling" not in k},
+                "rope.freq_base": 1e6,
+                "attention.q_lora_rank": 56,
+                "expert_count": 9,
+                "expert_used_count": 4,
+                "expert_group_count": 1,
+                "expert_group_used_count": 1,
+                "expert_weights_scale": 1.8,
+                "expert_weights_norm": True,
+            },
+        ),
+    ),
+    "mistral 4, stacked experts": (
+        {
+            "architectures": ["Mistral4ForCausalLM"],
+            "model_type": "mistral4",
+            **LATENT,
+            "head_dim": 64,
+            "qk_nope_head_dim": 48,
+            "num_hidden_layers": 2,
+            "first_k_dense_replace": 0,
+            "q_lora_rank": 56,
+            "n_routed_experts": 9,
+            "num_experts_per_tok": 4,
+            "n_group": 1,
+            "topk_group": 1,
+            "norm_topk_prob": True,
+            "routed_scaling_factor": 1.0,
+            "rope_parameters": {**LATENT_YARN, **MISTRAL_4_SCALING, "mscale": 1.0, "mscale_all_dim": 1.0, "rope_theta": 10000.0},
+        },
+        (
+            "mistral4",
+            {
+                **LATENT_KEYS,
+                "attention.key_length": 64,
+                "leading_dense_block_count": 0,
+                "attention.q_lora_rank": 56,
+                "expert_count": 9,
+                "expert_used_count": 4,
+                "expert_weights_norm": True,
+                "rope.scaling.original_context_length": 40,
+                "rope.scaling.yarn_log_multiplier": 0.1,
+                "attention.temperature_scale": 0.4,
+                "attention.temperature_length": 40,
+            },
+        ),
+    ),
+}
 # What lies otherwise in a directory, so that a case is one or the other.
 GGUF_ONLY = {
     "gpt-oss, as GGUF files are": gpt_oss,
@@ -1080,7 +1148,7 @@ GGUF_NAMES = {
     "block_sparse_moe.gate": "ffn_gate_inp",
     "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
     **{f"mlp.shared_expert{s}.{p}_proj": f"ffn_{p}_shexp" for s in ("", "s") for p in ("gate", "up", "down")},
-    **{f"mlp.experts.{p}_proj": f"ffn_{p}_exps" for p in ("gate", "up", "down")},
+    **{f"mlp.experts.{p}_proj": f"ffn_{p}_exps" for p in ("gate", "up", "down", "gate_up")},
     **{f"block_sparse_moe.experts.{w}": f"ffn_{p}_exps" for w, p in (("w1", "gate"), ("w3", "up"), ("w2", "down"))},
     **{f"self_attn.{p}_proj": f"attn_{p}" for p in ("q_a", "q_b", "kv_b")},
     "self_attn.q_a_layernorm": "attn_q_a_norm",
@@ -1131,6 +1199,7 @@ def gguf_name(name, has_post_norms):
         return known[name]
     if name.endswith(".self_attn.sinks"):
         return f"blk.{name.split('.')[2]}.attn_sinks.weight"
+    name += ".weight" if name.endswith(STACKED) else ""
     layer, part, kind = re.fullmatch(r"model\.layers\.(\d+)\.(.+)[._](weight|bias)", name).groups()
     part = re.sub(r"experts\.\d+\.", "experts.", part)  # all of them in one tensor
     post = {"post_attention_layernorm": "post_attention_norm" if has_post_norms else "ffn_norm"}
@@ -1169,7 +1238,8 @@ def text_of(config):
 
 
 def class_of(config):
-    return AutoModelForImageTextToText if "vision_config" in config else AutoModelForCausalLM
+    is_among_images = "vision_config" in config or config["model_type"] == "mistral4"
+    return AutoModelForImageTextToText if is_among_images else AutoModelForCausalLM
 
 
 def config_of(name, form=None):
@@ -1177,6 +1247,10 @@ def config_of(name, form=None):
         own = CASES[name][0]
         return {**own, "text_config": {**BASE, **own["text_config"]}} if "text_config" in own else {**BASE, **own}
     return {**BASE, **(wide(name) if name == LLAMA else CASES[name][0]), "quantization_config": FORMATS[form].config}
+
+
+def num_experts(config):
+    return config.get("num_experts", config.get("n_routed_experts"))
 
 
 STACKED = ("experts.gate_up_proj", "experts.down_proj")
@@ -1219,7 +1293,7 @@ def write(name, folder):
     state = {n: values(max(r, 1) * c, i + 1, m, s).reshape(llama4.shape(n, r, c, text_of(config))) for i, (n, r, c, m, s) in enumerate(tensors)}
     thin = {n: v.unsqueeze(1) for n, v in state.items() if n.endswith(("conv1d.weight", "conv.conv.weight"))}
     thin |= {n: v.reshape(()) for n, v in state.items() if n.endswith(SCALARS)}
-    thin |= {n: v.unflatten(0, (config["num_experts"], -1)) for n, v in state.items() if "stacked" in name and n.endswith(STACKED)}
+    thin |= {n: v.unflatten(0, (num_experts(config), -1)) for n, v in state.items() if "stacked" in name and n.endswith(STACKED)}
     save_file(state | thin, folder / "model.safetensors", {"format": "pt"})
     return tensors
 
@@ -1360,7 +1434,8 @@ def heads_to_permute(name, config, architecture):
 def thin(name, rows, cols, config):
     """Type, range and shape of one that has a dimension more."""
     if name.endswith(STACKED):
-        return f'"BF16", 0, 0, "{config["num_experts"]}, {rows // config["num_experts"]}, {cols}"'
+        num = num_experts(config)
+        return f'"BF16", 0, 0, "{num}, {rows // num}, {cols}"'
     if name.endswith(SCALARS):
         return '"BF16", 0, 0, ""'
     return f'"BF16", 0, 0, "{rows}, 1, {cols}"' if name.endswith(("conv1d.weight", "conv.conv.weight")) else "NULL, 0, 0, NULL"
@@ -1528,7 +1603,7 @@ def add_tensors(writer, name, folder, config):
     for n, v in sorted(state.items()):
         tensors.setdefault(gguf_name(n, post), []).append(gguf_values(n, config, architecture, v))
     for n, values in tensors.items():
-        writer.add_tensor(n, np.stack(values) if "_exps" in n else values[0])
+        writer.add_tensor(n, np.stack(values) if "_exps" in n and values[0].ndim == 2 else values[0])
 
 
 def add_stacked(writer, tensors, data, own_shapes=()):

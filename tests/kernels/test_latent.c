@@ -9,11 +9,10 @@ struct shape {
     bool is_split;                                                 /* k_b and v_b lie apart */
 };
 
-static const struct shape shapes[] = {{64, 2, 16, 8, 16, 24, 0, false},
-                                      {96, 3, 32, 16, 24, 40, 56, false},
-                                      {72, 5, 24, 8, 40, 64, 32, true},
-                                      {128, 4, 128, 64, 128, 512, 0, true},
-                                      {128, 16, 48, 32, 64, 96, 0, false}};
+static const struct shape shapes[] = {
+    {64, 2, 16, 8, 16, 24, 0, false},     {96, 3, 32, 16, 24, 40, 56, false},
+    {72, 5, 24, 8, 40, 64, 32, true},     {128, 4, 128, 64, 128, 512, 0, true},
+    {64, 3, 64, 64, 128, 256, 40, false}, {128, 16, 48, 32, 64, 96, 0, false}};
 
 /* As BF16 holds it. */
 struct matrix {
