@@ -107,6 +107,14 @@ static const struct family families[] = {
         .max_position_embeddings = 2048,
     },
     {
+        .names = {NULL, "HyperCLOVAXForCausalLM", "hyperclovax"},
+        .weight_changes = hyperclovax_weights,
+        .has_multipliers = true,
+        .multiplies_logits = true,
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 2048,
+    },
+    {
         .names = {"olmo2", "Olmo2ForCausalLM", "olmo2"},
         .weight_changes = olmo_weights,
         .qk_norm = true,
@@ -277,6 +285,28 @@ static const struct family families[] = {
         .max_position_embeddings = 4096,
         .norm_eps = 1e-5,
     },
+    {
+        .names = {NULL, "MinistralForCausalLM", "ministral"}, /* of 2024 */
+        .max_position_embeddings = 131072,
+        .window = WINDOW_IF_GIVEN,
+    },
+    {
+        .names = {NULL, "CwmForCausalLM", "cwm"},
+        .full_layer_period = 4,
+        .full_layer_leads = true,
+        .num_kv_heads = 8,
+        .head_dim = 128,
+        .max_position_embeddings = 131072,
+        .theta = 1e6,
+        .window = WINDOW_IF_GIVEN,
+    },
+    {
+        .names = {NULL, "IQuestCoderForCausalLM", "iquestcoder"}, /* as GGUF it is a llama */
+        .num_kv_heads = 8,
+        .head_dim = 128,
+        .max_position_embeddings = 131072,
+        .norm_eps = 1e-5,
+    },
 #define COHERE                                                                                               \
     .weight_changes = cohere_weights, .hf_rope_style = ROPE_PAIRS, .gguf_rope_style = ROPE_PAIRS,            \
     .has_layer_norm = true, .is_parallel = true, .has_logit_scale = true, .is_tied = true,                   \
@@ -312,6 +342,57 @@ static const struct family families[] = {
         .window = WINDOW_IF_USED,
     },
     {.names = {"qwen3moe", "Qwen3MoeForCausalLM", "qwen3_moe"}, QWEN_3_MOE},
+    {
+        .names = {"mellum", "MellumForCausalLM", "mellum"}, /* Mellum 2 */
+        .qk_norm = true,
+        .full_layer_period = 4,
+        .window_theta = 10000,
+        .has_experts = true,
+        .router_normalizes = true,
+        .gguf_router_normalizes = true,
+        .num_kv_heads = 4,
+        .head_dim = 128,
+        .max_position_embeddings = 131072,
+        .theta = 500000,
+        .window = WINDOW_IF_GIVEN,
+    },
+#define EXAONE_MOE                                                                                           \
+    .weight_changes = exaone_moe_weights, .qk_norm = true, .full_layer_period = 4,                           \
+    .only_windows_rotate = true, .has_experts = true, .router_scores = ROUTER_SIGMOID,                       \
+    .router_normalizes = true, .gguf_router_normalizes = true, .has_router_bias = true,                      \
+    .num_dense_layers = 1, .kv_heads_may_be_missing = true, .max_position_embeddings = 2048,                 \
+    .norm_eps = 1e-5, .window = WINDOW_DEFAULT_4096
+    {.names = {"exaone-moe", "ExaoneMoeForCausalLM", "exaone_moe"}, EXAONE_MOE}, /* K-EXAONE */
+    {.names = {NULL, "ExaoneMoEForCausalLM", "exaone_moe"}, EXAONE_MOE}, /* as it was published at first */
+    {
+        .names = {"hunyuan-moe", "HunYuanMoEV1ForCausalLM", "hunyuan_v1_moe"},
+        .weight_changes = hunyuan_moe_weights,
+        .qk_norm = true,
+        .qk_norm_follows = true,
+        .scales_theta = true, /* a GGUF file's theta is that already */
+        .has_experts = true,
+        .router_normalizes = true,
+        .gguf_router_normalizes = true,
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 2048,
+        .norm_eps = 1e-5,
+    },
+    {
+        .names = {"hy_v3", "HYV3ForCausalLM", "hy_v3"}, /* Hy3 */
+        .weight_changes = hy3_weights,
+        .qk_norm = true,
+        .has_experts = true,
+        .router_scores = ROUTER_SIGMOID,
+        .router_normalizes = true,
+        .gguf_router_normalizes = true,
+        .has_router_bias = true,
+        .num_dense_layers = 1,
+        .num_kv_heads = 8,
+        .head_dim = 128,
+        .max_position_embeddings = 131072,
+        .theta = 11158840,
+        .norm_eps = 1e-5,
+    },
     {
         .names = {"olmoe", "OlmoeForCausalLM", "olmoe"},
         .weight_changes = olmoe_weights,
@@ -415,26 +496,46 @@ static const struct family families[] = {
         .has_router_bias = true,
         .max_position_embeddings = 131072,
     },
+    {
+        .names = {NULL, "SolarOpenForCausalLM", "solar_open"}, /* as GGUF it is a glm4moe */
+        .weight_changes = glm_weights,
+        .no_o_bias = true,
+        .partial_rotary = true,
+        .has_experts = true,
+        .router_scores = ROUTER_SIGMOID,
+        .router_normalizes = true,
+        .has_router_bias = true,
+        .head_dim = 128,
+        .max_position_embeddings = 131072,
+        .theta = 1e6,
+    },
 #define LATENT                                                                                               \
     .weight_changes = latent_weights, .hf_rope_style = ROPE_PAIRS, .gguf_rope_style = ROPE_PAIRS,            \
-    .latent_attention = true, .scales_queries = true, .has_experts = true, .gguf_tells_scores = true,        \
+    .latent_attention = true, .scales_queries = true, .gguf_tells_scores = true,                             \
     .kv_heads_may_be_missing = true
+#define LATENT_MOE LATENT, .has_experts = true, .experts_may_be_none = true
     {
         .names = {"deepseek2", "DeepseekV2ForCausalLM", "deepseek_v2"}, /* as GGUF all of them */
-        LATENT,
+        LATENT_MOE,
         .max_position_embeddings = 2048,
     },
     {
         .names = {NULL, "DeepseekV3ForCausalLM", "deepseek_v3"}, /* R1, V3.1, Kimi K2 too */
-        LATENT,
+        LATENT_MOE,
         .router_scores = ROUTER_SIGMOID,
         .router_normalizes = true,
         .has_router_bias = true,
         .max_position_embeddings = 4096,
     },
     {
-        .names = {NULL, "Glm4MoeLiteForCausalLM", "glm4_moe_lite"}, /* GLM-4.7-Flash */
+        .names = {NULL, "YoutuForCausalLM", "youtu"},
         LATENT,
+        .is_tied = true,
+        .max_position_embeddings = 131072,
+    },
+    {
+        .names = {NULL, "Glm4MoeLiteForCausalLM", "glm4_moe_lite"}, /* GLM-4.7-Flash */
+        LATENT_MOE,
         .router_scores = ROUTER_SIGMOID,
         .router_normalizes = true,
         .has_router_bias = true,
@@ -444,7 +545,7 @@ static const struct family families[] = {
     },
     {
         .names = {"mistral4", "Mistral4ForCausalLM", "mistral4"}, /* Mistral Small 4 */
-        LATENT,
+        LATENT_MOE,
         .router_normalizes = true,
         .max_position_embeddings = 1048576,
     },

@@ -67,6 +67,7 @@ struct family {
     bool scaled_embeddings;  /* by the root of the hidden size */
     bool has_softcaps;       /* of scores and of logits */
     bool has_multipliers;    /* of embeddings, residuals, scores and logits */
+    bool multiplies_logits;  /* logits_scaling is what they are multiplied by, not divided */
     bool has_query_scalar;   /* scores are divided by the root of query_pre_attn_scalar */
     bool partial_rotary;     /* partial_rotary_factor counts */
     double rotary_part;      /* it, where none is given; 0: 1 */

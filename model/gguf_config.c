@@ -331,6 +331,14 @@ static int read_choice(struct keys *k, struct model_config *c)
     return k->status;
 }
 
+/* Files of Hy3 do not say that the first layer has none. */
+static bool has_router(const struct keys *k, int64_t layer)
+{
+    char name[KEY_BYTES_MAX];
+    snprintf(name, sizeof name, "blk.%" PRId64 ".ffn_gate_inp.weight", layer);
+    return gguf_find_tensor(k->gguf, name).data;
+}
+
 static int read_experts(struct keys *k, struct model_config *c)
 {
     int64_t num = 0, first = 0, step = 1, shared = 0, num_shared = 0;
@@ -347,7 +355,7 @@ static int read_experts(struct keys *k, struct model_config *c)
     if (c->family->has_shared_weight) shared = c->intermediate_size;
     if (c->family->has_dense_size) shared = width;
     find_int(k, "expert_shared_feed_forward_length", &shared);
-    find_int(k, "leading_dense_block_count", &first);
+    const bool tells_first = find_int(k, "leading_dense_block_count", &first);
     find_int(k, "interleave_moe_layer_step", &step);
     find_real(k, "expert_weights_scale", &scale);
     if (read_choice(k, c)) return k->status;
@@ -358,7 +366,8 @@ static int read_experts(struct keys *k, struct model_config *c)
     (void)gguf_find_bool(k->gguf, key_name(k, "expert_weights_norm").text, &c->router_normalizes);
     for (int64_t i = max_of(first, (int64_t)0);
          i < min_of(c->num_layers, LAYERS_MAX) && !c->family->mlps_are_layers; i++)
-        if (step < 2 || (i + 1) % step == 0) bit_set_add(c->sparse_layers, (size_t)i);
+        if ((step < 2 || (i + 1) % step == 0) && (tells_first || has_router(k, i) || i > 0))
+            bit_set_add(c->sparse_layers, (size_t)i);
     return k->status;
 }
 

@@ -120,8 +120,10 @@ static void read_shape(struct json_reader *r, struct model_config *c)
 {
     const struct family *family = c->family;
     c->hidden_size = hf_size(r, hf_own_key(r, family, "hidden_size"), 0);
-    c->intermediate_size = hf_size(r, hf_own_key(r, family, "intermediate_size"),
-                                   family->delta_kind == DELTA_CONVOLUTION ? 12288 : 0);
+    const bool has_experts_alone = family->has_experts && !json_find(r, "intermediate_size");
+    c->intermediate_size =
+        hf_size(r, has_experts_alone ? "moe_intermediate_size" : hf_own_key(r, family, "intermediate_size"),
+                family->delta_kind == DELTA_CONVOLUTION ? 12288 : 0);
     c->num_layers = hf_size(r, hf_own_key(r, family, "num_hidden_layers"), family->mlps_are_layers ? 1 : 0);
     c->num_heads = hf_size(r, hf_own_key(r, family, "num_attention_heads"), family->num_heads);
     c->vocab_size = hf_size(r, "vocab_size", family->vocab_size);
@@ -167,12 +169,31 @@ static int read_latent(struct json_reader *r, struct model_config *c)
     return r->status;
 }
 
+/* A number, or a list with one for each layer, which must then be all the same. */
+static int32_t int_of_all_layers(struct json_reader *r, const char *key, int32_t fallback)
+{
+    const cJSON *list = json_find(r, key), *item;
+    int64_t first = 0, own;
+    if (!cJSON_IsArray(list)) return (int32_t)json_int(r, key, fallback, 0, INT32_MAX);
+    cJSON_ArrayForEach(item, list)
+    {
+        const bool is_size = json_is_int(item, &own) && own >= 0 && own <= INT32_MAX;
+        if (is_size && item == list->child) first = own;
+        if (r->status || (is_size && own == first)) continue;
+        r->status = error_set(r->err, is_size ? STATUS_UNSUPPORTED : STATUS_INVALID,
+                              is_size ? "%s: %s differs from layer to layer, which is not supported"
+                                      : "%s: %s is no list of possible numbers",
+                              r->path, key);
+    }
+    return (int32_t)first;
+}
+
 /* The first of some keys that is there. */
 static int32_t int_of_first(struct json_reader *r, const char *const *keys, int32_t num_keys,
                             int32_t fallback)
 {
     for (int32_t i = 0; i < num_keys; i++)
-        if (json_find(r, keys[i])) return (int32_t)json_int(r, keys[i], 0, 0, INT32_MAX);
+        if (json_find(r, keys[i])) return int_of_all_layers(r, keys[i], 0);
     return fallback;
 }
 
@@ -250,11 +271,12 @@ static int read_sparse_mixer(struct json_reader *r, struct model_config *c)
 /* Of an expert, and of the shared one, whose width is given or is that of so many experts. */
 static void read_expert_widths(struct json_reader *r, struct model_config *c)
 {
-    static const char *const names_of_shared[] = {"n_shared_experts", "moe_num_shared_experts"},
+    static const char *const names_of_shared[] = {"n_shared_experts", "moe_num_shared_experts",
+                                                  "num_shared_experts", "num_shared_expert"},
                              *const names_of_width[] = {"shared_expert_intermediate_size",
                                                         "moe_shared_expert_intermediate_size",
                                                         "shared_intermediate_size"};
-    c->expert_intermediate_size = hf_size(r, "moe_intermediate_size", c->intermediate_size);
+    c->expert_intermediate_size = int_of_all_layers(r, "moe_intermediate_size", c->intermediate_size);
     int64_t num_shared = min_of(int_of_first(r, names_of_shared, array_length(names_of_shared), 0), 1024),
             shared = int_of_first(r, names_of_width, array_length(names_of_width), 0);
     if (shared == 0) shared = num_shared * c->expert_intermediate_size;
@@ -268,7 +290,7 @@ static int read_experts(struct json_reader *r, struct model_config *c)
 {
     static const char *const names_of_number[] = {"num_experts", "num_local_experts", "n_routed_experts",
                                                   "moe_num_experts"},
-                             *const names_of_chosen[] = {"num_experts_per_tok", "moe_k"};
+                             *const names_of_chosen[] = {"num_experts_per_tok", "moe_k", "moe_topk"};
     if (!c->family->has_experts) return STATUS_OK;
     if (c->family->mlps_are_layers && !model_config_has_sparse_layers(c)) return STATUS_OK;
     c->num_experts = int_of_first(r, names_of_number, array_length(names_of_number), 0);
@@ -281,7 +303,8 @@ static int read_experts(struct json_reader *r, struct model_config *c)
     c->num_chosen_experts = int_of_first(r, names_of_chosen, array_length(names_of_chosen), 0);
     read_expert_widths(r, c);
     c->router_normalizes = json_bool(r, "norm_topk_prob", c->family->router_normalizes);
-    c->router_scale = (float)json_real(r, "routed_scaling_factor", 1, 0, 1e9);
+    c->router_scale = (float)json_real(r, "routed_scaling_factor",
+                                       json_real(r, "router_scaling_factor", 1, 0, 1e9), 0, 1e9);
     c->router_scores = c->family->router_scores;
     c->has_router_bias = c->family->has_router_bias && json_bool(r, "use_expert_bias", true);
     const int status = c->family->mlps_are_layers ? r->status : read_sparse_layers(r, c);
@@ -308,10 +331,15 @@ static void read_multipliers(struct json_reader *r, struct model_config *c)
     }
     if (family->has_logit_scale) c->logit_scale = (float)json_real(r, "logit_scale", 0.0625, 1e-9, 1e9);
     if (!family->has_multipliers) return;
-    c->attention_scale = (float)json_real(r, "attention_multiplier", 1, 1e-9, 1e9);
+    if (family->multiplies_logits && !json_bool(r, "use_post_norm", true) && !r->status)
+        r->status = error_set(r->err, STATUS_UNSUPPORTED,
+                              "%s: use_post_norm is false, which is not supported", r->path);
+    const double logits = json_real(r, "logits_scaling", 1, 1e-9, 1e9);
+    c->attention_scale =
+        (float)json_real(r, "attention_multiplier", family->multiplies_logits ? 0 : 1, 1e-9, 1e9);
     c->embedding_scale = (float)json_real(r, "embedding_multiplier", 1, 1e-9, 1e9);
     c->residual_scale = (float)json_real(r, "residual_multiplier", 1, 1e-9, 1e9);
-    c->logit_scale = (float)(1 / json_real(r, "logits_scaling", 1, 1e-9, 1e9));
+    c->logit_scale = (float)(family->multiplies_logits ? logits : 1 / logits);
 }
 
 /* ---- tokens and defaults ---- */

@@ -264,6 +264,47 @@ const struct weight_change hunyuan_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
+/* clang-format off */
+#define SHARED_MLP \
+    {WEIGHT_SHARED_GATE, {"ffn_gate_shexp.weight", "mlp.shared_mlp.gate_proj.weight", DIM_SHARED, DIM_HIDDEN, PRESENT_IF_SHARED}}, \
+    {WEIGHT_SHARED_UP, {"ffn_up_shexp.weight", "mlp.shared_mlp.up_proj.weight", DIM_SHARED, DIM_HIDDEN, PRESENT_IF_SHARED}}, \
+    {WEIGHT_SHARED_DOWN, {"ffn_down_shexp.weight", "mlp.shared_mlp.down_proj.weight", DIM_HIDDEN, DIM_SHARED, PRESENT_IF_SHARED}}
+/* clang-format on */
+
+const struct weight_change hunyuan_moe_weights[] = {
+    {WEIGHT_Q_NORM,
+     {"attn_q_norm.weight", "self_attn.query_layernorm.weight", DIM_1, DIM_HEAD, PRESENT_IF_QK_NORM}},
+    {WEIGHT_K_NORM,
+     {"attn_k_norm.weight", "self_attn.key_layernorm.weight", DIM_1, DIM_HEAD, PRESENT_IF_QK_NORM}},
+    {WEIGHT_ROUTER,
+     {"ffn_gate_inp.weight", "mlp.gate.wg.weight", DIM_EXPERTS, DIM_HIDDEN, PRESENT_IF_SPARSE}},
+    SHARED_MLP,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+const struct weight_change hy3_weights[] = {
+    {WEIGHT_ROUTER,
+     {"ffn_gate_inp.weight", "mlp.router.gate.weight", DIM_EXPERTS, DIM_HIDDEN, PRESENT_IF_SPARSE}},
+    {WEIGHT_ROUTER_BIAS, {"exp_probs_b", "mlp.expert_bias", DIM_1, DIM_EXPERTS, PRESENT_IF_ROUTER_BIAS}},
+    SHARED_MLP,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+/* The choice's bias is not the router's in a directory. */
+const struct weight_change exaone_moe_weights[] = {
+    SHARED_EXPERTS,
+    {WEIGHT_ROUTER_BIAS,
+     {"exp_probs_b.bias", "mlp.e_score_correction_bias", DIM_1, DIM_EXPERTS, PRESENT_IF_ROUTER_BIAS}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+/* Norms behind attention and MLP, too. */
+const struct weight_change hyperclovax_weights[] = {
+    {WEIGHT_ATTENTION_POST_NORM, {NULL, "post_norm1.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_MLP_POST_NORM, {NULL, "post_norm2.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
 const struct weight_change gate_up_weights[] = {
     GATE_UP_IN_ONE,
     {.role = WEIGHT_ROLE_COUNT},

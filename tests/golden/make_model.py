@@ -1125,6 +1125,220 @@ CASES |= {
         ),
     ),
 }
+CASES |= {
+    "youtu": (
+        {
+            "architectures": ["YoutuForCausalLM"],
+            "model_type": "youtu",
+            **LATENT,
+            "num_hidden_layers": 2,
+            "q_lora_rank": 56,
+            "tie_word_embeddings": True,
+            "pad_token_id": None,  # its class makes that token's row zeros
+        },
+        (
+            "deepseek2",
+            {
+                **{k: v for k, v in LATENT_KEYS.items() if "scaling" not in k},
+                "attention.q_lora_rank": 56,
+                "expert_feed_forward_length": 96,
+                "expert_shared_count": 0,
+                "leading_dense_block_count": 2,
+            },
+        ),
+    ),
+    "ministral": (
+        {
+            "architectures": ["MinistralForCausalLM"],
+            "model_type": "ministral",
+            "num_hidden_layers": 2,
+            "sliding_window": 37,
+            "layer_types": ["sliding_attention", "full_attention"],
+            "rope_theta": 1e8,
+        },
+        None,
+    ),
+    "cwm": (
+        {
+            "architectures": ["CwmForCausalLM"],
+            "model_type": "cwm",
+            "num_hidden_layers": 5,
+            "sliding_window": 37,
+            "rope_theta": 1e6,
+            "rope_scaling": {"rope_type": "llama3", "factor": 16.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64},
+        },
+        None,
+    ),
+    "hyperclovax": (
+        {
+            "architectures": ["HyperCLOVAXForCausalLM"],
+            "model_type": "hyperclovax",
+            "hidden_size": 256,
+            "num_hidden_layers": 2,
+            "rope_theta": 1e7,
+            **GRANITE_SCALES,
+            "logits_scaling": 0.125,
+            "attention_multiplier": None,
+        },
+        None,
+    ),
+    "solar open": (
+        {
+            "architectures": ["SolarOpenForCausalLM"],
+            "model_type": "solar_open",
+            "num_hidden_layers": 2,
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 48,
+            "n_shared_experts": 1,
+            "routed_scaling_factor": 1.5,
+            "n_group": 1,
+            "topk_group": 1,
+            "norm_topk_prob": True,
+            "rope_theta": 1e6,
+        },
+        (
+            "glm4moe",
+            {
+                "expert_count": 8,
+                "expert_used_count": 3,
+                "expert_feed_forward_length": 48,
+                "expert_shared_count": 1,
+                "expert_weights_scale": 1.5,
+                "expert_weights_norm": True,
+                "expert_gating_func": 2,
+                "leading_dense_block_count": 0,
+                "rope.dimension_count": 64,
+                "rope.freq_base": 1e6,
+            },
+        ),
+    ),
+    "mellum 2": (
+        {
+            "architectures": ["MellumForCausalLM"],
+            "model_type": "mellum",
+            "num_local_experts": 8,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 48,
+            "norm_topk_prob": True,
+            "sliding_window": 37,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "rope_parameters": {
+                "full_attention": {
+                    "rope_type": "yarn",
+                    "rope_theta": 500000.0,
+                    "factor": 8.0,
+                    "original_max_position_embeddings": 64,
+                    "beta_fast": 32.0,
+                    "beta_slow": 1.0,
+                },
+                "sliding_attention": {"rope_type": "default", "rope_theta": 20000.0},
+            },
+        },
+        (
+            "mellum",
+            {
+                "expert_count": 8,
+                "expert_used_count": 3,
+                "expert_feed_forward_length": 48,
+                "attention.sliding_window": 37,
+                "attention.sliding_window_pattern": [1, 0, 1],
+                "rope.freq_base": 500000.0,
+                "rope.freq_base_swa": 20000.0,
+                "rope.scaling.type": "yarn",
+                "rope.scaling.factor": 8.0,
+                "rope.scaling.original_context_length": 64,
+            },
+        ),
+    ),
+    "k-exaone": (
+        {
+            "architectures": ["ExaoneMoeForCausalLM"],
+            "model_type": "exaone_moe",
+            "num_hidden_layers": 4,
+            "sliding_window": 37,
+            "layer_types": 3 * ["sliding_attention"] + ["full_attention"],
+            "mlp_layer_types": ["dense"] + 3 * ["sparse"],
+            "num_experts": 8,
+            "num_experts_per_tok": 3,
+            "num_shared_experts": 1,
+            "moe_intermediate_size": 48,
+            "routed_scaling_factor": 2.5,
+            "norm_topk_prob": True,
+            "rope_theta": 1e6,
+        },
+        (
+            "exaone-moe",
+            {
+                "attention.sliding_window": 37,
+                "expert_count": 8,
+                "expert_used_count": 3,
+                "expert_feed_forward_length": 48,
+                "expert_shared_count": 1,
+                "expert_shared_feed_forward_length": 48,
+                "expert_gating_func": 2,
+                "expert_weights_scale": 2.5,
+                "expert_weights_norm": True,
+                "leading_dense_block_count": 1,
+                "rope.freq_base": 1e6,
+            },
+        ),
+    ),
+    "hunyuan, experts": (
+        {
+            "architectures": ["HunYuanMoEV1ForCausalLM"],
+            "model_type": "hunyuan_v1_moe",
+            "num_hidden_layers": 2,
+            "intermediate_size": 48,
+            "moe_intermediate_size": [48, 48],
+            "num_experts": 8,
+            "moe_topk": [3, 3],
+            "num_shared_expert": [1, 1],
+            "tie_word_embeddings": True,
+            "rope_theta": 10000.0,
+            "rope_scaling": {"type": "dynamic", "alpha": 1000.0, "factor": 1.0},
+        },
+        (
+            "hunyuan-moe",
+            {
+                "expert_count": 8,
+                "expert_used_count": 3,
+                "expert_feed_forward_length": 48,
+                "expert_shared_count": 1,
+                "expert_shared_feed_forward_length": 48,
+                "rope.freq_base": 10000.0 * 1000.0 ** (64 / 62),
+                "rope.scaling.type": "none",
+                "rope.scaling.factor": 1.0,
+            },
+        ),
+    ),
+    "hy3": (
+        {
+            "architectures": ["HYV3ForCausalLM"],
+            "model_type": "hy_v3",
+            "num_hidden_layers": 2,
+            "num_experts": 8,
+            "num_experts_per_tok": 3,
+            "num_shared_experts": 1,
+            "moe_intermediate_size": 48,
+            "router_scaling_factor": 2.8,
+            "rope_theta": 11158840.0,
+        },
+        (
+            "hy_v3",
+            {
+                "expert_count": 8,
+                "expert_used_count": 3,
+                "expert_feed_forward_length": 48,
+                "expert_shared_feed_forward_length": 48,
+                "expert_gating_func": 2,
+                "expert_weights_scale": 2.8,
+                "expert_weights_norm": True,
+                "rope.freq_base": 11158840.0,
+            },
+        ),
+    ),
+}
 # What lies otherwise in a directory, so that a case is one or the other.
 GGUF_ONLY = {
     "gpt-oss, as GGUF files are": gpt_oss,
@@ -1145,6 +1359,10 @@ GGUF_NAMES = {
     "mlp.router": "ffn_gate_inp",
     "mlp.gate": "ffn_gate_inp",
     "mlp.gate.e_score_correction": "exp_probs_b",
+    "mlp.e_score_correction": "exp_probs_b",
+    "mlp.gate.wg": "ffn_gate_inp",
+    "mlp.router.gate": "ffn_gate_inp",
+    **{f"mlp.shared_mlp.{p}_proj": f"ffn_{p}_shexp" for p in ("gate", "up", "down")},
     "block_sparse_moe.gate": "ffn_gate_inp",
     "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
     **{f"mlp.shared_expert{s}.{p}_proj": f"ffn_{p}_shexp" for s in ("", "s") for p in ("gate", "up", "down")},
@@ -1197,6 +1415,8 @@ def gguf_name(name, has_post_norms):
     known = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight", "model.norm.bias": "output_norm.bias", "model.embedding_norm.weight": "token_embd_norm.weight", "lm_head.weight": "output.weight"}
     if name in known:
         return known[name]
+    if name.endswith(".mlp.expert_bias"):
+        return f"blk.{name.split('.')[2]}.exp_probs_b"
     if name.endswith(".self_attn.sinks"):
         return f"blk.{name.split('.')[2]}.attn_sinks.weight"
     name += ".weight" if name.endswith(STACKED) else ""
