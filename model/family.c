@@ -134,27 +134,29 @@ static const struct family families[] = {
         .theta = 500000,
         .window = WINDOW_DEFAULT_4096,
     },
-    {
-        .names = {"exaone4", "Exaone4ForCausalLM", "exaone4"},
-        .weight_changes = exaone4_weights,
-        .qk_norm = true,
-        .full_layer_period = 4,
-        .only_windows_rotate = true,
-        .kv_heads_may_be_missing = true,
-        .max_position_embeddings = 2048,
-        .norm_eps = 1e-5,
-        .window = WINDOW_DEFAULT_4096,
-    },
+#define EXAONE_4                                                                                             \
+    .weight_changes = exaone4_weights, .qk_norm = true, .full_layer_period = 4, .only_windows_rotate = true, \
+    .kv_heads_may_be_missing = true, .max_position_embeddings = 2048, .norm_eps = 1e-5,                      \
+    .window = WINDOW_DEFAULT_4096
+    {.names = {"exaone4", "Exaone4ForCausalLM", "exaone4"}, EXAONE_4},
+    {.names = {NULL, NULL, "exaone4_5_text"}, EXAONE_4}, /* of EXAONE 4.5 */
+#define GLM_4                                                                                                \
+    .weight_changes = glm4_weights, .hf_rope_style = ROPE_PAIRS, .gguf_rope_style = ROPE_PAIRS,              \
+    .no_o_bias = true, .partial_rotary = true, .rotary_part = 0.5
     {
         .names = {"glm4", "Glm4ForCausalLM", "glm4"}, /* GLM-4-0414 */
-        .weight_changes = glm4_weights,
-        .hf_rope_style = ROPE_PAIRS,
-        .gguf_rope_style = ROPE_PAIRS,
-        .no_o_bias = true,
-        .partial_rotary = true,
-        .rotary_part = 0.5,
+        GLM_4,
         .max_position_embeddings = 131072,
         .norm_eps = 1.5625e-7,
+    },
+    {
+        .names = {NULL, "Glm4vForConditionalGeneration", "glm4v"}, /* GLM-4.1V, GLM-4.6V-Flash */
+        GLM_4,
+        .is_in_text_config = true,
+        .qkv_bias = true,
+        .num_kv_heads = 2,
+        .max_position_embeddings = 32768,
+        .norm_eps = 1e-5,
     },
     {
         .names = {NULL, "GlmForCausalLM", "glm"}, /* GLM-4-9B, GLM-Edge */
@@ -483,18 +485,25 @@ static const struct family families[] = {
         .kv_heads_may_be_missing = true,
         .max_position_embeddings = 2048,
     },
+#define GLM_4_MOE                                                                                            \
+    .weight_changes = glm_weights, .no_o_bias = true, .qk_norm_may_be = true, .partial_rotary = true,        \
+    .has_experts = true, .router_scores = ROUTER_SIGMOID, .router_normalizes = true,                         \
+    .gguf_router_normalizes = true, .has_router_bias = true
     {
         .names = {"glm4moe", "Glm4MoeForCausalLM", "glm4_moe"}, /* GLM-4.5 and on */
-        .weight_changes = glm_weights,
-        .no_o_bias = true,
-        .qk_norm_may_be = true,
-        .partial_rotary = true,
-        .has_experts = true,
-        .router_scores = ROUTER_SIGMOID,
-        .router_normalizes = true,
-        .gguf_router_normalizes = true,
-        .has_router_bias = true,
+        GLM_4_MOE,
         .max_position_embeddings = 131072,
+    },
+    {
+        .names = {NULL, "Glm4vMoeForConditionalGeneration", "glm4v_moe"}, /* GLM-4.5V, GLM-4.6V */
+        GLM_4_MOE,
+        .is_in_text_config = true,
+        .attention_bias = true,
+        .num_dense_layers = 1,
+        .rotary_part = 0.5,
+        .num_kv_heads = 8,
+        .max_position_embeddings = 65536,
+        .norm_eps = 1e-5,
     },
     {
         .names = {NULL, "SolarOpenForCausalLM", "solar_open"}, /* as GGUF it is a glm4moe */
@@ -634,6 +643,15 @@ static const struct family families[] = {
     {.names = {NULL, "SmolVLMForConditionalGeneration", "smolvlm"}, TEXT_OF_ITS_OWN},
     {.names = {NULL, "InternVLForConditionalGeneration", "internvl"}, TEXT_OF_ITS_OWN},
     {.names = {NULL, "AyaVisionForConditionalGeneration", "aya_vision"}, TEXT_OF_ITS_OWN},
+    {.names = {NULL, "Cohere2VisionForConditionalGeneration", "cohere2_vision"}, TEXT_OF_ITS_OWN},
+    {.names = {NULL, "Lfm2VlForConditionalGeneration", "lfm2_vl"}, TEXT_OF_ITS_OWN},
+    {.names = {NULL, "Exaone4_5_ForConditionalGeneration", "exaone4_5"}, TEXT_OF_ITS_OWN},
+    {.names = {NULL, "LlavaOnevisionForConditionalGeneration", "llava_onevision"}, TEXT_OF_ITS_OWN},
+    {.names = {NULL, "LightOnOcrForConditionalGeneration", "lighton_ocr"}, TEXT_OF_ITS_OWN},
+    {.names = {NULL, "MiniCPMV4_6ForConditionalGeneration", "minicpmv4_6"}, TEXT_OF_ITS_OWN},
+    {.names = {NULL, "MiniCPMV4_7ForConditionalGeneration", "minicpmv4_7"}, TEXT_OF_ITS_OWN},
+    {.names = {NULL, "HyperCLOVAXVisionV2ForConditionalGeneration", "hyperclovax_vision_v2"},
+     TEXT_OF_ITS_OWN},
     {.names = {"bert", "BertModel", "bert"}, BERT(bert_weights)}, /* BGE, E5, GTE, MiniLM */
     {.names = {NULL, "XLMRobertaModel", "xlm-roberta"},
      BERT(bert_weights),

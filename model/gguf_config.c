@@ -606,6 +606,7 @@ static int read_query_scaling(struct keys *k, struct model_config *c)
 static int read_rope(struct keys *k, struct model_config *c)
 {
     struct rope_config *rope = &c->rope;
+    struct gguf_array sections;
     int64_t rotary_dim = c->head_dim;
     *rope = (struct rope_config){.style = c->family->gguf_rope_style,
                                  .theta = 10000,
@@ -619,6 +620,9 @@ static int read_rope(struct keys *k, struct model_config *c)
         return fail(k, STATUS_INVALID, "the key %s is %" PRId64 "; heads have %d values",
                     key_name(k, "rope.dimension_count").text, rotary_dim, c->head_dim);
     rope->rotary_dim = (int32_t)rotary_dim;
+    if (gguf_find_array(k->gguf, key_name(k, "rope.dimension_sections").text, &sections))
+        rope->style =
+            ROPE_HALVES; /* of text models beside images, whose converter reorders rows of Q and K for it */
     read_window_rope(k, c);
     if (gguf_find_tensor(k->gguf, "rope_factors_long.weight").data) return read_longrope(k, c, rope);
     int status = read_rope_type(k, rope);

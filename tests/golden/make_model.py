@@ -1339,6 +1339,48 @@ CASES |= {
         ),
     ),
 }
+GLM_VISION = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 64}
+CASES |= {
+    "glm-4.1v, its text": (
+        {
+            "architectures": ["Glm4vForConditionalGeneration"],
+            "model_type": "glm4v",
+            "tie_word_embeddings": False,
+            "vision_config": GLM_VISION,
+            "text_config": {
+                "model_type": "glm4v_text",
+                "hidden_size": 256,
+                "num_hidden_layers": 2,
+                "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5, "mrope_section": [4, 6, 6]},
+            },
+        },
+        None,
+    ),
+    "glm-4.5v, its text": (
+        {
+            "architectures": ["Glm4vMoeForConditionalGeneration"],
+            "model_type": "glm4v_moe",
+            "tie_word_embeddings": False,
+            "vision_config": GLM_VISION,
+            "text_config": {
+                "model_type": "glm4v_moe_text",
+                "num_hidden_layers": 2,
+                "n_routed_experts": 8,
+                "num_experts_per_tok": 3,
+                "moe_intermediate_size": 48,
+                "n_shared_experts": 1,
+                "first_k_dense_replace": 1,
+                "routed_scaling_factor": 1.5,
+                "n_group": 1,
+                "topk_group": 1,
+                "norm_topk_prob": True,
+                "attention_bias": True,
+                "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5, "mrope_section": [4, 6, 6]},
+            },
+        },
+        None,
+    ),
+}
 # What lies otherwise in a directory, so that a case is one or the other.
 GGUF_ONLY = {
     "gpt-oss, as GGUF files are": gpt_oss,

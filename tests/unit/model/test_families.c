@@ -231,6 +231,9 @@ static void a_text_model_among_others_is_found(void **state)
         {"llama, dynamic rotation", "InternVLForConditionalGeneration", "", "language_model."},
         {"qwen3, a window from the second layer on", "LlavaForConditionalGeneration", "model.",
          "model.language_model."},
+        {"lfm2", "Lfm2VlForConditionalGeneration", "model.", "model.language_model."},
+        {"exaone 4", "Exaone4_5_ForConditionalGeneration", "model.", "model.language_model."},
+        {"mistral 4, stacked experts", "Mistral3ForConditionalGeneration", "", "language_model."},
     };
     static char config[4096], names[128][96];
     static struct family_tensor tensors[128];
