@@ -31,6 +31,7 @@ static void add_layer(struct operation_cost costs[NUM_OPERATIONS], const struct 
     } shared[] = {{WEIGHT_Q, OPERATION_QKV},
                   {WEIGHT_K, OPERATION_QKV},
                   {WEIGHT_V, OPERATION_QKV},
+                  {WEIGHT_ATTENTION_GATE, OPERATION_QKV},
                   {WEIGHT_O, OPERATION_ATTENTION_OUTPUT},
                   {WEIGHT_LATENT_Q_A, OPERATION_QKV},
                   {WEIGHT_LATENT_Q_B, OPERATION_QKV},

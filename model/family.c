@@ -367,6 +367,26 @@ static const struct family families[] = {
     {.names = {"exaone-moe", "ExaoneMoeForCausalLM", "exaone_moe"}, EXAONE_MOE}, /* K-EXAONE */
     {.names = {NULL, "ExaoneMoEForCausalLM", "exaone_moe"}, EXAONE_MOE}, /* as it was published at first */
     {
+        .names = {"afmoe", "AfmoeForCausalLM", "afmoe"}, /* Trinity */
+        .weight_changes = afmoe_weights,
+        .qk_norm = true,
+        .scaled_embeddings = true,
+        .scales_if_mup = true,
+        .full_layer_period = 4,
+        .only_windows_rotate = true,
+        .has_experts = true,
+        .router_scores = ROUTER_SIGMOID,
+        .router_normalizes = true,
+        .gguf_router_normalizes = true,
+        .has_router_bias = true,
+        .num_dense_layers = 1,
+        .kv_heads_may_be_missing = true,
+        .head_dim = 128,
+        .max_position_embeddings = 16384,
+        .norm_eps = 1e-5,
+        .window = WINDOW_IF_GIVEN,
+    },
+    {
         .names = {"hunyuan-moe", "HunYuanMoEV1ForCausalLM", "hunyuan_v1_moe"},
         .weight_changes = hunyuan_moe_weights,
         .qk_norm = true,

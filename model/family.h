@@ -65,6 +65,7 @@ struct family {
     enum gate_function gate; /* of the MLP */
     bool norms_add_one;      /* a directory's norm weights are to be counted from 1; GGUF's are not */
     bool scaled_embeddings;  /* by the root of the hidden size */
+    bool scales_if_mup;      /* if mup_enabled of a config.json says so */
     bool has_softcaps;       /* of scores and of logits */
     bool has_multipliers;    /* of embeddings, residuals, scores and logits */
     bool multiplies_logits;  /* logits_scaling is what they are multiplied by, not divided */

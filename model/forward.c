@@ -77,7 +77,7 @@ static void project_tokens(const struct model *m, const struct batch *b, const s
     const struct kernel_table *k = d->ops;
     void *projected = layer->delta_net || m->config.family->gated_attention ? m->projected : m->qkv;
     const struct linear *w = layer->delta_net ? layer->projections : layer->qkv;
-    if (!layer->latent && !layer->rates && !m->config.family->is_parallel) {
+    if (!layer->latent && !layer->gates && !m->config.family->is_parallel) {
         multiply_normed(m, b, residual, n, projected, w, false);
         return;
     }
@@ -86,7 +86,7 @@ static void project_tokens(const struct model *m, const struct batch *b, const s
         k->latent_qkv(d, b, m->qkv, n->normed, layer->latent);
     else
         k->linear(d, b, ROWS_TOKENS, projected, n->normed, w);
-    if (layer->rates) k->linear(d, b, ROWS_TOKENS, m->gates, n->normed, layer->rates);
+    if (layer->gates) k->linear(d, b, ROWS_TOKENS, m->gates, n->normed, layer->gates);
 }
 
 /* Of all tokens, into attended; but where nobody wants logits of the last layer, what it leaves for later steps alone. */
@@ -106,7 +106,7 @@ static void mix_tokens(const struct model *m, const struct batch *b, const struc
     k->attention(d, b, layer->latent ? m->projected : m->attended, m->qkv, m->kv_pool, layer->kv_layer,
                  &layer->attention);
     if (layer->latent) k->latent_values(d, b, m->attended, m->projected, layer->latent);
-    if (gated) k->apply_gates(d, b, m->attended, m->gates, &layer->attention);
+    if (gated || layer->gates) k->apply_gates(d, b, m->attended, m->gates, &layer->attention);
 }
 
 void forward(const struct model *m, const struct batch *b, const struct step *step)

@@ -11,12 +11,13 @@
 struct layer {
     struct norm_args attention_norm, mlp_norm; /* before each; with what the one before it leaves */
     struct linear *qkv, *o;                    /* qkv NULL where there is delta_net or latent */
-    struct linear *projections, *rates;        /* of delta_net: q, k, v and z; b and a, or NULL */
-    struct delta_net *delta_net;               /* NULL: the layer has attention */
-    struct latent *latent;                     /* in the place of qkv; NULL: attention is not latent */
-    struct linear *gate_up, *down;             /* NULL where there is moe */
-    struct moe *moe;                           /* NULL: the layer has one MLP */
-    struct rope_args rope;                     /* with the layer's q and k norms */
+    struct linear *projections;                /* of delta_net: q, k, v and z */
+    struct linear *gates;        /* of delta_net b and a; of attention with gates of its own those; or NULL */
+    struct delta_net *delta_net; /* NULL: the layer has attention */
+    struct latent *latent;       /* in the place of qkv; NULL: attention is not latent */
+    struct linear *gate_up, *down; /* NULL where there is moe */
+    struct moe *moe;               /* NULL: the layer has one MLP */
+    struct rope_args rope;         /* with the layer's q and k norms */
     struct attention_args attention;
     int32_t kv_layer;    /* of the blocks of its group */
     int32_t mixed_width; /* of what o multiplies: Q, or all values of a delta_net or of latent attention */

@@ -303,8 +303,10 @@ static int read_experts(struct json_reader *r, struct model_config *c)
     c->num_chosen_experts = int_of_first(r, names_of_chosen, array_length(names_of_chosen), 0);
     read_expert_widths(r, c);
     c->router_normalizes = json_bool(r, "norm_topk_prob", c->family->router_normalizes);
-    c->router_scale = (float)json_real(r, "routed_scaling_factor",
-                                       json_real(r, "router_scaling_factor", 1, 0, 1e9), 0, 1e9);
+    static const char *const names_of_scale[] = {"routed_scaling_factor", "router_scaling_factor",
+                                                 "route_scale"};
+    for (size_t i = 0; i < array_length(names_of_scale); i++)
+        c->router_scale = (float)json_real(r, names_of_scale[i], (double)c->router_scale, 0, 1e9);
     c->router_scores = c->family->router_scores;
     c->has_router_bias = c->family->has_router_bias && json_bool(r, "use_expert_bias", true);
     const int status = c->family->mlps_are_layers ? r->status : read_sparse_layers(r, c);
@@ -395,6 +397,7 @@ static int read_text_config(struct json_reader *r, struct model_config *c)
     if (!status) status = read_latent(r, c);
     if (status) return status;
     model_config_take_family(c);
+    if (c->family->scales_if_mup && !json_bool(r, "mup_enabled", false)) c->embedding_scale = 1;
     if (c->family->qk_norm_may_be || c->family->qk_norm_of_ones)
         c->qk_norm = json_bool(r, "use_qk_norm", c->family->qk_norm_of_ones);
     status = hf_read_states(r, c);

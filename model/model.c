@@ -342,7 +342,7 @@ static void create_state_layer(struct builder *b, int32_t i)
     layer->projections =
         create_stacked(b, i, projections, 3, model_config_projected_width(c), c->hidden_size);
     if (c->family->delta_kind == DELTA_RULE)
-        layer->rates = create_stacked(b, i, rates, 3, 2 * (int64_t)c->delta_v_heads, c->hidden_size);
+        layer->gates = create_stacked(b, i, rates, 3, 2 * (int64_t)c->delta_v_heads, c->hidden_size);
     layer->o = create_stacked(b, i, outs, 1, c->hidden_size, width);
     layer->delta_net = create_delta_net(b, i);
 }
@@ -381,6 +381,8 @@ static struct latent *create_latent(struct builder *b, int32_t layer)
 
 static void create_attention_layer(struct builder *b, int32_t i)
 {
+    static const enum weight_role gates[] = {WEIGHT_ATTENTION_GATE};
+    const struct model_config *c = &b->m->config;
     struct layer *layer = &b->m->layers[i];
     if (b->m->config.latent.rank > 0) {
         layer->latent = create_latent(b, i);
@@ -390,6 +392,7 @@ static void create_attention_layer(struct builder *b, int32_t i)
     create_qk_norms(b, i, &layer->rope);
     layer->attention.sinks = create_vector(b, WEIGHT_SINKS, i, 0, 1);
     layer->qkv = create_qkv(b, i);
+    if (may_be(b->m, gates[0])) layer->gates = create_stacked(b, i, gates, 1, q_width(c), c->hidden_size);
     layer->o = create_o(b, i);
 }
 
@@ -552,6 +555,7 @@ static void create_activations(struct builder *b)
             alloc_act(b, tokens, max_of(model_config_projected_width(c), qkv_width(c)), "projections");
         m->gates = alloc_act(b, tokens, max_of(q_width(c), 2 * (int64_t)c->delta_v_heads), "gates");
     }
+    if (may_be(m, WEIGHT_ATTENTION_GATE)) m->gates = alloc_act(b, tokens, q_width(c), "gates");
     if (c->family->delta_kind != DELTA_RULE && model_config_has_states(c))
         m->projected = alloc_act(b, tokens, model_config_projected_width(c), "projections");
     if (c->latent.rank > 0) m->projected = alloc_act(b, tokens, q_width(c), "sums of latents");

@@ -36,6 +36,7 @@ static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
     [WEIGHT_K_BIAS] = {"attn_k.bias", "self_attn.k_proj.bias", DIM_1, DIM_KV, PRESENT_IF_QKV_BIAS},
     [WEIGHT_V_BIAS] = {"attn_v.bias", "self_attn.v_proj.bias", DIM_1, DIM_KV, PRESENT_IF_QKV_BIAS},
     [WEIGHT_O_BIAS] = {"attn_output.bias", "self_attn.o_proj.bias", DIM_1, DIM_HIDDEN, PRESENT_IF_O_BIAS},
+    [WEIGHT_ATTENTION_GATE] = {.presence = PRESENT_NEVER},
     [WEIGHT_SINKS] = {.presence = PRESENT_NEVER},
     [WEIGHT_LATENT_Q_A] = {.presence = PRESENT_NEVER},
     [WEIGHT_LATENT_Q_NORM] = {.presence = PRESENT_NEVER},
@@ -287,6 +288,22 @@ const struct weight_change hy3_weights[] = {
      {"ffn_gate_inp.weight", "mlp.router.gate.weight", DIM_EXPERTS, DIM_HIDDEN, PRESENT_IF_SPARSE}},
     {WEIGHT_ROUTER_BIAS, {"exp_probs_b", "mlp.expert_bias", DIM_1, DIM_EXPERTS, PRESENT_IF_ROUTER_BIAS}},
     SHARED_MLP,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+/* Gates of attention's output, norms before and behind attention and MLP. */
+const struct weight_change afmoe_weights[] = {
+    {WEIGHT_ATTENTION_GATE,
+     {"attn_gate.weight", "self_attn.gate_proj.weight", DIM_Q, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_ATTENTION_POST_NORM,
+     {"post_attention_norm.weight", "post_attention_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_MLP_NORM, {"ffn_norm.weight", "pre_mlp_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_MLP_POST_NORM,
+     {"post_ffw_norm.weight", "post_mlp_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    SHARED_EXPERTS,
+    {WEIGHT_ROUTER,
+     {"ffn_gate_inp.weight", "mlp.router.gate.weight", DIM_EXPERTS, DIM_HIDDEN, PRESENT_IF_SPARSE}},
+    {WEIGHT_ROUTER_BIAS, {"exp_probs_b.bias", "mlp.expert_bias", DIM_1, DIM_EXPERTS, PRESENT_IF_ROUTER_BIAS}},
     {.role = WEIGHT_ROLE_COUNT},
 };
 

@@ -1381,6 +1381,39 @@ CASES |= {
         None,
     ),
 }
+CASES |= {
+    "trinity": (
+        {
+            "architectures": ["AfmoeForCausalLM"],
+            "model_type": "afmoe",
+            "num_hidden_layers": 4,
+            "num_dense_layers": 1,
+            "num_experts": 8,
+            "num_experts_per_tok": 3,
+            "num_shared_experts": 1,
+            "moe_intermediate_size": 48,
+            "route_norm": True,
+            "route_scale": 2.5,
+            "mup_enabled": True,
+            "sliding_window": 37,
+            "layer_types": 3 * ["sliding_attention"] + ["full_attention"],
+            "rope_theta": 10000.0,
+        },
+        (
+            "afmoe",
+            {
+                "attention.sliding_window": 37,
+                "expert_count": 8,
+                "expert_used_count": 3,
+                "expert_feed_forward_length": 48,
+                "expert_shared_count": 1,
+                "expert_weights_scale": 2.5,
+                "expert_weights_norm": True,
+                "leading_dense_block_count": 1,
+            },
+        ),
+    ),
+}
 # What lies otherwise in a directory, so that a case is one or the other.
 GGUF_ONLY = {
     "gpt-oss, as GGUF files are": gpt_oss,
@@ -1404,6 +1437,9 @@ GGUF_NAMES = {
     "mlp.e_score_correction": "exp_probs_b",
     "mlp.gate.wg": "ffn_gate_inp",
     "mlp.router.gate": "ffn_gate_inp",
+    "mlp.expert": "exp_probs_b",
+    "pre_mlp_layernorm": "ffn_norm",
+    "self_attn.gate_proj": "attn_gate",
     **{f"mlp.shared_mlp.{p}_proj": f"ffn_{p}_shexp" for p in ("gate", "up", "down")},
     "block_sparse_moe.gate": "ffn_gate_inp",
     "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
@@ -1457,7 +1493,7 @@ def gguf_name(name, has_post_norms):
     known = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight", "model.norm.bias": "output_norm.bias", "model.embedding_norm.weight": "token_embd_norm.weight", "lm_head.weight": "output.weight"}
     if name in known:
         return known[name]
-    if name.endswith(".mlp.expert_bias"):
+    if name.endswith(".mlp.expert_bias") and not has_post_norms:  # Hy3's
         return f"blk.{name.split('.')[2]}.exp_probs_b"
     if name.endswith(".self_attn.sinks"):
         return f"blk.{name.split('.')[2]}.attn_sinks.weight"
@@ -1709,7 +1745,7 @@ def case(index, name):
         tensors = write(name, pathlib.Path(folder))
         _, logits = logits_of(folder)
     architecture = CASES[name][1][0] if CASES[name][1] else None
-    post = architecture in ("glm4moe", "seed_oss") or any("post_feedforward" in t[0] for t in tensors)
+    post = architecture in ("glm4moe", "seed_oss") or any(re.search("post_feedforward|pre_mlp", t[0]) for t in tensors)
     out = [f"static const struct family_tensor family_tensors_{index}[] = {{\n"]
     for n, r, c, center, scale in tensors:
         g = c_text(gguf_name(n, post)) if architecture else "NULL"
@@ -1860,7 +1896,7 @@ def gguf_values(name, config, architecture, value):
 
 def add_tensors(writer, name, folder, config):
     architecture, state = CASES[name][1][0], load_file(folder / "model.safetensors")
-    post = architecture in ("glm4moe", "seed_oss") or any("post_feedforward" in n for n in state)
+    post = architecture in ("glm4moe", "seed_oss") or any(re.search("post_feedforward|pre_mlp", n) for n in state)
     tensors = {}
     for n, v in sorted(state.items()):
         tensors.setdefault(gguf_name(n, post), []).append(gguf_values(n, config, architecture, v))
