@@ -33,7 +33,7 @@ struct gguf_array {
     const unsigned char *next;
 };
 bool gguf_find_array(const struct gguf *g, const char *key, struct gguf_array *array);
-/* Each takes the next item; false at the end or when items are of another type. */
+/* Each takes the next item; false at the end or when items are of another type. A boolean is an integer, 0 or 1. */
 bool gguf_array_next_text(struct gguf_array *array, const char **text, size_t *num_bytes);
 bool gguf_array_next_int(struct gguf_array *array, int64_t *value);
 bool gguf_array_next_real(struct gguf_array *array, double *value);

@@ -141,7 +141,11 @@ bool gguf_array_next_text(struct gguf_array *array, const char **text, size_t *n
 
 bool gguf_array_next_int(struct gguf_array *array, int64_t *value)
 {
-    if (!array->num_items || !value_to_int(array->item_type, array->next, value)) return false;
+    if (!array->num_items) return false;
+    if (array->item_type == TYPE_BOOL)
+        *value = array->next[0] != 0;
+    else if (!value_to_int(array->item_type, array->next, value))
+        return false;
     array->next += gguf_type_bytes[array->item_type];
     array->num_items--;
     return true;

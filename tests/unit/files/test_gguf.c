@@ -58,6 +58,7 @@ static void build_values(struct gguf_builder *g)
     put_u64(&g->keys, 2);
     put_u32(&g->keys, 7);
     put_u32(&g->keys, (uint32_t)-7);
+    gguf_put_booleans(g, "a.bools", "1 0");
     gguf_put_tensor(g, "matrix", DTYPE_Q4_1, 64, 3);
     gguf_put_tensor(g, "vector", DTYPE_F32, 5, 0);
 }
@@ -128,6 +129,10 @@ static void walks_arrays(void **state)
     assert_false(gguf_array_next_text(&array, &text, &n));
     assert_true(gguf_array_next_int(&array, &i) && i == 7);
     assert_true(gguf_array_next_real(&array, &real) && real == -7);
+    assert_false(gguf_array_next_int(&array, &i));
+    assert_true(gguf_find_array(g, "a.bools", &array));
+    assert_true(gguf_array_next_int(&array, &i) && i == 1);
+    assert_true(gguf_array_next_int(&array, &i) && i == 0);
     assert_false(gguf_array_next_int(&array, &i));
     assert_false(gguf_find_array(g, "a.text", &array));
     gguf_close(g);

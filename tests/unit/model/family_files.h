@@ -20,7 +20,7 @@ struct family_tensor {
     const char *shape; /* in a directory; NULL: rows, cols */
 };
 
-/* Of a GGUF file: a text, an integer, a real, a boolean or a list of integers, one behind the other, whichever is not 0. */
+/* Of a GGUF file: a text, an integer, a real, a boolean or a list of integers or booleans, one behind the other, whichever is not 0. */
 struct family_key {
     const char *name, *text, *list;
     uint32_t integer;
@@ -111,7 +111,9 @@ static inline void family_write_directory(const struct family_golden *g, const c
 
 static inline void family_put_gguf_key(struct gguf_builder *g, const struct family_key *key)
 {
-    if (key->list)
+    if (key->list && strstr(key->name, "_pattern")) /* of windows */
+        gguf_put_booleans(g, key->name, key->list);
+    else if (key->list)
         gguf_put_integers(g, key->name, key->list);
     else if (key->text)
         gguf_put_text(g, key->name, key->text);
