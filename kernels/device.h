@@ -202,14 +202,14 @@ enum rope_style {
 struct norm_args {
     const float *weight; /* NULL: x goes on as it is */
     const float
-        *delta_weight; /* delta becomes its own RMSNorm times this before it is added; NULL: it does not */
-    float delta_scale; /* what delta is multiplied by as it is added, 1 if by nothing */
-    float eps;
+        *delta_weight;    /* delta becomes its own RMSNorm times this before it is added; NULL: it does not */
+    float delta_scale;    /* what delta is multiplied by as it is added, 1 if by nothing */
+    float eps, delta_eps; /* delta_eps: of delta's own; 0: eps */
     int32_t hidden_size;
     /* Where the device has embed_positions: LayerNorm, (x - mean(x)) / sqrt(var(x) + eps) * weight + bias, in the place of
      * RMSNorm. */
     bool is_layer_norm;
-    bool replaces;     /* x itself becomes its LayerNorm */
+    bool replaces;     /* x itself becomes its norm; of RMSNorm without delta_weight */
     const float *bias; /* of LayerNorm; NULL: none */
 };
 

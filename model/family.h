@@ -38,6 +38,7 @@ struct family {
     const char *names[NAMESPACE_COUNT]; /* NULL: it has none of its own there */
     /* All tokens of a text see each other, so that they are computed in one step and nothing is generated. */
     bool is_encoder;
+    bool norms_embeddings; /* of decoders: RMSNorm without a weight */
     bool
         has_embedding_norm; /* of encoders: LayerNorm, behind the embedding too, which is what the first layer's attention gets */
     bool
@@ -64,16 +65,19 @@ struct family {
     bool has_ntk;            /* a rotation "ntk" by factor s: frequencies of theta s, divided by s^(2 / d) */
     enum gate_function gate; /* of the MLP */
     bool norms_add_one;      /* a directory's norm weights are to be counted from 1; GGUF's are not */
-    bool scaled_embeddings;  /* by the root of the hidden size */
-    bool scales_if_mup;      /* if mup_enabled of a config.json says so */
-    bool has_softcaps;       /* of scores and of logits */
-    bool has_multipliers;    /* of embeddings, residuals, scores and logits */
-    bool multiplies_logits;  /* logits_scaling is what they are multiplied by, not divided */
-    bool has_query_scalar;   /* scores are divided by the root of query_pre_attn_scalar */
-    bool partial_rotary;     /* partial_rotary_factor counts */
-    double rotary_part;      /* it, where none is given; 0: 1 */
-    bool latent_attention;   /* kernels/device.h: latent_desc */
-    bool gated_attention;    /* each head of q has a gate of attention's output behind it */
+    bool output_norm_is_whole; /* but for the last one's */
+    double post_norm_eps;      /* of norms behind attention and MLP; 0: as all others */
+    bool scaled_embeddings;    /* by the root of the hidden size */
+    bool scales_if_mup;        /* if mup_enabled of a config.json says so */
+    bool has_softcaps;         /* of scores and of logits */
+    double logit_softcap;      /* of logits alone: it, where none is given; 0: there is none */
+    bool has_multipliers;      /* of embeddings, residuals, scores and logits */
+    bool multiplies_logits;    /* logits_scaling is what they are multiplied by, not divided */
+    bool has_query_scalar;     /* scores are divided by the root of query_pre_attn_scalar */
+    bool partial_rotary;       /* partial_rotary_factor counts */
+    double rotary_part;        /* it, where none is given; 0: 1 */
+    bool latent_attention;     /* kernels/device.h: latent_desc */
+    bool gated_attention;      /* each head of q has a gate of attention's output behind it */
     int32_t
         full_attention_interval; /* every so many layers one has attention, the others a state; 0: all have attention */
     enum delta_kind delta_kind; /* of the layers that have a state */
@@ -87,6 +91,8 @@ struct family {
     bool has_layer_norm;  /* in the place of RMSNorm */
     bool is_parallel;     /* attention and MLP have one norm, and side by side one input */
     bool has_logit_scale; /* logits are multiplied by logit_scale */
+    bool
+        scales_q; /* norms of q and k have no weight in a directory; qk_scale_factor and output_multiplier are there */
     bool has_harmony_tokens; /* <|return|> and <|call|> end a turn, <|end|> does not */
     int32_t
         full_layer_period; /* every so many layers one sees all, those before it have a window; 0: all have one */

@@ -119,6 +119,8 @@ void forward(const struct model *m, const struct batch *b, const struct step *st
 
     k->embed(d, b, m->residual, m->embedding, m->embedding_scale);
     if (m->positions) k->embed_positions(d, b, m->residual, m->positions);
+    if (m->embedding_norm.weight)
+        k->rms_norm(d, b, ROWS_TOKENS, m->normed, m->residual, NULL, &m->embedding_norm);
     for (int32_t i = 0; i <= last; i++) {
         const struct layer *layer = &m->layers[i];
         const struct next_norm before = {&layer->attention_norm, i == 0 ? NULL : m->delta, m->normed};

@@ -28,7 +28,7 @@ struct model {
     struct model_config config;
     struct kv_layout kv_layout;
     struct layer *layers;
-    struct norm_args output_norm;
+    struct norm_args output_norm, embedding_norm; /* embedding_norm: without a weight there is none */
     float embedding_scale;
     const float *
         positions; /* of an encoder, device memory [max_model_len][H]: what is added to embeddings; as many rows more

@@ -164,7 +164,7 @@ static int check_unsupported(struct keys *k, const struct family *family)
         {"expert_count", family->has_experts || family->gguf_may_have_experts},
         {"attention.clamp_kqv", false},
         {"attn_logit_softcapping", family->has_softcaps},
-        {"final_logit_softcapping", family->has_softcaps},
+        {"final_logit_softcapping", family->has_softcaps || family->logit_softcap > 0},
         {"attention.scale", family->has_multipliers},
         {"residual_scale", family->has_multipliers},
         {"embedding_scale", family->has_multipliers},
@@ -289,6 +289,7 @@ static void read_multipliers(struct keys *k, struct model_config *c)
     read_multiplier(k, "residual_scale", &c->residual_scale);
     read_multiplier(k, "logit_scale", &logit_divisor);
     c->logit_scale = family->has_logit_scale ? logit_divisor : 1 / logit_divisor;
+    if (family->logit_softcap > 0) read_multiplier(k, "final_logit_softcapping", &c->logit_softcap);
     if (family->has_softcaps) {
         c->attention_softcap = 50;
         c->logit_softcap = 30;

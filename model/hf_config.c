@@ -90,7 +90,9 @@ static int check_unsupported(struct json_reader *r, const struct family *family)
                                                        "add_cross_attention"};
     const bool has_biases = weight_line(family->weight_changes, WEIGHT_UP_BIAS)->presence == PRESENT_ALWAYS;
     size_t begin = family->has_experts ? 2 : 0,
-           end = array_length(must_be_absent) - (family->has_softcaps ? 2 : 0);
+           end = array_length(must_be_absent) - (family->has_softcaps        ? 2
+                                                 : family->logit_softcap > 0 ? 1
+                                                                             : 0);
     for (size_t i = begin; i < end; i++)
         if (json_find(r, must_be_absent[i]) && json_real(r, must_be_absent[i], 1, -1e18, 1e18) != 0)
             return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s is set, which is not supported", r->path,
@@ -331,7 +333,17 @@ static void read_multipliers(struct json_reader *r, struct model_config *c)
         c->attention_softcap = read_softcap(r, "attn_logit_softcapping", 50);
         c->logit_softcap = read_softcap(r, "final_logit_softcapping", 30);
     }
-    if (family->has_logit_scale) c->logit_scale = (float)json_real(r, "logit_scale", 0.0625, 1e-9, 1e9);
+    if (family->logit_softcap > 0)
+        c->logit_softcap = read_softcap(r, "final_logit_softcapping", family->logit_softcap);
+    if (family->post_norm_eps > 0)
+        c->post_norm_eps = (float)json_real(r, "post_norm_eps", family->post_norm_eps, 0, 1);
+    if (family->scales_q) {
+        c->attention_scale =
+            (float)(json_real(r, "qk_scale_factor", 3.87, 1e-9, 1e9) / sqrt((double)c->head_dim));
+        c->logit_scale = (float)json_real(r, "output_multiplier", 0.19611613513818404, 1e-9, 1e9);
+    }
+    if (family->has_logit_scale && !family->scales_q)
+        c->logit_scale = (float)json_real(r, "logit_scale", 0.0625, 1e-9, 1e9);
     if (!family->has_multipliers) return;
     if (family->multiplies_logits && !json_bool(r, "use_post_norm", true) && !r->status)
         r->status = error_set(r->err, STATUS_UNSUPPORTED,
@@ -407,6 +419,7 @@ static int read_text_config(struct json_reader *r, struct model_config *c)
     model_config_take_windows(c);
     hf_read_temperature(r, c);
     if (!status) status = hf_read_rope(r, c);
+    if (!status) status = hf_check_layer_thetas(r, c);
     if (!status) status = r->status;
     return status ? status : model_config_validate(c, r->path, r->err);
 }

@@ -129,6 +129,27 @@ int hf_read_unrotated_layers(struct json_reader *r, struct model_config *c)
     return STATUS_OK;
 }
 
+/* A theta for each layer, 0 where it does not rotate: those with a window rotate by one, the others do not. Windows are
+ * known. */
+int hf_check_layer_thetas(struct json_reader *r, const struct model_config *c)
+{
+    const cJSON *list = json_find(r, "layer_rope_theta"), *item;
+    size_t layer = 0;
+    if (!list || !c->family->only_windows_rotate) return r->status;
+    cJSON_ArrayForEach(item, list)
+    {
+        const double own = cJSON_IsNumber(item) ? item->valuedouble : -1,
+                     theta = bit_set_has(c->windowed_layers, layer) ? c->rope.theta : 0;
+        if (layer >= (size_t)c->num_layers || layer >= LAYERS_MAX || own != theta)
+            return error_set(r->err, STATUS_UNSUPPORTED,
+                             "%s: layer_rope_theta is not supported unless it is rope_theta in layers with a "
+                             "window and 0 in the others",
+                             r->path);
+        layer++;
+    }
+    return r->status;
+}
+
 /* Older files have a number for true. */
 void hf_read_temperature(struct json_reader *r, struct model_config *c)
 {

@@ -22,7 +22,7 @@ struct builder {
     struct error *err;
     int status;
     bool all_copied;   /* the device reads no weight from the file any more */
-    const float *ones; /* [head_dim], device memory; NULL: not yet */
+    const float *ones; /* [head_dim], or [hidden_size] if that is more; device memory; NULL: not yet */
 };
 
 static void *alloc(struct builder *b, uint64_t count, uint64_t element_bytes, const char *what)
@@ -85,7 +85,8 @@ static const float *create_vector(struct builder *b, enum weight_role role, int3
 
 static const float *create_norm(struct builder *b, enum weight_role role, int32_t layer, float scale)
 {
-    return create_vector(b, role, layer, b->m->config.norm_offset, scale);
+    const bool is_whole = role == WEIGHT_OUTPUT_NORM && b->m->config.family->output_norm_is_whole;
+    return create_vector(b, role, layer, is_whole ? 0 : b->m->config.norm_offset, scale);
 }
 
 /* LayerNorm, whose bias has the next role. */
@@ -99,12 +100,14 @@ static void create_layer_norm(struct builder *b, enum weight_role role, int32_t 
 /* A norm without a weight is a norm of ones. Behind a rotation it gives what it gives before: lengths stay. */
 static const float *create_ones(struct builder *b)
 {
-    float host[HEAD_DIM_MAX];
-    size_t num = (size_t)b->m->config.head_dim;
+    const size_t num = (size_t)max_of(b->m->config.head_dim, b->m->config.hidden_size);
     if (b->ones) return b->ones;
-    float *ones = alloc(b, num, sizeof *ones, "vectors of weights");
-    for (size_t i = 0; i < num; i++) host[i] = 1;
-    upload(b, ones, host, num * sizeof *host, "vectors of weights");
+    float *ones = alloc(b, num, sizeof *ones, "vectors of weights"), *host = malloc(num * sizeof *host);
+    if (!host && !b->status)
+        b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for vectors of weights");
+    for (size_t i = 0; i < num && host; i++) host[i] = 1;
+    if (host) upload(b, ones, host, num * sizeof *host, "vectors of weights");
+    free(host);
     return b->ones = ones;
 }
 
@@ -116,6 +119,9 @@ static void create_qk_norms(struct builder *b, int32_t i, struct rope_args *rope
     }
     rope->q_norm = create_norm(b, WEIGHT_Q_NORM, i, 1);
     rope->k_norm = create_norm(b, WEIGHT_K_NORM, i, 1);
+    if (!b->m->config.family->scales_q) return;
+    if (!rope->q_norm) rope->q_norm = create_ones(b);
+    if (!rope->k_norm) rope->k_norm = create_ones(b);
 }
 
 static void add_part(struct builder *b, struct linear_desc *desc, enum weight_role role, int32_t layer)
@@ -573,6 +579,7 @@ static struct norm_args norm_args(const struct model_config *c)
 {
     return (struct norm_args){.delta_scale = c->residual_scale,
                               .eps = c->rms_norm_eps,
+                              .delta_eps = c->post_norm_eps,
                               .hidden_size = c->hidden_size,
                               .is_layer_norm = c->family->has_embedding_norm || c->family->has_layer_norm,
                               .replaces = c->family->norms_sums};
@@ -645,6 +652,11 @@ static void create_weights(struct builder *b)
         create_layer(b, i);
         if (b->progress && !b->status)
             b->progress(b->progress_context, (double)(i + 1) / m->config.num_layers);
+    }
+    if (m->config.family->norms_embeddings) {
+        m->embedding_norm = norm_args(&m->config);
+        m->embedding_norm.replaces = true;
+        m->embedding_norm.weight = create_ones(b);
     }
     /* what logits are multiplied by is in their norm */
     if (may_be(m, WEIGHT_TYPE_EMBEDDING)) m->positions = create_positions(b);

@@ -59,6 +59,7 @@ void model_config_take_family(struct model_config *c)
     const struct family *f = c->family;
     c->qk_norm = f->qk_norm;
     if (f->is_encoder) c->tie_word_embeddings = true; /* there is no head */
+    if (c->post_norm_eps == 0) c->post_norm_eps = (float)f->post_norm_eps;
     if (f->scaled_embeddings) c->embedding_scale = (float)sqrt((double)c->hidden_size);
     if (c->attention_scale == 0) c->attention_scale = (float)(1 / sqrt((double)c->head_dim));
 }
@@ -285,7 +286,7 @@ int model_config_validate(const struct model_config *c, const char *source, stru
     if (c->num_heads % c->num_kv_heads)
         return error_set(err, STATUS_INVALID, "%s: %d attention heads cannot share %d K/V heads evenly",
                          source, c->num_heads, c->num_kv_heads);
-    if (!(c->rms_norm_eps >= 0 && c->rms_norm_eps < 1))
+    if (!(c->rms_norm_eps >= 0 && c->rms_norm_eps < 1 && c->post_norm_eps >= 0 && c->post_norm_eps < 1))
         return error_set(err, STATUS_INVALID,
                          "%s: the norm's epsilon is %g; a small positive number is expected", source,
                          (double)c->rms_norm_eps);

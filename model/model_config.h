@@ -71,7 +71,8 @@ struct model_config {
         int32_t rank, q_rank, plain_dim, rotary_dim, value_dim; /* q_rank 0: q comes of x at once */
         bool is_split;                                          /* k_b and v_b lie apart */
     } latent;
-    float rms_norm_eps;
+    float rms_norm_eps,
+        post_norm_eps; /* post_norm_eps: of norms behind attention and MLP; 0: as all others */
     float norm_offset; /* is added to norm weights */
     bool tie_word_embeddings, qk_norm;
     float embedding_scale, residual_scale, logit_scale; /* what these are multiplied by */

@@ -107,6 +107,10 @@ static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
     {WEIGHT_ATTENTION_POST_NORM, {"post_attention_norm.weight", "post_attention_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}, \
     {WEIGHT_MLP_NORM, {.presence = PRESENT_NEVER}}, \
     {WEIGHT_MLP_POST_NORM, {"post_ffw_norm.weight", "post_feedforward_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}
+#define GEMMA_NORMS \
+    {WEIGHT_ATTENTION_POST_NORM, {"post_attention_norm.weight", "post_attention_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {WEIGHT_MLP_NORM, {"ffn_norm.weight", "pre_feedforward_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {WEIGHT_MLP_POST_NORM, {"post_ffw_norm.weight", "post_feedforward_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}
 #define GATE_UP_IN_ONE \
     {WEIGHT_GATE, {"ffn_up.weight", "mlp.gate_up_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_IF_DENSE}}, \
     {WEIGHT_UP, {"ffn_up.weight", "mlp.gate_up_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_IF_DENSE}}
@@ -130,12 +134,7 @@ static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
 
 /* Norms before and behind attention and MLP. */
 const struct weight_change gemma_weights[] = {
-    {WEIGHT_ATTENTION_POST_NORM,
-     {"post_attention_norm.weight", "post_attention_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_MLP_NORM,
-     {"ffn_norm.weight", "pre_feedforward_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_MLP_POST_NORM,
-     {"post_ffw_norm.weight", "post_feedforward_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    GEMMA_NORMS,
     {.role = WEIGHT_ROLE_COUNT},
 };
 
@@ -304,6 +303,16 @@ const struct weight_change afmoe_weights[] = {
     {WEIGHT_ROUTER,
      {"ffn_gate_inp.weight", "mlp.router.gate.weight", DIM_EXPERTS, DIM_HIDDEN, PRESENT_IF_SPARSE}},
     {WEIGHT_ROUTER_BIAS, {"exp_probs_b.bias", "mlp.expert_bias", DIM_1, DIM_EXPERTS, PRESENT_IF_ROUTER_BIAS}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+/* Gates of attention's output, norms as Gemma names them, those of q and k in GGUF files alone, with what q is multiplied by. */
+const struct weight_change muse_glimmer_weights[] = {
+    {WEIGHT_ATTENTION_GATE,
+     {"attn_gate.weight", "self_attn.gate_proj.weight", DIM_Q, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_Q_NORM, {"attn_q_norm.weight", NULL, DIM_1, DIM_HEAD, PRESENT_MAYBE}},
+    {WEIGHT_K_NORM, {"attn_k_norm.weight", NULL, DIM_1, DIM_HEAD, PRESENT_MAYBE}},
+    GEMMA_NORMS,
     {.role = WEIGHT_ROLE_COUNT},
 };
 

@@ -41,8 +41,7 @@ void norm_row(float *out, const float *x, const float *weight, float eps, int32_
     for (int32_t i = 0; i < n; i++) out[i] = x[i] * inverse * weight[i];
 }
 
-/* LayerNorm, of x into out, or into x too. */
-static void layer_norm_row(float *out, float *x, const struct norm_args *a)
+static void layer_norm_row(float *out, const float *x, const struct norm_args *a)
 {
     const int32_t n = a->hidden_size;
     const float mean = sum_of(x, n) / (float)n;
@@ -50,7 +49,6 @@ static void layer_norm_row(float *out, float *x, const struct norm_args *a)
     const float inverse = 1.0f / sqrtf(sum_of_squares(out, n) / (float)n + a->eps);
     for (int32_t i = 0; i < n; i++) out[i] = out[i] * inverse * a->weight[i];
     for (int32_t i = 0; i < n && a->bias; i++) out[i] += a->bias[i];
-    if (a->replaces) memcpy(x, out, (size_t)n * sizeof *x);
 }
 
 struct norm_task {
@@ -68,7 +66,8 @@ static void add_row(float *x, const float *delta, float scale, int32_t n)
 /* out is room until its own value comes. */
 static void add_delta(float *out, float *x, const float *delta, const struct norm_args *a)
 {
-    if (a->delta_weight) norm_row(out, delta, a->delta_weight, a->eps, a->hidden_size);
+    const float eps = a->delta_eps > 0 ? a->delta_eps : a->eps;
+    if (a->delta_weight) norm_row(out, delta, a->delta_weight, eps, a->hidden_size);
     add_row(x, a->delta_weight ? out : delta, a->delta_scale, a->hidden_size);
 }
 
@@ -87,6 +86,7 @@ static void norm_rows(void *context, int thread_idx, int num_threads)
             layer_norm_row(out, x, a);
         else
             norm_row(out, x, a->weight, a->eps, a->hidden_size);
+        if (a->replaces) memcpy(x, out, (size_t)a->hidden_size * sizeof *x);
     }
 }
 

@@ -33,7 +33,7 @@ template <int VECTORS> __device__ float sum_of_squares(const float4 (&a)[VECTORS
 template <int VECTORS>
 __device__ void norm_delta(float4 (&a)[VECTORS], const struct norm_args &args, float sum)
 {
-    float scale = norm_scale(sum, 1.0f / args.hidden_size, args.eps);
+    float scale = norm_scale(sum, 1.0f / args.hidden_size, args.delta_eps > 0 ? args.delta_eps : args.eps);
 #pragma unroll
     for (int j = 0; j < VECTORS; j++) {
         int i = threadIdx.x + j * NORM_THREADS;
@@ -83,7 +83,7 @@ __device__ void store_quantised(const struct fp8_target &to, size_t row, const u
 /* out = norm(x) * weight. ADD: delta is added to x first. H is a multiple of 4; a thread keeps its VECTORS values of 4 in
  * registers, all of them loaded at once, and the weights ahead of the dependency: a row is a chain of latencies. The last
  * row comes first: of many rows the L2 still holds those that the product before wrote last, and leaves to the product after
- * those that it reads first. DELTA_NORM: delta has a norm of its own, or x goes on without one. */
+ * those that it reads first. DELTA_NORM: delta has a norm of its own, or x goes on without one, or becomes it. */
 template <int VECTORS, bool ADD, bool DELTA_NORM, int QUANTISE>
 __global__ void __launch_bounds__(NORM_THREADS)
     rms_norm_kernel(__nv_bfloat16 *out, float *x, const __nv_bfloat16 *delta, struct norm_args args,
@@ -131,7 +131,9 @@ __global__ void __launch_bounds__(NORM_THREADS)
     for (int j = 0; j < VECTORS; j++) {
         int i = threadIdx.x + j * NORM_THREADS;
         if (i >= num_vectors) continue;
-        words[j] = pack_bf16x4(!DELTA_NORM || args.weight ? scale_by(v[j], scale, w[j]) : v[j]);
+        if (!DELTA_NORM || args.weight) v[j] = scale_by(v[j], scale, w[j]);
+        if (DELTA_NORM && args.replaces) row[i] = v[j];
+        words[j] = pack_bf16x4(v[j]);
         *(uint2 *)(out + first + 4 * i) = words[j];
     }
     if (QUANTISE != QUANTISE_NOT)
@@ -212,7 +214,7 @@ void cuda_rms_norm(struct device *d, const struct batch *b, enum row_set rows, v
                    const void *delta, const struct norm_args *args)
 {
     int32_t num_rows = batch_num_rows(b, rows);
-    bool is_plain = args->weight && !args->delta_weight;
+    bool is_plain = args->weight && !args->delta_weight && !args->replaces;
     if (args->is_layer_norm)
         launch_dependent(cuda_of(d), layer_norm_kernel, dim3((unsigned)num_rows), dim3(NORM_THREADS), 0,
                          (__nv_bfloat16 *)out, (float *)x, (const __nv_bfloat16 *)delta, *args);

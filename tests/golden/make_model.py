@@ -1414,6 +1414,29 @@ CASES |= {
         ),
     ),
 }
+CASES |= {
+    "muse glimmer, its text": (
+        {
+            "architectures": ["MuseGlimmerForConditionalGeneration"],
+            "model_type": "muse_glimmer",
+            "tie_word_embeddings": False,
+            "vision_config": {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2},
+            "text_config": {
+                "model_type": "muse_glimmer_text",
+                "num_hidden_layers": 4,
+                "sliding_window": 37,
+                "layer_types": 3 * ["sliding_attention"] + ["full_attention"],
+                "layer_rope_theta": 3 * [20000.0] + [0],
+                "rope_theta": 20000.0,
+                "qk_scale_factor": 2.5,
+                "output_multiplier": 0.5,
+                "final_logit_softcapping": 4.0,
+                "post_norm_eps": 1e-8,
+            },
+        },
+        None,
+    ),
+}
 # What lies otherwise in a directory, so that a case is one or the other.
 GGUF_ONLY = {
     "gpt-oss, as GGUF files are": gpt_oss,
@@ -1558,7 +1581,7 @@ SCALARS = ("act_fn.beta", "act_fn.eps")
 def tensors_of(model, config, stacked=False):
     """(name, rows, cols, center, scale) in the order of their seeds, which count from 1; rows 0: a vector."""
     own = text_of(config)["model_type"]
-    counts_from_one = own.startswith(("gemma", "qwen3_next", "qwen3_5")) or own == "nemotron"
+    counts_from_one = own.startswith(("gemma", "qwen3_next", "qwen3_5", "muse_glimmer")) or own == "nemotron"
     out = []
     with tempfile.TemporaryDirectory() as folder:  # under the names that published files have
         model.save_pretrained(folder)
@@ -1576,7 +1599,8 @@ def tensors_of(model, config, stacked=False):
         if value.ndim == 2:
             out.append((name, *value.shape, 0.0, float(np.float32(2 / np.sqrt(float(fan_in))))))
         else:
-            center = 0.0 if name.endswith(("bias", "sinks")) or (counts_from_one and "linear_attn" not in name) else 1.0
+            is_whole = "linear_attn" in name or name.endswith("language_model.norm.weight")  # Muse Glimmer's last one
+            center = 0.0 if name.endswith(("bias", "sinks")) or (counts_from_one and not is_whole) else 1.0
             center = -2.0 if name.endswith("A_log") else center
             out.append((name, 0, value.shape[0], center, 0.5))
     return out

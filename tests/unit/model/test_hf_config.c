@@ -457,6 +457,18 @@ static void reads_nomic_bert(void **state)
     "]" extra "}"
 #define NO_EXPERTS ",'num_local_experts':0"
 
+#define MUSE(extra)                                                                                          \
+    "{'architectures':['MuseGlimmerForConditionalGeneration'],'text_config':{'hidden_size':64,"              \
+    "'intermediate_size':64,'num_attention_heads':2,'num_hidden_layers':2,'vocab_size':32,"                  \
+    "'sliding_window':16,'layer_types':['sliding_attention','full_attention'],'rope_theta':20000" extra "}}"
+#define HYPERCLOVAX(extra)                                                                                   \
+    "{'architectures':['HyperCLOVAXForCausalLM'],'hidden_size':64,'intermediate_size':64,"                   \
+    "'num_attention_heads':2,'num_hidden_layers':2,'vocab_size':32" extra "}"
+#define SOLAR(extra)                                                                                         \
+    "{'architectures':['SolarOpenForCausalLM'],'hidden_size':64,'num_attention_heads':2,"                    \
+    "'num_key_value_heads':1,'num_hidden_layers':2,'vocab_size':32,'n_routed_experts':4,"                    \
+    "'num_experts_per_tok':2" extra "}"
+
 #define HYBRID(extra)                                                                                        \
     "{'architectures':['Qwen3_5ForCausalLM'],'hidden_size':64,'intermediate_size':64,"                       \
     "'num_attention_heads':2,'num_key_value_heads':1,'num_hidden_layers':2,'vocab_size':32" extra "}"
@@ -475,6 +487,14 @@ static void refuses_what_it_does_not_compute(void **state)
         {HYBRID(",'layer_types':['linear_attention','sliding_attention']"), "\"sliding_attention\""},
         {HYBRID(",'layer_types':['linear_attention','linear_attention']"), "no layer has attention"},
         {"{'architectures':['GptOssForCausalLM'],'swiglu_limit':5}", "swiglu_limit is not supported"},
+        {MUSE(",'layer_rope_theta':[20000.0,20000.0]"), "layer_rope_theta is not supported unless it is"},
+        {MUSE(",'attn_logit_softcapping':50"), "attn_logit_softcapping"},
+        {HYPERCLOVAX(",'use_post_norm':false"), "use_post_norm is false"},
+        {SOLAR(",'intermediate_size':64,'moe_intermediate_size':[32,48]"),
+         "moe_intermediate_size differs from layer to layer"},
+        {SOLAR(",'moe_intermediate_size':32,'mlp_layer_types':['dense','wide']"), "\"wide\""},
+        {"{'architectures':['Gemma4ForConditionalGeneration']}",
+         "\"Gemma4ForConditionalGeneration\" is not supported: it needs layers whose heads"},
         {"{'model_type':'gpt2'}", "\"gpt2\" is not supported: it needs learned positions and LayerNorm"},
         {"{'model_type':'rwkv'}", "\"rwkv\" is not supported; llama, mistral, qwen2, qwen3, "},
         {"{}", "\"\" is not supported; llama"},
@@ -552,6 +572,10 @@ static void refuses_what_makes_no_sense(void **state)
         {LLAMA(",'max_position_embeddings':1e12"), "max_position_embeddings should be"},
         {LLAMA(",'rms_norm_eps':-1"), "rms_norm_eps should be"},
         {LLAMA(",'tie_word_embeddings':1"), "tie_word_embeddings should be true or false"},
+        {SOLAR(""), "moe_intermediate_size"},
+        {SOLAR(",'intermediate_size':64,'moe_intermediate_size':[32,'x']"),
+         "moe_intermediate_size is no list of possible numbers"},
+        {SOLAR(",'moe_intermediate_size':32,'mlp_layer_types':['dense']"), "1 entries for 2 layers"},
         {LLAMA(",'rope_theta':0"), "theta"},
         {LLAMA(",'rope_theta':'x'"), "rope_theta should be"},
         {LLAMA(",'rope_scaling':7"), "should be an object"},
