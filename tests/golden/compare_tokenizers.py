@@ -45,6 +45,17 @@ TEKKEN = (
 CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 O200K = TEKKEN.replace(r"\p{M}]+|", r"\p{M}]+" + CONTRACTION + "|").replace(r"\p{M}]*|\p{N}|", r"\p{M}]*" + CONTRACTION + r"|\p{N}{1,3}|")
 SEED = WORDS + r"\p{N}{1}| ?[^\s\p{L}\p{N}" "\r\n" r"]+|\s*[" "\r\n" r"]+|\s+(?!\S)|\s+"
+YOUTU = (
+    "[\uac00-\ud7a3\u3131-\u318e]+",
+    "[\uff01\u2026\u201c\u201d\u2018\u2019\u2014\uff1a\uff1b\uff0c\u3001-\u303f\ufe30-\ufe4f]+",
+    "[\u3105-\u312f]+",
+    "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+    O200K.replace("{1,3}", ""),
+)
+EXAONE_MOE = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]"
+    r"|\s+(?!\S)|\s+"
+)
 # The line breaks stand in the models' files as they are.
 DEEPSEEK_V3 = (
     r"\p{N}{1,3}",
@@ -313,6 +324,8 @@ def byte_level_variants(name, root):
         ("qwen2", split(QWEN2), {"type": "NFC"}, False, "qwen2"),
         ("qwen35", split(QWEN35), None, False, None),
         ("seed", split(SEED), None, False, "seed-coder"),
+        ("youtu", split(*YOUTU), None, True, "youtu"),
+        ("exaone-moe", split(EXAONE_MOE), None, False, "exaone-moe"),
         ("deepseek-v3", split(*DEEPSEEK_V3), {"type": "Sequence", "normalizers": []}, False, "deepseek-v3"),
         ("deepseek-coder", split(*DEEPSEEK_CODER, digits=True), None, False, "deepseek-coder"),
         ("deepseek-llm", split(*DEEPSEEK_LLM, digits=True), None, False, "deepseek-llm"),

@@ -107,11 +107,24 @@ static const char *const deepseek_llm[] = {
     NULL,
 };
 static const char *const deepseek_coder[] = {"[\r\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", DEEPSEEK_CJK, NULL};
+static const char *const youtu[] = {
+    "[\uAC00-\uD7A3\u3131-\u318E]+",
+    "[\uFF01\u2026\u201C\u201D\u2018\u2019\u2014\uFF1A\uFF1B\uFF0C\u3001-\u303F\uFE30-\uFE4F]+",
+    "[\u3105-\u312F]+",
+    "[\u4E00-\u9FA5\u3040-\u309F\u30A0-\u30FF]+",
+    NULL,
+};
+static const char *const afmoe[] = {
+    "[\u4E00-\u9FFF\u3400-\u4DBF\uF900-\uFAFF\u3040-\u309F\u30A0-\u30FF\uFF65-\uFF9F\u2F00-\u2FDF"
+    "\u0E40-\u0E7F\u0E80-\u0EFF\u1780-\u17FF\u1000-\u109F\uAA60-\uAA7F\uA9E0-\uA9FF\uAC00-\uD7AF"
+    "\u1100-\u11FF]+",
+    NULL,
+};
 static const char *const deepseek_v3[] = {"\\p{N}{1,3}", "[\u4E00-\u9FA5\u3040-\u309F\u30A0-\u30FF]+", NULL};
 
 static const struct {
     const char *name;
-    const char *const *regexes; /* the stages before the others; NULL: none */
+    const char *const *regexes; /* the stages before the last one; NULL: none */
     enum pretokenizer_kind stages[2];
     int num_stages;
     bool ignore_merges, add_bos, nfc;
@@ -131,6 +144,7 @@ static const struct {
     {"trillion", GPT_2, false, false, false},
     {"granite-docling", GPT_2, false, false, false},
     {"smollm", DIGITS_GPT_2, false, false, false},
+    {"mellum2", DIGITS_GPT_2, false, false, false},
     {"refact", DIGITS_GPT_2, false, false, false}, /* Granite 3 */
     {"starcoder", DIGITS_GPT_2, false, false, false},
     {"minerva-7b", DIGITS_GPT_2, false, false, false}, /* a Mistral */
@@ -150,9 +164,14 @@ static const struct {
     {"f2llmv2", QWEN_2, false, false, true}, /* a Qwen 3 */
     {"deepseek-r1-qwen", QWEN_2, false, false, false},
     {"megrez", QWEN_2, false, false, false},
+    {"hunyuan", QWEN_2, false, false, false},
+    {"solar-open", QWEN_2, false, false, false},
     {"stablelm2", QWEN_2, false, false, false},
     {"qwen35", NULL, {PRETOKENIZE_QWEN35}, 1, false, false, true},
     {"tekken", NULL, {PRETOKENIZE_TEKKEN}, 1, true, true, false},
+    {"youtu", youtu, {PRETOKENIZE_YOUTU}, 1, true, false, false},
+    {"exaone-moe", NULL, {PRETOKENIZE_EXAONE_MOE}, 1, false, false, false},
+    {"afmoe", afmoe, {PRETOKENIZE_THREES, PRETOKENIZE_DEEPSEEK3}, 2, false, false, false},
     {"seed-coder", NULL, {PRETOKENIZE_SEED}, 1, false, false, false},
     {"gpt-4o", O200K, false, false, false}, /* Phi-4-mini, gpt-oss */
     {"llama4", O200K, false, false, false},
@@ -168,11 +187,11 @@ static const struct {
 static bool add_stages(struct pretokenizer *p, const char *const *regexes,
                        const enum pretokenizer_kind *stages, int num_stages)
 {
+    for (int i = 0; i + 1 < num_stages; i++)
+        if (!pretokenizer_add(p, stages[i])) return false;
     for (; regexes && *regexes; regexes++)
         if (!pretokenizer_add_regex(p, *regexes)) return false;
-    for (int i = 0; i < num_stages; i++)
-        if (!pretokenizer_add(p, stages[i])) return false;
-    return true;
+    return pretokenizer_add(p, stages[num_stages - 1]);
 }
 
 static int set_up_byte_level(struct tokenizer *t, const struct gguf *g, bool *add_bos, struct error *err)

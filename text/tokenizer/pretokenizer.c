@@ -8,6 +8,7 @@
  *   tekken  [^\r\n\p{L}\p{N}]?[U]*[W]+|[^\r\n\p{L}\p{N}]?[U]+[W]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|
  *           \s*[\r\n]+|\s+(?!\S)|\s+            with U = \p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}, W = \p{Ll}\p{Lm}\p{Lo}\p{M}
  *   o200k   as tekken, (?i:'s|'t|'re|'ve|'m|'ll|'d)? behind both words, and \p{N}{1,3}
+ *   EXAONE  as Qwen 2, [^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+ for words, [\r\n/]? behind symbols, \s*[\r\n]
  *   Seed    as Qwen 2, [^\s\p{L}\p{N}\r\n]+ instead of [^\s\p{L}\p{N}]+[\r\n]*
  *   DeepSeek V3  [!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|
  *           \s*[\r\n]+|\s+(?!\S)|\s+            (with the set spelled out)
@@ -164,6 +165,32 @@ static position match_llama3(position p, position end, unsigned word, int num_di
     return symbols ? symbols : match_breaks_or_spaces(p, end);
 }
 
+/* p is at a letter: (?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+ */
+static position match_words_in_a_row(position p, position end)
+{
+    position next, after;
+    for (;;) {
+        (void)category_at(p, end, &next);
+        p = skip_while(next, end, MARK);
+        if (category_at(p, end, &next) & LETTER) continue;
+        if (p == end || *p != ' ' || !(category_at(p + 1, end, &after) & LETTER)) return p;
+        p++;
+    }
+}
+
+static position match_exaone_moe(position p, position end)
+{
+    position contraction = match_contraction(p, end, true), next, after;
+    if (contraction) return contraction;
+    const unsigned category = category_at(p, end, &next);
+    if (category & LETTER) return match_words_in_a_row(p, end);
+    if (category & NUMBER) return next;
+    if (!is_break(*p) && (category_at(next, end, &after) & LETTER)) return match_words_in_a_row(next, end);
+    position symbols = match_symbols(p, end, LETTER, "");
+    if (!symbols) return match_breaks_or_spaces(p, end);
+    return symbols < end && (is_break(*symbols) || *symbols == '/') ? symbols + 1 : symbols;
+}
+
 /* [U]*[W]+ at p; NULL when it does not match. */
 static position match_lower_word(position p, position end)
 {
@@ -300,6 +327,19 @@ static position match_digits(position p, position end, bool each_by_itself)
     return p;
 }
 
+static position match_threes(position p, position end)
+{
+    position next = p, start = p;
+    int num = 0;
+    while (category_at(p, end, &next) & NUMBER) {
+        p = next;
+        num++;
+    }
+    if (num > 0) return match_number(start, end, num % 3 ? num % 3 : 3);
+    while (p < end && !(category_at(p, end, &next) & NUMBER)) p = next;
+    return p;
+}
+
 static bool is_meta(position p, position end)
 {
     return end - p >= 3 && memcmp(p, "\u2581", 3) == 0;
@@ -348,6 +388,10 @@ static position match(const struct pretokenizer *t, int stage, position p, posit
         return match_tekken(p, end, false, 1);
     case PRETOKENIZE_O200K:
         return match_tekken(p, end, true, 3);
+    case PRETOKENIZE_YOUTU:
+        return match_tekken(p, end, true, 1);
+    case PRETOKENIZE_EXAONE_MOE:
+        return match_exaone_moe(p, end);
     case PRETOKENIZE_SEED:
         return match_llama3(p, end, LETTER, 1, "");
     case PRETOKENIZE_DEEPSEEK3:
@@ -360,6 +404,8 @@ static position match(const struct pretokenizer *t, int stage, position p, posit
         return match_digits(p, end, true);
     case PRETOKENIZE_NUMBERS:
         return match_digits(p, end, false);
+    case PRETOKENIZE_THREES:
+        return match_threes(p, end);
     case PRETOKENIZE_METASPACE:
         return match_metaspace(p, end, false);
     case PRETOKENIZE_META_WORDS:
@@ -415,7 +461,11 @@ static const struct {
      CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*"
                   "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
     {PRETOKENIZE_TEKKEN, TEKKEN_WORDS("") "|\\p{N}" TEKKEN_SYMBOLS_AND_SPACES},
+    {PRETOKENIZE_YOUTU, TEKKEN_WORDS(CONTRACTIONS "?") "|\\p{N}" TEKKEN_SYMBOLS_AND_SPACES},
     {PRETOKENIZE_O200K, TEKKEN_WORDS(CONTRACTIONS "?") "|\\p{N}{1,3}" TEKKEN_SYMBOLS_AND_SPACES},
+    {PRETOKENIZE_EXAONE_MOE, CONTRACTIONS
+     "|[^\\r\\n\\p{L}\\p{N}]?(?:\\p{L}\\p{M}*(?: \\p{L}\\p{M}*)*)+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]?"
+     "|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"},
     {PRETOKENIZE_SEED, CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\\r\\n]+"
                                     "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
     {PRETOKENIZE_DEEPSEEK3,

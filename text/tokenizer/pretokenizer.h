@@ -19,12 +19,15 @@ enum pretokenizer_kind {
     PRETOKENIZE_QWEN35,     /* as Qwen 2, marks are letters */
     PRETOKENIZE_TEKKEN,     /* Mistral Nemo: also between lower and upper case */
     PRETOKENIZE_O200K,      /* as tekken, contractions with their word, numbers in threes */
+    PRETOKENIZE_YOUTU,      /* as o200k, each digit by itself */
+    PRETOKENIZE_EXAONE_MOE, /* as Qwen 2, words with marks and with single spaces between them in one piece */
     PRETOKENIZE_SEED,       /* Seed-Coder: as Qwen 2, line breaks apart from what stands before them */
     PRETOKENIZE_DEEPSEEK3,  /* words may begin with one character of ASCII's punctuation; numbers are gone */
     PRETOKENIZE_SPACES_END, /* white space at the end */
     PRETOKENIZE_RUN,        /* each match of the stage's char_run */
     PRETOKENIZE_DIGITS,     /* each digit by itself, the text between in one */
     PRETOKENIZE_NUMBERS,    /* runs of digits, the text between in one */
+    PRETOKENIZE_THREES,     /* digits in threes, counted from a run's end, the text between in one */
     PRETOKENIZE_METASPACE,  /* before each U+2581 */
     PRETOKENIZE_META_WORDS, /* before each run of U+2581 */
     PRETOKENIZE_BERT,       /* punctuation by itself, runs of white space, and what is between */

@@ -214,6 +214,10 @@ static void test_pretokenizers(void **state)
         {{1, {PRETOKENIZE_O200K}},
          "It'S DON'Ts 12345 a'b'\u017f//\n",
          "It'S| DON'T|s| |123|45| a|'b'\u017f|//\n"},
+        {{1, {PRETOKENIZE_YOUTU}}, "Don't 12", "Don't| |1|2"},
+        {{1, {PRETOKENIZE_EXAONE_MOE}}, "an a\u0301 x  y 12.\n\n/a", "an a\u0301 x| | y| |1|2|.\n|\n|/a"},
+        {{1, {PRETOKENIZE_EXAONE_MOE}}, "(ab c'S //\n \n d", "(ab c|'S| //\n| \n| d"},
+        {{1, {PRETOKENIZE_THREES}}, "a1234567 12 123", "a|1|234|567| |12| |123"},
         {{2, {PRETOKENIZE_DIGITS, PRETOKENIZE_GPT2}}, "a 12  3\u00bd", "a| |1|2|  |3|\u00bd"},
         {{1, {PRETOKENIZE_NUMBERS}}, "a12b345", "a|12|b|345"},
         {{1, {PRETOKENIZE_METASPACE}}, "a\u2581\u2581b\u2581", "a|\u2581|\u2581b|\u2581"},
@@ -337,6 +341,11 @@ static void test_stages(void **state)
          "a|\u3000\u3000|b| \u3000"}, /* a space of the set */
         {{"[\\r\\n]", "\\s?\\p{L}+", "\\s+$"}, "  ab  \n c ?  ", " | ab|  |\n| c| ?|  "},
         {{"[\u4E00-\u9FA5\u3040-\u30FF]+"}, "a\u4E00\u3042b", "a|\u4E00\u3042|b"},
+        {{"[\u4E00-\u9FFF\u3400-\u4DBF\uF900-\uFAFF\u3040-\u309F\u30A0-\u30FF\uFF65-\uFF9F\u2F00-\u2FDF"
+          "\u0E40-\u0E7F\u0E80-\u0EFF\u1780-\u17FF\u1000-\u109F\uAA60-\uAA7F\uA9E0-\uA9FF\uAC00-\uD7AF"
+          "\u1100-\u11FF]+"},
+         "a\u4E00\u0E40b",
+         "a|\u4E00\u0E40|b"},
         {{"\\p{N}{1,3}",
           "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
           "| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"},
