@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """oracle.py - the solo oracle: what a client gets does not depend on who else is there.
 
-    oracle.py [--requests 2000] [--alone N] [--seed 0] [--threads 48] [--program build/flashd] [--model MODEL]
+    oracle.py [--requests 2000] [--alone N] [--seed 0] [--longest 544] [--token-bytes 23040]
+              [--threads 48] [--program build/flashd] [--model MODEL]
               [-- options of flashd]
 
 Mixed requests (mixture.py) are sent one by one to one server, then shuffled and together to another whose K/V pool is so
@@ -27,9 +28,6 @@ import answers
 import mixture
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-LONGEST = 544  # tokens of the longest request of the mixture, rounded up to blocks
-POOL_BYTES = 5 * LONGEST * 23040 // 4  # the small pool: a little more than the longest sequence of SmolLM2
-HOST_BYTES = POOL_BYTES // 8  # of host memory: some that are preempted come back to their blocks, the others compute again
 CROWD = 24  # requests, sent before the others: each begins with 2 or 3 of the pool's 42 blocks and ends with 9 or 10
 
 
@@ -200,8 +198,10 @@ class Oracle:
         alone_s = time.monotonic() - begin
 
         rng = random.Random(self.options.seed)
-        server = Server(self.options, ["--max-model-len", str(LONGEST), "--max-num-seqs", "64", "--kv-cache-memory-bytes", str(POOL_BYTES),
-                                       "--kv-offload-bytes", str(HOST_BYTES)])
+        longest = self.options.longest
+        pool_bytes = 5 * longest // 4 * self.options.token_bytes  # an eighth of it in the host: some that are preempted come back, others compute again
+        server = Server(self.options, ["--max-model-len", str(longest), "--max-num-seqs", "64", "--kv-cache-memory-bytes", str(pool_bytes),
+                                       "--kv-offload-bytes", str(pool_bytes // 8)])
         begin = time.monotonic()
         results, refusals = self.send_all(server, self.options.threads, self.shuffled(rng))
         together_s = time.monotonic() - begin
@@ -246,6 +246,8 @@ def main():
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--alone", type=int, default=0, help="how many are sent alone (0: all)")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--longest", type=int, default=544, help="tokens of the longest request of the mixture, rounded up to blocks")
+    parser.add_argument("--token-bytes", type=int, default=23040, help="of K and V of a token, SmolLM2's by default")
     parser.add_argument("--threads", type=int, default=48)
     parser.add_argument("--program", default=str(ROOT / "build/flashd"))
     parser.add_argument("--model", default=str(ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"))
