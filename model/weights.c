@@ -255,12 +255,14 @@ const struct weight_change ernie_moe_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
-/* Norms of q and k under names of their own. */
+/* clang-format off */
+#define QK_NORMS_OF_OTHER_NAMES \
+    {WEIGHT_Q_NORM, {"attn_q_norm.weight", "self_attn.query_layernorm.weight", DIM_1, DIM_HEAD, PRESENT_IF_QK_NORM}}, \
+    {WEIGHT_K_NORM, {"attn_k_norm.weight", "self_attn.key_layernorm.weight", DIM_1, DIM_HEAD, PRESENT_IF_QK_NORM}}
+/* clang-format on */
+
 const struct weight_change hunyuan_weights[] = {
-    {WEIGHT_Q_NORM,
-     {"attn_q_norm.weight", "self_attn.query_layernorm.weight", DIM_1, DIM_HEAD, PRESENT_IF_QK_NORM}},
-    {WEIGHT_K_NORM,
-     {"attn_k_norm.weight", "self_attn.key_layernorm.weight", DIM_1, DIM_HEAD, PRESENT_IF_QK_NORM}},
+    QK_NORMS_OF_OTHER_NAMES,
     {.role = WEIGHT_ROLE_COUNT},
 };
 
@@ -272,10 +274,7 @@ const struct weight_change hunyuan_weights[] = {
 /* clang-format on */
 
 const struct weight_change hunyuan_moe_weights[] = {
-    {WEIGHT_Q_NORM,
-     {"attn_q_norm.weight", "self_attn.query_layernorm.weight", DIM_1, DIM_HEAD, PRESENT_IF_QK_NORM}},
-    {WEIGHT_K_NORM,
-     {"attn_k_norm.weight", "self_attn.key_layernorm.weight", DIM_1, DIM_HEAD, PRESENT_IF_QK_NORM}},
+    QK_NORMS_OF_OTHER_NAMES,
     {WEIGHT_ROUTER,
      {"ffn_gate_inp.weight", "mlp.gate.wg.weight", DIM_EXPERTS, DIM_HIDDEN, PRESENT_IF_SPARSE}},
     SHARED_MLP,
