@@ -609,6 +609,7 @@ static void old_turns_are_dropped(void **state)
     "{\"messages\":[" ASK_("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa") "," SAY_("b")                  \
         ASK_("c") "]" rest "}"
     assert_true(prepare_by(&codec_ollama_chat, CHAT_("")) < 0);
+    prompts_deinit(&prompts);
     assert_int_equal(prepare_by(&codec_ollama_chat, CHAT_(",\"truncate\":true")), 0);
     assert_tokens(0, "<s>[user]c</s>[assistant]", 1);
     prompts_deinit(&prompts);
