@@ -300,14 +300,19 @@ static void read_multipliers(struct keys *k, struct model_config *c)
         c->attention_scale = (float)(1 / sqrt((double)c->hidden_size / c->num_heads));
 }
 
+static bool has_layer_tensor(const struct keys *k, int64_t layer, const char *tensor)
+{
+    char name[KEY_BYTES_MAX];
+    snprintf(name, sizeof name, "blk.%" PRId64 ".%s", layer, tensor);
+    return gguf_find_tensor(k->gguf, name).data;
+}
+
 /* Files of GLM-4.7-Flash do not say that scores are sigmoids: those that are have a bias. */
 static bool has_router_bias(const struct keys *k, const struct model_config *c)
 {
     int64_t first = 0;
-    char name[KEY_BYTES_MAX];
     find_int(k, "leading_dense_block_count", &first);
-    snprintf(name, sizeof name, "blk.%" PRId64 ".exp_probs_b.bias", first);
-    return first >= 0 && first < c->num_layers && gguf_find_tensor(k->gguf, name).data;
+    return first >= 0 && first < c->num_layers && has_layer_tensor(k, first, "exp_probs_b.bias");
 }
 
 /* How experts are chosen. */
@@ -330,14 +335,6 @@ static int read_choice(struct keys *k, struct model_config *c)
     c->num_expert_groups = required_int(k, "expert_group_count");
     c->num_chosen_expert_groups = required_int(k, "expert_group_used_count");
     return k->status;
-}
-
-/* Files of Hy3 do not say that the first layer has none. */
-static bool has_router(const struct keys *k, int64_t layer)
-{
-    char name[KEY_BYTES_MAX];
-    snprintf(name, sizeof name, "blk.%" PRId64 ".ffn_gate_inp.weight", layer);
-    return gguf_find_tensor(k->gguf, name).data;
 }
 
 static int read_experts(struct keys *k, struct model_config *c)
@@ -365,9 +362,11 @@ static int read_experts(struct keys *k, struct model_config *c)
     c->router_scale = scale == 0 ? 1 : (float)scale;
     c->router_normalizes = c->family->gguf_router_normalizes;
     (void)gguf_find_bool(k->gguf, key_name(k, "expert_weights_norm").text, &c->router_normalizes);
+    /* files of Hy3 do not say that the first layer has none */
     for (int64_t i = max_of(first, (int64_t)0);
          i < min_of(c->num_layers, LAYERS_MAX) && !c->family->mlps_are_layers; i++)
-        if ((step < 2 || (i + 1) % step == 0) && (tells_first || has_router(k, i) || i > 0))
+        if ((step < 2 || (i + 1) % step == 0) &&
+            (tells_first || i > 0 || has_layer_tensor(k, i, "ffn_gate_inp.weight")))
             bit_set_add(c->sparse_layers, (size_t)i);
     return k->status;
 }

@@ -85,8 +85,7 @@ static const float *create_vector(struct builder *b, enum weight_role role, int3
 
 static const float *create_norm(struct builder *b, enum weight_role role, int32_t layer, float scale)
 {
-    const bool is_whole = role == WEIGHT_OUTPUT_NORM && b->m->config.family->output_norm_is_whole;
-    return create_vector(b, role, layer, is_whole ? 0 : b->m->config.norm_offset, scale);
+    return create_vector(b, role, layer, weight_norm_offset(&b->m->config, role), scale);
 }
 
 /* LayerNorm, whose bias has the next role. */
@@ -390,7 +389,7 @@ static void create_attention_layer(struct builder *b, int32_t i)
     static const enum weight_role gates[] = {WEIGHT_ATTENTION_GATE};
     const struct model_config *c = &b->m->config;
     struct layer *layer = &b->m->layers[i];
-    if (b->m->config.latent.rank > 0) {
+    if (c->latent.rank > 0) {
         layer->latent = create_latent(b, i);
         layer->o = create_o(b, i);
         return;

@@ -269,9 +269,7 @@ static struct weight_view make_dummy(const struct model_files *f, enum weight_ro
     if (line->rows != DIM_1 && is_dummy_mxfp4(f, role, cols))
         return dummy_weights_mxfp4(f->dummy, stream, rows, cols);
     if (line->rows != DIM_1) return dummy_weights_matrix(f->dummy, stream, rows, cols);
-    const bool is_whole = role == WEIGHT_OUTPUT_NORM && f->config.family->output_norm_is_whole;
-    float mean = weight_is_norm(role) && is_whole                         ? 1
-                 : weight_is_norm(role)                                   ? 1 - f->config.norm_offset
+    float mean = weight_is_norm(role) ? 1 - weight_norm_offset(&f->config, role)
                  : role == WEIGHT_DELTA_NORM || role == WEIGHT_DELTA_SKIP ? 1
                                                                           : 0;
     return dummy_weights_vector(f->dummy, stream, cols, mean);

@@ -810,6 +810,11 @@ bool weight_is_norm(enum weight_role role)
            role == WEIGHT_ATTENTION_POST_NORM || role == WEIGHT_MLP_NORM || role == WEIGHT_MLP_POST_NORM;
 }
 
+float weight_norm_offset(const struct model_config *c, enum weight_role role)
+{
+    return role == WEIGHT_OUTPUT_NORM && c->family->output_norm_is_whole ? 0 : c->norm_offset;
+}
+
 int64_t weight_dimension(const struct model_config *c, enum weight_dimension dimension)
 {
     switch (dimension) {

@@ -191,6 +191,8 @@ const struct weight_line *weight_line(const struct weight_change *changes, enum 
 /* Whether any model of the family has it. */
 bool weight_may_be(const struct weight_change *changes, enum weight_role role);
 bool weight_is_norm(enum weight_role role);
+/* What is added to the weight of a norm as it is read. */
+float weight_norm_offset(const struct model_config *c, enum weight_role role);
 static inline bool weight_is_of_expert(enum weight_role role)
 {
     return role >= WEIGHT_EXPERT_GATE;
