@@ -24,8 +24,7 @@ int chat_context_init(struct chat_context *c, const struct server *server, const
                       cJSON *body, int64_t now_seconds, struct api_error *err) must_check;
 /* For a template that has refused the messages. Whether anything has changed. */
 bool chat_context_change(struct chat_context *c, enum chat_turns_change change);
-/* Takes the oldest turns out (a user's message and what follows it up to the next one), until so much of all the messages' text
- * went; system messages at the beginning and the last turn stay. How many messages went. */
+/* For messages that have no room: chat_turns_drop. */
 int chat_context_drop(struct chat_context *c, double share);
 void chat_context_deinit(struct chat_context *c);
 

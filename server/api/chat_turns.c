@@ -34,7 +34,7 @@ static bool become_user(cJSON *message)
     return cJSON_ReplaceItemInObjectCaseSensitive(message, "role", cJSON_CreateString("user"));
 }
 
-/* All but the messages of from go behind to. */
+/* What is left of from goes behind to. */
 static void move_rest(cJSON *to, cJSON *from)
 {
     while (from->child) cJSON_AddItemToArray(to, cJSON_DetachItemViaPointer(from, from->child));

@@ -32,7 +32,8 @@ enum chat_turns_change {
 };
 bool chat_turns_change(cJSON *messages, enum chat_turns_change change, bool wants_parts);
 
-/* Takes the oldest turns out, see chat_context_drop. */
+/* Takes the oldest turns out (a user's message and what follows it up to the next one), until so much of all the messages' text
+ * went; system messages at the beginning and the last turn stay. How many messages went. */
 int chat_turns_drop(cJSON *messages, double share);
 
 #endif

@@ -2,10 +2,7 @@
 
 #include <string.h>
 
-static bool is_white(char c)
-{
-    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
-}
+#include "text/grammar/spaces.h"
 
 static size_t string_begin(const char *text, size_t end)
 {
@@ -31,10 +28,10 @@ size_t unique_text_begin(const char *text, size_t end, bool is_string)
 bool unique_text_previous(const char *text, size_t *begin, size_t *end)
 {
     size_t at = *begin;
-    while (at > 0 && is_white(text[at - 1])) at--;
+    while (at > 0 && is_space((uint8_t)text[at - 1])) at--;
     if (at == 0 || text[at - 1] != ',') return false;
     at--;
-    while (at > 0 && is_white(text[at - 1])) at--;
+    while (at > 0 && is_space((uint8_t)text[at - 1])) at--;
     *end = at;
     *begin = unique_text_begin(text, at, false);
     return *begin < *end;
