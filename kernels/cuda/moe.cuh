@@ -64,6 +64,13 @@ struct moe_scratch {
     int32_t fp8_columns;                     /* that there is room for */
 };
 
+/* Rows of x that are fetched of a tile's, where the copy engine brings boxes of MOE_X_BOX_ROWS. */
+enum { MOE_X_BOX_ROWS = 8 };
+static __device__ __forceinline__ int32_t moe_rows_in_boxes(int32_t count)
+{
+    return (count + MOE_X_BOX_ROWS - 1) / MOE_X_BOX_ROWS * MOE_X_BOX_ROWS;
+}
+
 /* Rows that so many pairs may take. */
 static inline int32_t moe_rows_max(int32_t num_pairs, int32_t num_experts)
 {

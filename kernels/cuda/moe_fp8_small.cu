@@ -15,8 +15,6 @@
 namespace
 {
 
-enum { X_BOX_ROWS = 8 };
-
 struct small_args : moe_ring_args {
     struct fp8_product p;
     int32_t x_rows;     /* COLS */
@@ -36,18 +34,12 @@ template <int ROWS, int COLS> constexpr int stage_bytes(void)
 
 /* Boxes of x that one copy brings: where it has more rows than a copy, boxes are not one behind the other. */
 template <int ROWS, int COLS>
-constexpr int X_BOXES = COLS == X_BOX_ROWS ? (int)fp8_traits<ROWS, COLS>::BOXES : 1;
+constexpr int X_BOXES = COLS == MOE_X_BOX_ROWS ? (int)fp8_traits<ROWS, COLS>::BOXES : 1;
 
 /* Copies are few: of 16 for a stage, one thread would take longer than the memory. */
 struct maps {
     CUtensorMap w, x, w_scales, x_scales; /* the last two where scales are of blocks */
 };
-
-/* Of a tile's, those that are fetched. */
-__device__ __forceinline__ int32_t rows_in_boxes(int32_t count)
-{
-    return (count + X_BOX_ROWS - 1) / X_BOX_ROWS * X_BOX_ROWS;
-}
 
 /* The one thread that fetches. What lies beyond K comes as zeros. */
 template <int ROWS, int COLS, bool BLOCKS> struct producer {
@@ -59,7 +51,7 @@ template <int ROWS, int COLS, bool BLOCKS> struct producer {
     /* And how many bytes the stage gets in all. */
     __device__ __forceinline__ void load_w(int32_t stage, const moe_cursor<ROWS> &c) const
     {
-        const int32_t x_rows = rows_in_boxes(c.tile.rows.count), block = c.k * T::BOXES,
+        const int32_t x_rows = moe_rows_in_boxes(c.tile.rows.count), block = c.k * T::BOXES,
                       row = c.tile.rows.expert * a.n + c.tile.first_n;
         const uint32_t full = r.full + 8 * stage;
         constexpr int SCALE_BYTES = T::BOXES * (COLS + ROWS / 8) * 4;
@@ -72,11 +64,11 @@ template <int ROWS, int COLS, bool BLOCKS> struct producer {
     __device__ __forceinline__ void load_x(int32_t stage, const struct moe_tile &rows, int32_t k) const
     {
         constexpr int COPY = X_BOXES<ROWS, COLS>;
-        const int32_t first = a.shares_x ? 0 : rows.first, x_rows = rows_in_boxes(rows.count),
+        const int32_t first = a.shares_x ? 0 : rows.first, x_rows = moe_rows_in_boxes(rows.count),
                       block = k * T::BOXES;
         const uint32_t full = r.full + 8 * stage, x = r.x + stage * T::x_bytes(COLS);
 #pragma unroll 1
-        for (int32_t row = 0; row < x_rows; row += X_BOX_ROWS)
+        for (int32_t row = 0; row < x_rows; row += MOE_X_BOX_ROWS)
 #pragma unroll
             for (int i = 0; i < T::BOXES; i += COPY)
                 tensor_load_3d(x + (i * COLS + row) * BOX_ROW_BYTES, &m.x, full, 0, first + row, block + i);
@@ -157,7 +149,7 @@ template <int ROWS, int COLS> bool make_maps(struct cuda_device *d, const struct
 {
     constexpr int BOXES = fp8_traits<ROWS, COLS>::BOXES;
     const CUtensorMap *w = tensor_map_of_blocks(d, p.w, p.n, p.k / 2, ROWS, BOXES),
-                      *x = tensor_map_of_blocks(d, p.x, p.rows, p.k / 2, X_BOX_ROWS, X_BOXES<ROWS, COLS>);
+                      *x = tensor_map_of_blocks(d, p.x, p.rows, p.k / 2, MOE_X_BOX_ROWS, X_BOXES<ROWS, COLS>);
     if (!w || !x) return false;
     m->w = *w;
     m->x = *x;
@@ -199,7 +191,7 @@ bool cuda_moe_fp8_small(struct cuda_device *d, int32_t tile_rows, const struct m
     /* a tile's end takes as long whatever its rows, but SMs want equal shares */
     if (tile_rows == 8)
         return moe_rows_of_sm(d, p, 64) <= moe_rows_of_sm(d, p, 32) ? launch_kind<64, 8>(d, p)
-                                                            : launch_kind<32, 8>(d, p);
+                                                                    : launch_kind<32, 8>(d, p);
     if (tile_rows == 32) return launch_kind<64, 32>(d, p);
     return launch_kind<64, 64>(d, p);
 }

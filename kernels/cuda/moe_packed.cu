@@ -15,8 +15,6 @@
 namespace
 {
 
-enum { X_BOX_ROWS = 8 };
-
 struct moe_packed_args : packed_args {
     const struct moe_tile *tiles;
     const int32_t *num_tiles;
@@ -64,7 +62,7 @@ template <typename T, int COLS> struct moe_packed_producer {
     {
         constexpr int BOXES = T::STAGE_BLOCKS * BLOCK_BOXES;
 #pragma unroll 1
-        for (int32_t row = 0; row < x_rows; row += X_BOX_ROWS)
+        for (int32_t row = 0; row < x_rows; row += MOE_X_BOX_ROWS)
 #pragma unroll
             for (int i = 0; i < BOXES; i++)
                 tensor_load_2d(r.x + stage * T::x_bytes(COLS) + (i * COLS + row) * BOX_ROW_BYTES, x_map,
@@ -107,7 +105,7 @@ __global__ void __launch_bounds__((packed_traits<SCALES, HALVES, 1, COLS>::THREA
     if (warp == T::WARPS) {
         size_t quad = ((size_t)tile.rows.expert * a.n + tile.first_n) / (PACKED_ROWS * PACKED_STRIPS);
         const unsigned char *w = a.packed + quad * a.num_blocks * (PACKED_STRIPS * T::BLOCK_BYTES);
-        int32_t x_rows = (tile.rows.count + X_BOX_ROWS - 1) / X_BOX_ROWS * X_BOX_ROWS;
+        const int32_t x_rows = moe_rows_in_boxes(tile.rows.count);
         if (elect_lane())
             fill_packed_ring(
                 moe_packed_producer<T, COLS>{a, r, &x_map, w, a.shares_x ? 0 : tile.rows.first, x_rows});
@@ -129,7 +127,7 @@ bool launch(struct cuda_device *d, const struct moe_product *p)
 {
     using T = packed_traits<SCALES, HALVES, 1, COLS>;
     constexpr int STAGE_BYTES = T::W_BYTES + T::x_bytes(COLS);
-    const CUtensorMap *x_map = tensor_map_of_matrix(d, p->x, p->x_rows, p->k, X_BOX_ROWS);
+    const CUtensorMap *x_map = tensor_map_of_matrix(d, p->x, p->x_rows, p->k, MOE_X_BOX_ROWS);
     moe_packed_args a = {};
     if (!x_map) return false;
     a.out = p->out;

@@ -21,8 +21,6 @@ enum {
     BOX_ROW_BYTES = BOX_K * 2,
     BOXES = 2, /* a stage */
     STAGE_K = BOXES * BOX_K,
-    X_BOX_ROWS = 8,
-    X_BOX_BYTES = X_BOX_ROWS * BOX_ROW_BYTES,
     WARPS = 4, /* that multiply */
     THREADS = (WARPS + 1) * 32,
     GROUP_ROWS = 64, /* of wgmma's M side */
@@ -50,12 +48,6 @@ struct ring {
     struct moe_ring_tile *tiles; /* [stage]: the tile that begins there */
 };
 
-/* Rows of x that are fetched of so many. */
-__device__ __forceinline__ int32_t rows_in_boxes(int32_t count)
-{
-    return (count + X_BOX_ROWS - 1) / X_BOX_ROWS * X_BOX_ROWS;
-}
-
 /* Columns that are multiplied for so many rows of x: those that were not fetched are nobody's. */
 __device__ __forceinline__ int32_t width_of(int32_t rows)
 {
@@ -74,7 +66,8 @@ template <int ROWS, int CAP> struct producer {
     {
         uint32_t full = r.full + 8 * stage;
         if (c.k == 0) r.tiles[stage] = c.tile;
-        barrier_arrive_expect(full, T::W_BYTES + rows_in_boxes(c.tile.rows.count) * (BOXES * BOX_ROW_BYTES));
+        barrier_arrive_expect(full,
+                              T::W_BYTES + moe_rows_in_boxes(c.tile.rows.count) * (BOXES * BOX_ROW_BYTES));
 #pragma unroll
         for (int i = 0; i < BOXES; i++)
             tensor_stream_2d(r.w + stage * T::W_BYTES + i * ROWS * BOX_ROW_BYTES, w_map, full,
@@ -83,9 +76,9 @@ template <int ROWS, int CAP> struct producer {
 
     __device__ __forceinline__ void load_x(int32_t stage, const struct moe_tile &rows, int32_t k) const
     {
-        const int32_t first = a.shares_x ? 0 : rows.first, num_rows = rows_in_boxes(rows.count);
+        const int32_t first = a.shares_x ? 0 : rows.first, num_rows = moe_rows_in_boxes(rows.count);
 #pragma unroll 1
-        for (int32_t row = 0; row < num_rows; row += X_BOX_ROWS)
+        for (int32_t row = 0; row < num_rows; row += MOE_X_BOX_ROWS)
 #pragma unroll
             for (int i = 0; i < BOXES; i++)
                 tensor_load_2d(r.x + stage * T::X_BYTES + (i * CAP + row) * BOX_ROW_BYTES, x_map,
@@ -226,7 +219,7 @@ bool launch(struct cuda_device *d, const struct moe_product *p)
     using T = small_traits<ROWS, CAP>;
     small_args a = {moe_ring_args_of(d, p, ROWS, STAGE_K), p->out, p->bias};
     const CUtensorMap *w_map = tensor_map_of_matrix(d, p->weight, p->num_experts * p->n, p->k, ROWS),
-                      *x_map = tensor_map_of_matrix(d, p->x, p->x_rows, p->k, X_BOX_ROWS);
+                      *x_map = tensor_map_of_matrix(d, p->x, p->x_rows, p->k, MOE_X_BOX_ROWS);
     if (!w_map || !x_map) return false;
     a.num_stages = std::min((moe_ring_bytes(p) - T::BYTES_BEHIND) / T::STAGE_BYTES, (int32_t)STAGES_MAX);
     assert_always(a.num_stages >= 2); /* one is given back when the next one's products are under way */
