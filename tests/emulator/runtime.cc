@@ -59,13 +59,12 @@ void move(void *to, const void *from, size_t bytes)
 /* What of the host is not pinned is read before this returns, and written, too. */
 cudaError_t copy(void *to, const void *from, size_t bytes, cudaStream_t stream)
 {
-    if (captured || !stream) {
-        emulated::queue(stream, [=] { move(to, from, bytes); });
-    } else if (!emulated::is_known(to)) {
+    const bool is_late = stream && !captured;
+    if (is_late && !emulated::is_known(to)) {
         emulated::catch_up(stream);
         move(to, from, bytes);
-    } else if (emulated::is_known(from)) {
-        emulated::put_off(stream, [=] { move(to, from, bytes); });
+    } else if (!is_late || emulated::is_known(from)) {
+        put_off(stream, [=] { move(to, from, bytes); });
     } else {
         const std::vector<unsigned char> taken((const unsigned char *)from,
                                                (const unsigned char *)from + bytes);
