@@ -93,7 +93,8 @@ static int create_arrays(struct engine *e)
     int32_t num_running = step_limits_num_running(&e->limits);
     e->results = calloc((size_t)e->limits.num_logits, sizeof(e->results[0]));
     e->seq_of_slot = malloc(num_slots * sizeof(e->seq_of_slot[0]));
-    if (!e->results || !e->seq_of_slot || engine_energy_init(e)) return STATUS_NO_MEMORY;
+    e->drafters = calloc(num_slots, sizeof(e->drafters[0]));
+    if (!e->results || !e->seq_of_slot || !e->drafters || engine_energy_init(e)) return STATUS_NO_MEMORY;
     for (int i = 0; i < e->limits.num_steps_in_flight; i++)
         if (plan_init(&e->flights[i].plan, num_running, e->limits.num_seqs, e->options.num_host_blocks) != 0)
             return STATUS_NO_MEMORY;
@@ -147,6 +148,8 @@ static void inherit_prices(struct engine *e)
 int engine_create(struct model *model, struct link *link, const struct engine_options *options,
                   struct engine **out, struct error *err)
 {
+    assert_always(options->num_draft_tokens == 0 || options->decode_runs);
+    assert_always(options->num_draft_tokens <= DRAFT_TOKENS_MAX);
     assert_always(options->max_num_seqs >= 1 && options->max_num_batched_tokens >= 1 &&
                   options->max_model_len >= 1 && options->num_blocks >= 1);
     struct engine *e = calloc(1, sizeof(*e));
@@ -182,6 +185,7 @@ void engine_destroy(struct engine *e)
     step_builder_destroy(e->builder);
     free(e->results);
     free(e->seq_of_slot);
+    free(e->drafters);
     engine_energy_deinit(e);
     free(e);
 }

@@ -3,6 +3,7 @@
  *   engine.c          life, and the loop around the turns
  *   engine_step.c     the turn: drain, schedule, forward, publish
  *   engine_pace.c     when the turn is
+ *   engine_draft.c    what may follow
  *   engine_masks.c    what constrained rows may draw
  *   engine_copies.c   K/V blocks to host memory and back, and states
  *   engine_publish.c  results into request slots, and how a request ends
@@ -11,6 +12,7 @@
 #ifndef ENGINE_ENGINE_INTERNAL_H
 #define ENGINE_ENGINE_INTERNAL_H
 
+#include "engine/drafter.h"
 #include "engine/engine.h"
 #include "scheduler/scheduler.h"
 #include "engine/step_builder.h"
@@ -47,9 +49,13 @@ struct engine {
     struct sample_result *results; /* [limits.num_logits] */
     struct flight flights[FLIGHTS_MAX];
     int oldest_flight, num_in_flight;
-    uint64_t turn_ns;     /* when this turn's step was to be planned */
-    int32_t *seq_of_slot; /* NO_SEQUENCE: not the engine's */
-    bool published;       /* something the loop has not been woken for */
+    uint64_t turn_ns;         /* when this turn's step was to be planned */
+    int32_t *seq_of_slot;     /* NO_SEQUENCE: not the engine's */
+    struct drafter *drafters; /* of each slot */
+    uint64_t ended_ns;        /* when the newest step that has ended was seen to have */
+    double
+        gap_us; /* that the device waits where a step is begun when the one before has ended; 0: not known */
+    bool published; /* something the loop has not been woken for */
     bool failed;
     int32_t eos_ids[EOS_IDS_MAX], num_eos_ids; /* the model's and, with the first request, the tokenizer's */
     bool knows_text;
@@ -81,6 +87,14 @@ void engine_notice_end(struct engine *e, uint64_t now_ns);
 /* The oldest step has ended, for which the engine has waited since then; it is still counted as in flight. */
 void engine_learn_pace(struct engine *e, uint64_t wait_begin_ns);
 
+/* engine_draft.c */
+/* Sequences whose newest token is in flight are expected to save more by drafts than it takes to wait for it. */
+bool engine_wants_to_draft(struct engine *e);
+/* Drafts of those of which nothing is in flight, for the next plan. */
+void engine_draft(struct engine *e);
+/* The device has waited for a step that begins now. */
+void engine_learn_gap(struct engine *e, uint64_t begin_ns);
+
 /* engine_masks.c */
 /* Before the tokens of the newest flight, the only one, are drawn: gives each constrained row its mask. Waits as long
  * as the device is busy anyway for those that are not there; after that the row is withheld. */
@@ -97,7 +111,7 @@ int engine_copy(struct engine *e, const struct plan *plan, int num_before);
 /* Takes a slot in: queues a sequence for it, or finishes it at once. */
 void engine_accept(struct engine *e, int32_t slot_idx);
 /* What one entry of a step brought: rows are its rows of results. */
-void engine_publish_entry(struct engine *e, const struct plan_entry *entry, const struct sample_result *rows);
+void engine_publish_entry(struct engine *e, struct plan_entry *entry, const struct sample_result *rows);
 /* Hands the sequence's slot back to the loop. error_text: NULL for none. */
 void engine_finish(struct engine *e, int32_t seq_id, enum finish_reason reason, const char *error_text);
 void engine_finish_all(struct engine *e, enum finish_reason reason, const char *error_text);

@@ -35,7 +35,7 @@ static bool next_drawing(struct engine *e, struct plan *plan, int32_t *at, int32
 {
     while (++*at < plan_num_entries(plan)) {
         struct plan_entry *entry = plan_get_entry(plan, *at);
-        *next_row += entry->num_score_rows + entry->samples;
+        *next_row += plan_entry_num_logits(entry);
         if (!entry->samples) continue;
         const struct sequence *seq = scheduler_sequence(e->scheduler, entry->seq_id);
         *out = (struct drawing){entry, seq, *next_row - 1};

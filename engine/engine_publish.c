@@ -14,6 +14,8 @@
 /* Of arrival, for a step of priority: who is so much less urgent goes before one that comes so much later. */
 enum { PRIORITY_US = 10000000 };
 
+static const char NOT_A_NUMBER[] = "the model's output is not a number for this request";
+
 static void finish_slot(struct engine *e, struct request_slot *slot, enum finish_reason reason,
                         const char *error_text)
 {
@@ -102,6 +104,8 @@ static enum finish_reason finish_left_over(const struct engine *e, int32_t slot_
 static void add_sequence(struct engine *e, int32_t slot_idx, int32_t num_generated)
 {
     struct request_slot *slot = request_slots_get(e->slots, slot_idx);
+    bool was_begun = slot->scheduled_ns > 0; /* by another engine */
+    drafter_init(&e->drafters[slot_idx], was_begun);
     const struct request_slot_input *input = &slot->input;
     struct sequence_input sequence = {
         .slot_idx = slot_idx,
@@ -167,7 +171,8 @@ static void publish_prompt(struct engine *e, struct request_slot *slot, int32_t 
     e->published = true;
 }
 
-static void publish_token(struct engine *e, struct request_slot *slot, int32_t seq_id,
+/* Returns whether the answer goes on. */
+static bool publish_token(struct engine *e, struct request_slot *slot, int32_t seq_id,
                           const struct sample_result *row)
 {
     const struct sequence *seq = scheduler_sequence(e->scheduler, seq_id);
@@ -189,6 +194,7 @@ static void publish_token(struct engine *e, struct request_slot *slot, int32_t s
         engine_finish(e, seq_id, finish, NULL);
     else if (slot->input.constrained)
         link_want_mask(e->link, slot_idx);
+    return finish == FINISH_NONE;
 }
 
 /* The prompt is computed, and what pooling has left of it goes into the slot. */
@@ -214,11 +220,39 @@ static void end_without_tokens(struct engine *e, struct request_slot *slot, int3
     engine_finish(e, seq_id, FINISH_LENGTH, NULL);
 }
 
-void engine_publish_entry(struct engine *e, const struct plan_entry *entry, const struct sample_result *rows)
+/* The rows that drew, up to the first that had drawn something else than its draft; each row behind a failed one is in vain. */
+static void publish_tokens(struct engine *e, struct request_slot *slot, const struct plan_entry *entry,
+                           const struct sample_result *rows)
+{
+    for (int32_t i = 0; i <= entry->num_accepted; i++) {
+        if (rows[i].failed) {
+            engine_finish(e, entry->seq_id, FINISH_ERROR, NOT_A_NUMBER);
+            return;
+        }
+        if (!publish_token(e, slot, entry->seq_id, &rows[i])) return;
+    }
+}
+
+/* How far the rows have drawn what was drafted. */
+static int32_t num_accepted(const struct engine *e, const struct plan_entry *entry,
+                            const struct sample_result *rows)
+{
+    const struct sequence *seq = scheduler_sequence(e->scheduler, entry->seq_id);
+    int32_t i = 0, first = entry->position + entry->num_tokens - entry->num_drafted;
+    if (seq->state != SEQUENCE_RUNNING) return 0;
+    while (i < entry->num_drafted && !rows[i].failed && rows[i].token_id == seq->tokens[first + i]) i++;
+    return i;
+}
+
+void engine_publish_entry(struct engine *e, struct plan_entry *entry, const struct sample_result *rows)
 {
     bool draws = entry->samples && !entry->withheld;
+    const struct sample_result *drawn = rows + entry->num_score_rows;
+    entry->num_accepted = num_accepted(e, entry, drawn);
+    counter_add(&e->counters->draft_tokens, (uint64_t)entry->num_drafted);
+    counter_add(&e->counters->accepted_tokens, (uint64_t)entry->num_accepted);
     if (!scheduler_end_entry(e->scheduler, entry)) {
-        if (draws && !rows[entry->num_score_rows].failed) {
+        if (draws && !drawn->failed) {
             counter_add(&e->counters->generated_tokens, 1);
             counter_add(&e->counters->discarded_tokens, 1);
         }
@@ -228,12 +262,12 @@ void engine_publish_entry(struct engine *e, const struct plan_entry *entry, cons
     struct request_slot *slot = request_slots_get(e->slots, seq->slot_idx);
     for (int32_t i = 0; i < entry->num_score_rows + draws; i++) {
         if (!rows[i].failed) continue;
-        engine_finish(e, entry->seq_id, FINISH_ERROR, "the model's output is not a number for this request");
+        engine_finish(e, entry->seq_id, FINISH_ERROR, NOT_A_NUMBER);
         return;
     }
     publish_prompt(e, slot, seq->slot_idx, entry, rows);
     if (draws)
-        publish_token(e, slot, entry->seq_id, &rows[entry->num_score_rows]);
+        publish_tokens(e, slot, entry, drawn);
     else if (entry->withheld)
         engine_end_if_masked(e, entry->seq_id);
     else if (seq->max_tokens == 0 && entry->position + entry->num_tokens == seq->num_prompt)

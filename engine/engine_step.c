@@ -8,7 +8,7 @@
  * With two, step n + 1 is planned before it is known what step n draws: a decoding sequence's input is
  * "whatever was drawn for this batch_slot", and a sequence that turns out to have stopped has drawn one token
  * too many, which is discarded. Where the plan needs to know more (to preempt) it asks for the device to be
- * drained first.
+ * drained first; so does who expects more of a draft than of two steps in flight (engine_draft.c).
  *
  * What a constrained row may draw depends on the token before it: step n + 1 computes while step n ends and is published
  * and masks are made, and only then draws:
@@ -159,12 +159,12 @@ static struct flight *pop_flight(struct engine *e)
     return flight;
 }
 
-static const struct sample_result *publish_entries(struct engine *e, const struct plan_entry *entries,
+static const struct sample_result *publish_entries(struct engine *e, struct plan_entry *entries,
                                                    int32_t num_entries, const struct sample_result *rows)
 {
     for (int32_t i = 0; i < num_entries; i++) {
         engine_publish_entry(e, &entries[i], rows);
-        rows += entries[i].num_score_rows + entries[i].samples;
+        rows += plan_entry_num_logits(&entries[i]);
     }
     return rows;
 }
@@ -209,6 +209,7 @@ static void end_flight(struct engine *e)
         fail(e, err.text);
         return;
     }
+    e->ended_ns = clock_monotonic_ns();
     engine_learn_pace(e, wait_begin_ns);
     const struct flight *flight = pop_flight(e);
     engine_energy_end_step(e, &flight->plan);
@@ -241,12 +242,17 @@ static void sample_flight(struct engine *e, int flight_idx)
 
 static bool forward(struct engine *e)
 {
+    bool waits = engine_wants_to_draft(e);
+    while (waits && e->num_in_flight > 0 && !e->failed) end_flight(e);
+    if (e->failed) return true;
+    engine_draft(e);
     int flight_idx = (e->oldest_flight + e->num_in_flight) % e->limits.num_steps_in_flight;
     enum schedule_result result = scheduler_plan(e->scheduler, &e->flights[flight_idx].plan);
     if (result == SCHEDULE_STEP && !begin_flight(e, flight_idx)) {
         fail(e, "the device did not take a request's history, blocks or states");
         return true;
     }
+    if (result == SCHEDULE_STEP && waits) engine_learn_gap(e, clock_monotonic_ns());
     if (result == SCHEDULE_STEP) sample_flight(e, flight_idx);
     if (e->failed) return true;
     if (result == SCHEDULE_STEP && e->num_in_flight < e->limits.num_steps_in_flight) return true;

@@ -230,13 +230,22 @@ static double target_us(const struct load *load)
     return 1000.0 * (double)ms;
 }
 
+/* A draft is verified by rows of one sequence, which layers with a state do not have. */
+static int32_t num_draft_tokens(const struct load *load)
+{
+    bool drafts = !has_states(load) && !load->facts.is_encoder;
+    return drafts ? (int32_t)load->config->num_speculative_tokens : 0;
+}
+
 /* Of a step, where it takes more than its sequences: for answers of earlier turns, and what a dead engine has drawn. */
 static int32_t max_num_rows(const struct load *load)
 {
     const struct model_config *c = model_files_config(load->files);
     uint64_t row_bytes = (uint64_t)c->num_heads * (uint64_t)c->head_dim * REPLAY_SPLITS * sizeof(float);
     bool replays = !load->device->prefill_decode_equal && !has_states(load) && !load->facts.is_encoder;
-    return replays ? (int32_t)min_of((uint64_t)REPLAY_ROWS, REPLAY_BYTES / row_bytes) : 0;
+    int32_t num_drafted = num_draft_tokens(load), num_replayed = 0;
+    if (replays) num_replayed = (int32_t)min_of((uint64_t)REPLAY_ROWS, REPLAY_BYTES / row_bytes);
+    return num_drafted > 0 ? max_of(num_replayed, load->facts.max_num_seqs + num_drafted) : num_replayed;
 }
 
 static struct engine_options engine_options_of(const struct load *load)
@@ -245,9 +254,11 @@ static struct engine_options engine_options_of(const struct load *load)
         .max_model_len = load->facts.max_model_len,
         .max_num_seqs = load->facts.max_num_seqs,
         .max_num_batched_tokens = load->facts.max_num_batched_tokens,
-        .max_num_logits = load->facts.is_encoder ? load->facts.max_num_batched_tokens /* all may be pooled */
-                                                 : max_of(load->facts.max_num_seqs, LOGIT_ROWS_MIN),
+        .max_num_logits = load->facts.is_encoder
+                              ? load->facts.max_num_batched_tokens /* all may be pooled */
+                              : max_of(load->facts.max_num_seqs + num_draft_tokens(load), LOGIT_ROWS_MIN),
         .max_num_rows = max_num_rows(load),
+        .num_draft_tokens = num_draft_tokens(load),
         .kv_layout = load->kv_layout,
         .num_blocks = load->facts.num_blocks,
         .num_states = load->num_states,

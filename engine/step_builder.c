@@ -183,6 +183,19 @@ static struct sample_params *add_row(struct step_buffer *buf, int32_t token_idx,
     return &buf->sample[row];
 }
 
+/* Behind the entry's i-th token. What follows a draft is known before the next step begins, so nothing remembers it. */
+static void add_drawing_row(struct step_buffer *buf, const struct request_sampling *sampling,
+                            const struct sequence *seq, const struct plan_entry *e, int32_t i)
+{
+    struct sample_params *row = add_row(buf, buf->step.num_tokens - e->num_tokens + i, sampling);
+    row->position = e->position + i + 1;
+    if (e->num_drafted > 0) row->batch_slot = -1;
+    buf->num_constrained += row->constrained;
+    if (row->position - seq->num_prompt >= sampling->min_tokens) return;
+    row->num_banned = sampling->num_banned;
+    row->banned = sampling->banned;
+}
+
 static void add_rows(struct step_builder *b, struct step_buffer *buf, const struct sequence *seq,
                      const struct plan_entry *e)
 {
@@ -198,22 +211,18 @@ static void add_rows(struct step_builder *b, struct step_buffer *buf, const stru
         row->num_logprob_ids = 0;
         row->sampling.num_logprobs = max_of(row->sampling.num_logprobs, 0);
     }
-    if (!e->samples) return;
-    struct sample_params *row = add_row(buf, buf->step.num_tokens - 1, sampling);
-    row->position = e->position + e->num_tokens;
-    buf->num_constrained += row->constrained;
-    if (row->position - seq->num_prompt >= sampling->min_tokens) return;
-    row->num_banned = sampling->num_banned;
-    row->banned = sampling->banned;
+    for (int32_t i = e->num_tokens - plan_entry_num_draws(e); i < e->num_tokens; i++)
+        add_drawing_row(buf, sampling, seq, e, i);
 }
 
 /* A sequence of the step. */
 static void add_seq(struct step_buffer *buf, const struct sequence *seq, int32_t position, int32_t num_tokens)
 {
     struct step *step = &buf->step;
+    int32_t num_known = seq->num_tokens + seq->num_draft_pending;
     for (int32_t i = position; i < position + num_tokens; i++) {
         int32_t t = step->num_tokens++;
-        buf->token_ids[t] = i < seq->num_tokens ? seq->tokens[i] : ~seq->batch_slot;
+        buf->token_ids[t] = i < num_known ? seq->tokens[i] : ~seq->batch_slot;
         buf->positions[t] = i;
     }
     int32_t s = step->num_seqs++;

@@ -29,6 +29,8 @@ extern const double step_tokens_bounds[STEP_TOKENS_BOUNDS];
     X(uint64_t, num_preemptions)                                                                             \
     X(uint64_t, num_saved)        /* preemptions that kept their work there */                               \
     X(uint64_t, discarded_tokens) /* generated but not delivered: cancelled or beyond a stop */              \
+    X(uint64_t, draft_tokens)     /* that were verified, */                                                  \
+    X(uint64_t, accepted_tokens)  /* and of them those that followed */                                      \
     X(uint64_t, num_withheld)     /* rows that waited for their mask and were computed again */              \
     X(uint64_t, num_dequeued)     /* sequences that wait no more: their first step began, or they ended */   \
     X(uint64_t, dequeued_prompt_tokens)                                                                      \

@@ -200,12 +200,12 @@ void request_slots_release(struct request_slots *s, int32_t slot_idx)
     struct request_slot *slot = request_slots_get(s, slot_idx);
     assert_always(s->acquired[slot_idx]);
     bool ran = atomic_load_explicit(&slot->finish_reason, memory_order_acquire) != FINISH_NONE;
-    /* An engine that died may have left one entry more than it has published. */
+    /* An engine leaves drafts, and one that died one entry more than it has published. */
     uint64_t used = (uint64_t)slot->input.num_prompt_tokens + 1 +
                     (uint64_t)atomic_load_explicit(&slot->num_published, memory_order_relaxed);
+    uint64_t token_bytes = ran ? (used + DRAFT_TOKENS_MAX) * sizeof(int32_t) : l->tokens_stride;
     bool logprobs = slot->input.sampling.num_logprobs >= 0 || slot->input.prompt_logprobs;
-    clear_range(request_slots_tokens(s, slot_idx), ran ? used * sizeof(int32_t) : l->tokens_stride,
-                l->tokens_stride);
+    clear_range(request_slots_tokens(s, slot_idx), token_bytes, l->tokens_stride);
     if (!ran || logprobs)
         clear_range(request_slots_logprobs(s, slot_idx),
                     ran ? used * sizeof(struct token_logprobs) : l->logprobs_stride, l->logprobs_stride);

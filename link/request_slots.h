@@ -53,6 +53,7 @@ enum finish_reason {
 };
 
 enum { STOP_TOKEN_IDS_MAX = 64, CACHE_SALT_BYTES = 32, STEPS_IN_FLIGHT_MAX = 2 };
+enum { DRAFT_TOKENS_MAX = 32 }; /* behind the published ones: what the engine expects of a step */
 
 /* What the loop fills in before submit; constant until release. Every id is below the logits' width, every
  * number in the range that its comment gives: the API's validator is the one place that guarantees it. */

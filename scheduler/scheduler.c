@@ -258,10 +258,20 @@ void scheduler_finish(struct scheduler *s, int32_t seq_id, bool reusable)
     free_sequence(s, seq);
 }
 
+void scheduler_draft(struct scheduler *s, int32_t seq_id, int32_t num_drafted)
+{
+    struct sequence *seq = scheduler_sequence(s, seq_id);
+    assert_always(s->options.decode_runs && seq->state == SEQUENCE_RUNNING && sequence_is_decoding(seq));
+    assert_always(seq->num_steps_in_flight == 0 && num_drafted >= 0);
+    assert_always(num_drafted <= sequence_num_drafted_max(seq));
+    seq->num_drafted = num_drafted;
+}
+
 void scheduler_withhold(struct scheduler *s, struct plan_entry *entry)
 {
     struct sequence *seq = scheduler_sequence(s, entry->seq_id);
     assert_always(entry->samples && !entry->withheld && seq->num_pending > 0);
+    assert_always(entry->num_drafted == 0);
     entry->withheld = true;
     seq->num_pending--;
     if (seq->state == SEQUENCE_RUNNING) seq->num_computed--;
@@ -286,11 +296,14 @@ static void move_on(struct scheduler *s, struct sequence *seq, int32_t position)
 bool scheduler_end_entry(struct scheduler *s, const struct plan_entry *entry)
 {
     struct sequence *seq = scheduler_sequence(s, entry->seq_id);
-    assert_always(seq->num_steps_in_flight > 0);
+    int32_t num_rejected = entry->num_drafted - entry->num_accepted;
+    assert_always(seq->num_steps_in_flight > 0 && num_rejected >= 0);
     seq->num_steps_in_flight--;
-    seq->num_pending -= entry->samples && !entry->withheld;
+    seq->num_pending -= entry->withheld ? 0 : plan_entry_num_draws(entry);
+    seq->num_draft_pending -= entry->num_drafted;
     if (seq->state == SEQUENCE_RUNNING) {
-        move_on(s, seq, entry->position + entry->num_tokens - entry->withheld);
+        seq->num_computed -= num_rejected;
+        move_on(s, seq, entry->position + entry->num_tokens - entry->withheld - num_rejected);
         return true;
     }
     assert_always(seq->state == SEQUENCE_CLOSING);

@@ -50,6 +50,12 @@
  * blocks until that step has ended (closing), a window moves on with the steps that end, and before a preemption scheduler_plan asks for an empty
  * device.
  *
+ * Drafts. Tokens that somebody expects to follow a sequence's known ones go through its next step with the last known one, as
+ * decoding rows, and each of them draws. The row behind a drafted token counts if the row before it drew that token, so that
+ * drafts change how many tokens a step brings and never which. Until the step ends nothing else of the sequence is planned;
+ * then its marks go back to behind what counted, and K and V beyond are written again. Drafts take the rows, logits and
+ * blocks that the step's sequences leave.
+ *
  * Where the device's prefill and decode differ in bits, generated tokens are computed as decode does, again after
  * a preemption or an engine's death too. What is known already need not wait for
  * the token before it: with decode_runs a step replays as many tokens of a sequence as it has rows left, each of them
@@ -109,9 +115,11 @@ struct plan_entry {
     int32_t first_run, num_runs;  /* which are these of the plan's runs, one after the other */
     int32_t score_position,
         num_score_rows; /* rows at [score_position, + num_score_rows) score the token that follows, or pool */
-    bool samples;       /* the last token's row draws, */
-    bool withheld;      /* but not in this step: scheduler_withhold */
-    bool admitted;      /* this is the first entry since the sequence got its batch_slot */
+    bool samples;       /* the last token's row draws, and so do those before it of the */
+    int32_t num_drafted;  /* last tokens: drafts */
+    int32_t num_accepted; /* the first of them, that followed: known when the step has ended */
+    bool withheld;        /* draws, but not in this step: scheduler_withhold; not with drafts */
+    bool admitted;        /* this is the first entry since the sequence got its batch_slot */
 };
 
 /* What was done about the sequence of this slot, and what both ways were expected to take. */
@@ -133,6 +141,7 @@ struct plan {
     int32_t num_prefills, num_decodes; /* entries, by their last run */
     int32_t num_runs, num_prefill_runs;
     int32_t num_tokens, num_prefill_tokens, num_logits;
+    int32_t num_drafted;      /* tokens of drafts */
     int32_t num_prefill_keys; /* that its prompts see: max_num_prefill_keys */
     struct step_work work;
     double us;                             /* that it will take, as the prices say */
@@ -161,6 +170,17 @@ static inline int32_t plan_num_entries(const struct plan *plan)
 static inline struct plan_entry *plan_get_entry(const struct plan *plan, int32_t i)
 {
     return i < plan->num_prefills ? &plan->prefills[i] : &plan->decodes[i - plan->num_prefills];
+}
+
+static inline int32_t plan_entry_num_draws(const struct plan_entry *e)
+{
+    return e->samples ? e->num_drafted + 1 : 0;
+}
+
+/* Rows of logits. */
+static inline int32_t plan_entry_num_logits(const struct plan_entry *e)
+{
+    return e->num_score_rows + plan_entry_num_draws(e);
 }
 
 enum schedule_result {
@@ -201,13 +221,17 @@ enum schedule_result scheduler_plan(struct scheduler *s, struct plan *plan);
 /* Running sequences' blocks, by batch_slot. */
 const struct kv_tables *scheduler_tables(const struct scheduler *s);
 
+/* The sequence decodes, nothing of it is in flight, and tokens[num_tokens, + num_drafted) hold a draft, at most
+ * sequence_num_drafted_max: for the next plan, which takes as many of them as there is room for. Only with decode_runs. */
+void scheduler_draft(struct scheduler *s, int32_t seq_id, int32_t num_drafted);
+
 /* The row of an entry that samples, in the newest step in flight, draws nothing after all: the sequence's last
  * token will be computed again, and its row then draws. */
 void scheduler_withhold(struct scheduler *s, struct plan_entry *entry);
 
 /* The oldest step in flight ended. */
 void scheduler_end_step(struct scheduler *s);
-/* This entry of it ended. False when its sequence finished meanwhile: the results go nowhere, and the
+/* This entry of it ended; num_accepted tokens of its draft followed, and are to be appended, with one more. False when its sequence finished meanwhile: the results go nowhere, and the
  * sequence, if nothing else names it, is gone. */
 bool scheduler_end_entry(struct scheduler *s, const struct plan_entry *entry) must_check;
 /* The entry that ended last for it drew this token: tokens[num_tokens] holds it. */

@@ -38,7 +38,10 @@ static void check_marks(const struct scheduler *s, const struct sequence *seq)
     /* A closing one's last tokens may be unknown forever. */
     if (seq->state != SEQUENCE_CLOSING)
         assert_always(seq->num_computed <= seq->num_tokens + seq->num_pending);
-    assert_always(seq->num_pending >= 0 && seq->num_pending <= seq->num_steps_in_flight);
+    assert_always(seq->num_pending >= 0 &&
+                  seq->num_pending <= seq->num_steps_in_flight + seq->num_draft_pending);
+    assert_always(seq->num_draft_pending == 0 || seq->num_steps_in_flight == 1);
+    assert_always(seq->num_drafted >= 0 && seq->num_draft_pending >= 0);
     assert_always(seq->num_steps_in_flight <= s->num_steps_in_flight);
     assert_always(sequence_num_generated(seq) <= seq->max_tokens);
     assert_always(seq->num_scored >= 1 && seq->num_scored <= seq->num_prompt);

@@ -52,11 +52,6 @@ static struct plan_entry entry_make(const struct scheduler *s, const struct plan
     return e;
 }
 
-static int32_t entry_num_logits(const struct plan_entry *e)
-{
-    return e->num_score_rows + e->samples;
-}
-
 static double run_us(const struct scheduler *s, int32_t position, struct plan_run run)
 {
     return run.decodes ? step_prices_decode_us(&s->prices, position, run.num_tokens)
@@ -117,9 +112,10 @@ static void plan_add(struct scheduler *s, struct plan *plan, struct plan_entry e
         count_run(s, plan, seq->num_computed, plan->runs[i]);
         seq->num_computed += plan->runs[i].num_tokens;
     }
-    plan->num_logits += entry_num_logits(&e);
+    plan->num_logits += plan_entry_num_logits(&e);
     seq->is_entered = true;
-    seq->num_pending += e.samples;
+    seq->num_pending += plan_entry_num_draws(&e);
+    seq->num_draft_pending += e.num_drafted;
     seq->num_steps_in_flight++;
     if (e.num_score_rows > 0 && seq->prompt_logprobs)
         seq->num_scored = e.score_position + 1 + e.num_score_rows;
@@ -134,13 +130,39 @@ static void plan_add_run(struct scheduler *s, struct plan *plan, const struct se
 }
 
 /* 2. decode. */
+
+/* Of a draft, what fits beside a row for each running sequence; blocks are taken for it where more are left than those need. */
+static int32_t num_drafts_that_fit(struct scheduler *s, const struct plan *plan, const struct sequence *seq)
+{
+    const struct scheduler_options *o = &s->options;
+    int32_t num_left = min_of(o->max_num_rows, min_of(o->max_num_batched_tokens, o->max_num_logits));
+    int32_t num = min_of(seq->num_drafted, num_left - s->running.count - plan->num_drafted);
+    int32_t num_tokens = seq->num_computed + 1;
+    if (num <= 0) return 0;
+    if (block_manager_num_available(s->blocks) >= (s->running.count + num) * o->kv_groups.count)
+        (void)!kv_tables_hold(s->tables, seq->batch_slot, num_tokens + num);
+    return min_of(num, kv_tables_num_places(s->tables, seq->batch_slot) - num_tokens);
+}
+
+static void plan_decode(struct scheduler *s, struct plan *plan, struct sequence *seq)
+{
+    int32_t num_drafted = num_drafts_that_fit(s, plan, seq);
+    struct plan_entry e = entry_make(s, plan, seq, 1, 1);
+    e.num_drafted = num_drafted;
+    e.num_tokens += num_drafted;
+    plan->runs[plan->num_runs] = (struct plan_run){e.num_tokens, true};
+    plan->num_drafted += num_drafted;
+    plan_add(s, plan, e);
+}
+
 static void plan_decodes(struct scheduler *s, struct plan *plan)
 {
     scheduler_take_turns(s);
     for (int32_t id = s->running.head; id != NO_SEQUENCE; id = s->sequences[id].next) {
-        const struct sequence *seq = &s->sequences[id];
+        struct sequence *seq = &s->sequences[id];
         if (sequence_is_decoding(seq) && sequence_wants_step(seq) && seq->plan_left_out != s->num_plans)
-            plan_add_run(s, plan, seq, (struct plan_run){1, true});
+            plan_decode(s, plan, seq);
+        seq->num_drafted = 0;
     }
 }
 
@@ -262,7 +284,7 @@ static void plan_whole_prompt(struct scheduler *s, struct plan *plan, struct seq
     struct room room = room_of(s, plan, INFINITY);
     struct plan_entry e = entry_make(s, plan, seq, whole.num_tokens, 1);
     if (cut_run(s, seq, &room, seq->num_computed, whole, 1).num_tokens < whole.num_tokens ||
-        plan->num_logits + entry_num_logits(&e) > s->options.max_num_logits ||
+        plan->num_logits + plan_entry_num_logits(&e) > s->options.max_num_logits ||
         (plan->num_prefills > 0 && run_us(s, e.position, whole) > us))
         return;
     plan_add_run(s, plan, seq, whole);
@@ -289,9 +311,9 @@ static void plan_prompt(struct scheduler *s, struct plan *plan, struct sequence 
     int32_t max_logits = s->options.max_num_logits - plan->num_logits;
     if (num_tokens == 0 || may_read_too_early(s, plan, seq, num_runs)) return;
     struct plan_entry e = entry_make(s, plan, seq, num_tokens, num_runs);
-    while (e.num_tokens > 0 && entry_num_logits(&e) > max_logits) {
+    while (e.num_tokens > 0 && plan_entry_num_logits(&e) > max_logits) {
         assert_always(num_runs == 1);
-        e = entry_make(s, plan, seq, e.num_tokens - (entry_num_logits(&e) - max_logits), 1);
+        e = entry_make(s, plan, seq, e.num_tokens - (plan_entry_num_logits(&e) - max_logits), 1);
         plan->runs[e.first_run].num_tokens = e.num_tokens;
     }
     if (e.num_tokens > 0) plan_add(s, plan, e);
@@ -590,7 +612,7 @@ static void plan_clear(struct plan *plan)
 {
     plan->num_prefills = plan->num_decodes = plan->num_runs = plan->num_prefill_runs = 0;
     plan->num_prefill_keys = 0;
-    plan->num_tokens = plan->num_prefill_tokens = plan->num_logits = 0;
+    plan->num_tokens = plan->num_prefill_tokens = plan->num_logits = plan->num_drafted = 0;
     plan->work = (struct step_work){0};
     plan->us = plan->us_left = 0;
     plan->num_preemptions = plan->saves.count = plan->loads.count = plan->num_state_copies = 0;

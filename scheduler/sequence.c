@@ -36,7 +36,7 @@ void sequence_init(struct sequence *seq, const struct sequence_input *input, uin
 void sequence_forget_computed(struct sequence *seq)
 {
     assert_always(seq->num_pending == 0 && seq->num_steps_in_flight == 0);
-    seq->num_computed = 0;
+    seq->num_computed = seq->num_drafted = 0;
     seq->num_hashed_blocks = 0;
     seq->hash = seq->root;
 }

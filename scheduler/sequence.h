@@ -66,6 +66,9 @@ struct sequence {
     int32_t num_tokens, num_pending, num_computed;
     int32_t num_scored;          /* prompt tokens whose log probabilities are known or on their way */
     int32_t num_steps_in_flight; /* steps begun and not ended that name this sequence */
+    /* Drafted tokens, which may turn out to follow: behind the known ones in tokens. For the next plan; of the step in
+     * flight, until whose end nothing else of the sequence is planned. */
+    int32_t num_drafted, num_draft_pending;
     /* where prefill and decode differ in bits */
     struct answer_run run; /* of the prompt: the one that is computed next */
     int32_t
@@ -127,16 +130,24 @@ static inline bool sequence_wants_all_rows(const struct sequence *seq)
     return seq->prompt_logprobs || (seq->pooling && pooling_begin(seq->pooling, seq->num_prompt) == 0);
 }
 
-/* False once the steps in flight draw all that was asked for: nothing is left to schedule. */
+/* False once the steps in flight draw all that was asked for, or while nobody knows how many of the tokens that they draw
+ * count: nothing is left to schedule. */
 static inline bool sequence_wants_step(const struct sequence *seq)
 {
-    return seq->num_computed < seq->num_prompt || sequence_num_generated(seq) < seq->max_tokens;
+    return seq->num_draft_pending == 0 &&
+           (seq->num_computed < seq->num_prompt || sequence_num_generated(seq) < seq->max_tokens);
 }
 
 /* One generated token to compute and one to draw after it. */
 static inline bool sequence_is_decoding(const struct sequence *seq)
 {
     return seq->num_computed >= seq->num_prompt && sequence_num_uncomputed(seq) == 1;
+}
+
+/* Tokens that may be drafted for the next plan: the last one that was asked for is always drawn. */
+static inline int32_t sequence_num_drafted_max(const struct sequence *seq)
+{
+    return seq->max_tokens - sequence_num_generated(seq) - 1;
 }
 
 #endif

@@ -109,7 +109,7 @@ void cpu_sample(struct device *d, struct batch *b)
     }
     for (int32_t row = 0; row < step->num_logits; row++) {
         const struct sample_params *p = &step->sample[row];
-        if (p->score_token_id < 0 && !p->withheld && !sample_pools(p))
+        if (p->score_token_id < 0 && !p->withheld && !sample_pools(p) && p->batch_slot >= 0)
             history_append(&c->history, p->batch_slot, c->results[row].token_id, sampling_has_penalties(p));
     }
 }

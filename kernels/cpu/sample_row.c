@@ -205,12 +205,11 @@ static int32_t choose_token(struct ranking *r, struct sampling_scratch *scratch,
     }
     if (!raw) {
         bool has_nan;
-        const struct history_slot *slot = &history->slots[p->batch_slot];
         apply_bias(scratch->values, p);
         exclude(scratch->values, r->num_values, p->allowed, forbidden);
         if (penalties)
-            apply_penalties(scratch->values, scratch->counts, history_tokens(history, p->batch_slot), slot,
-                            p);
+            apply_penalties(scratch->values, scratch->counts, history_tokens(history, p->batch_slot),
+                            &history->slots[p->batch_slot], p);
         r->max = r->kernels->max(r->values, r->num_values, &has_nan);
         if (has_nan || !isfinite(r->max)) return -1;
     }

@@ -32,6 +32,7 @@ namespace
 {
 
 enum { RANGES_PER_TEAM = 8, RANGE_PAGES_MIN = 16 };
+enum { BUNDLED_ROWS = 33, BUNDLED_KEYS = 8192 }; /* of a step, from which on rows of one sequence are bundled */
 
 } // namespace
 
@@ -67,11 +68,15 @@ int32_t cuda_decode_bundle_max(const struct attention_args *a, bool has_codes)
     return has_codes ? 1 : std::max(DECODE_TILE_ROWS / decode_group(a), 1);
 }
 
+/* Steps with bundles are not recorded: a draft of few rows behind few tokens is read row by row. */
 int32_t cuda_decode_bundle(const struct cuda_device *d, const struct step *step)
 {
-    int32_t most = d->base.decode_bundle;
-    for (int32_t seq = step->num_prefill_seqs; most > 1 && seq < step->num_seqs; seq++)
-        if (cuda_goes_on(d, step, seq)) return most;
+    int32_t most = d->base.decode_bundle, num_rows = 0, num_keys = 0;
+    for (int32_t seq = step->num_prefill_seqs; most > 1 && seq < step->num_seqs; seq++) {
+        if (!cuda_goes_on(d, step, seq)) continue;
+        num_keys += std::min(step->seqlens_k[seq], BUNDLED_KEYS - num_keys);
+        if (++num_rows == BUNDLED_ROWS || num_keys == BUNDLED_KEYS) return most;
+    }
     return 1;
 }
 

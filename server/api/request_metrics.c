@@ -38,7 +38,7 @@ static struct {
     struct metric *running, *waiting, *waiting_for_room, *kv_usage, *cache_config;
     struct metric *prompt_tokens, *prompt_computed, *prompt_hit, *prompt_cached, *generation_tokens;
     struct metric *success[NUM_FINISHED_REASONS];
-    struct follower preemptions, saved, prefix_queries, prefix_hits, discarded, steps, energy;
+    struct follower preemptions, saved, prefix_queries, prefix_hits, discarded, drafts_accepted, drafts_rejected, steps, energy;
     struct metric *first_write, *write_gap;
     struct metric *ttft, *itl, *tpot, *e2e, *queue, *inference, *prefill, *decode;
     struct metric *length_prompt, *length_generation, *length_most, *params_max_tokens, *params_n,
@@ -252,6 +252,10 @@ static void register_own(const struct server *server, const char *const *phase_n
                     "What the device used while it computed; the answers' usage is made of it.", "");
     m.discarded.metric = add_own(METRIC_COUNTER, "flashd_discarded_tokens_total",
                                  "Tokens computed for a sequence that had ended.", "");
+    static const char drafts[] = "flashd_draft_tokens_total",
+                      drafts_help[] = "Tokens that were verified before they were known to follow.";
+    m.drafts_accepted.metric = add_own(METRIC_COUNTER, drafts, drafts_help, "result=\"accepted\"");
+    m.drafts_rejected.metric = add_own(METRIC_COUNTER, drafts, drafts_help, "result=\"rejected\"");
 }
 
 static void register_stream_times(void)
@@ -406,6 +410,8 @@ void request_metrics_refresh(const struct server *server, int num_in_flight)
     follow(&m.prefix_queries, (double)s.prefix_query_tokens);
     follow(&m.prefix_hits, (double)s.prefix_hit_tokens);
     follow(&m.discarded, (double)s.discarded_tokens);
+    follow(&m.drafts_accepted, (double)s.accepted_tokens);
+    follow(&m.drafts_rejected, (double)(s.draft_tokens - s.accepted_tokens));
     if (m.energy.metric) follow(&m.energy, (double)s.energy_uj * 1e-6);
     follow(&m.steps, (double)s.num_steps);
     follow(&m.withheld, (double)s.num_withheld);

@@ -330,9 +330,10 @@ static void test_same_logits(void **state)
     for_each_isa(same_logits);
 }
 
-/* Tokens behind a prompt, one decoding row in each step or several of them, of which the last has a row of logits. */
+/* Tokens behind a prompt, one decoding row in each step or several of them, of which the last has a row of logits, as an answer
+ * is computed again, or all, as a draft. */
 static void decode_in_runs(struct small_model *m, const int32_t *ids, int32_t num_prompt, int32_t run,
-                           struct random *random, float *logits)
+                           bool all_rows, struct random *random, float *logits)
 {
     model_shuffle_blocks(m, random);
     model_run(m, &(struct part){0, 0, num_prompt, false, ids, NULL}, 1, NULL);
@@ -340,7 +341,7 @@ static void decode_in_runs(struct small_model *m, const int32_t *ids, int32_t nu
         struct part parts[SEQS];
         int n = 0;
         for (; n < run && at < LENGTH_MAX; n++, at++)
-            parts[n] = (struct part){0, at, 1, true, ids + at, NULL};
+            parts[n] = (struct part){0, at, 1, true, ids + at, all_rows ? logits + at * VOCAB : NULL};
         parts[n - 1].logits = logits + (at - 1) * VOCAB;
         model_run(m, parts, n, NULL);
     }
@@ -356,9 +357,12 @@ static void decode_runs(const char *isa)
     size_t bytes = LENGTH_MAX * VOCAB * sizeof(float);
     float *alone = calloc(1, bytes), *together = calloc(1, bytes);
     struct small_model *m = model_new(isa, 2, &w, &random);
-    decode_in_runs(m, ids, PROMPT, 1, &random, alone);
+    decode_in_runs(m, ids, PROMPT, 1, true, &random, alone);
     for (int32_t run = 2; run <= SEQS; run++) {
-        decode_in_runs(m, ids, PROMPT, run, &random, together);
+        decode_in_runs(m, ids, PROMPT, run, true, &random, together);
+        assert_memory_equal(alone + PROMPT * VOCAB, together + PROMPT * VOCAB,
+                            (LENGTH_MAX - PROMPT) * VOCAB * sizeof(float));
+        decode_in_runs(m, ids, PROMPT, run, false, &random, together);
         for (int32_t end = PROMPT + run; end <= LENGTH_MAX; end += run)
             assert_memory_equal(alone + (end - 1) * VOCAB, together + (end - 1) * VOCAB,
                                 VOCAB * sizeof(float));

@@ -225,10 +225,11 @@ class Oracle:
         server.stop()
 
         print("%d requests alone (%.0f s), then %d, %d at a time (%.0f s) and among %d that were abandoned; refused %d times, "
-              "%d preemptions (%d saved), %d of %d prompt tokens from the prefix cache" % (
+              "%d preemptions (%d saved), %d of %d prompt tokens from the prefix cache, %d of %d drafted tokens accepted" % (
                   num_alone, alone_s, count, self.options.threads, together_s, num_gone[0], refusals + more, last["vllm:num_preemptions_total"],
                   last["flashd_preemptions_saved_total"],
-                  last["vllm:prompt_tokens_cached_total"], last["vllm:prompt_tokens_total"]))
+                  last["vllm:prompt_tokens_cached_total"], last["vllm:prompt_tokens_total"],
+                  last['flashd_draft_tokens_total{result="accepted"}'], last["flashd_draft_tokens_total"]))
         if not metrics["vllm:num_preemptions_total"]:
             self.problems.append("nothing was preempted: the pool is too large for this test to mean anything")
         if not 0 < last["flashd_preemptions_saved_total"] < last["vllm:num_preemptions_total"]:

@@ -60,6 +60,7 @@ static int create_engine(struct link *link, struct engine **out, struct error *e
                                            .max_num_batched_tokens = world.max_num_batched_tokens,
                                            .max_num_logits = world.max_num_logits,
                                            .max_num_rows = world.max_num_rows,
+                                           .num_draft_tokens = world.num_draft_tokens,
                                            .kv_layout = fake_kv_layout(world.window, world.window_is_chunk),
                                            .num_blocks = world.num_blocks,
                                            .num_states = world.num_states,

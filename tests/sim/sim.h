@@ -75,7 +75,8 @@ enum { CLIENTS_MAX = 96, MODEL_LEN = 160, PROMPT_MAX = 96, NUM_PREFIXES = 4 };
     X(receipts, 25)                                                                                          \
     X(chunks, 50)                                                                                            \
     X(states, 40)                                                                                            \
-    X(answers, 60)
+    X(answers, 60)                                                                                           \
+    X(drafts, 60)
 
 /* What of a prompt looks like an answer goes through decode (scheduler/answer_rule.h). */
 #define WORLD_HAS_ANSWERS                                                                                    \
@@ -161,6 +162,8 @@ extern const char *const feature_names[NUM_FEATURES];
     X(device_drained)                                                                                        \
     X(late_inputs)                                                                                           \
     X(mixed_steps)                                                                                           \
+    X(drafts_accepted)                                                                                       \
+    X(drafts_rejected)                                                                                       \
     X(discarded_tokens)                                                                                      \
     X(engine_slept)                                                                                          \
     X(engine_sleep_refused)                                                                                  \
@@ -282,6 +285,8 @@ extern struct world {
     int num_clients;
     int32_t prefixes[NUM_PREFIXES][PROMPT_MAX];
     int32_t max_num_seqs, max_num_rows, max_num_batched_tokens, max_num_logits, num_blocks, num_host_blocks;
+    int32_t num_draft_tokens;
+    struct rng draft_rng;
     int32_t window; /* of the model's last layer; 0: it has none */
     bool window_is_chunk;
     int32_t num_states; /* places for kept ones; 0: the model has none */

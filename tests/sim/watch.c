@@ -674,6 +674,9 @@ static void check_stats(const struct link *link)
     report->markers[MARK_preemptions] += s.num_preemptions - before.num_preemptions;
     report->markers[MARK_prefix_hits] += s.prefix_hit_tokens - before.prefix_hit_tokens;
     report->markers[MARK_rows_withheld] += s.num_withheld - before.num_withheld;
+    report->markers[MARK_drafts_accepted] += s.accepted_tokens - before.accepted_tokens;
+    report->markers[MARK_drafts_rejected] +=
+        s.draft_tokens - before.draft_tokens - (s.accepted_tokens - before.accepted_tokens);
     report->markers[MARK_discarded_tokens] += s.discarded_tokens - before.discarded_tokens;
     if (s.num_free_blocks + s.num_cached_blocks == 0) mark(MARK_full_pools);
     before = s;
@@ -805,8 +808,7 @@ void watch_death(void)
     if (world.server) check_stats(world.server->link);
 }
 
-void __wrap_engine_publish_entry(struct engine *e, const struct plan_entry *entry,
-                                 const struct sample_result *rows)
+void __wrap_engine_publish_entry(struct engine *e, struct plan_entry *entry, const struct sample_result *rows)
 {
     is_publishing = true;
     __real_engine_publish_entry(e, entry, rows);

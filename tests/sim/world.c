@@ -106,6 +106,14 @@ static void choose_window(void)
                            .groups[1] = {world.window, world.window_is_chunk}};
 }
 
+static void choose_drafts(void)
+{
+    struct rng rng = rng_of("drafts", 0);
+    bool possible = has(FEATURE_decode_runs) && !has(FEATURE_states);
+    world.draft_rng = rng_of("draft tokens", 0);
+    if (has(FEATURE_drafts) && possible) world.num_draft_tokens = 1 + rng_below(&rng, DRAFT_TOKENS_MAX);
+}
+
 /* From one place, which all compete for, to more than are ever needed. */
 static void choose_states(void)
 {
@@ -205,6 +213,7 @@ void world_init(const struct script *script)
     choose_host_blocks();
     choose_window();
     choose_states();
+    choose_drafts();
     choose_options(&rng);
     faults = rng_of("faults", 0);
     world.num_clients = 16 + rng_below(&rng, CLIENTS_MAX - 15);

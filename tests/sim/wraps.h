@@ -62,10 +62,13 @@ WRAP(void, http_metrics_count_cut_off, void);
 WRAP(void, http_metrics_count_displaced, void);
 WRAP(int, listener_open, struct listener *l, struct server *server, const struct route *routes,
      struct error *err);
-WRAP(void, engine_publish_entry, struct engine *e, const struct plan_entry *entry,
+WRAP(void, engine_publish_entry, struct engine *e, struct plan_entry *entry,
      const struct sample_result *rows);
 WRAP(void, link_want_mask, struct link *l, int32_t slot_idx);
 WRAP(void, scheduler_append_token, struct scheduler *s, int32_t seq_id);
+/* drafts.c */
+WRAP(int32_t, drafter_num_worth, const struct drafter *d, double saved_us, double cost_us, int32_t max);
+WRAP(int32_t, drafter_write, const struct drafter *d, int32_t *tokens, int32_t max);
 /* judge.c */
 WRAP(bool, recovery_on_death, struct recovery *r, bool accuses, uint64_t ns);
 WRAP(void, link_hand_over, struct link *l, int32_t slot_idx);

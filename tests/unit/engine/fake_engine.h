@@ -123,6 +123,7 @@ static inline void rig_expect_solo(struct rig *rig, int32_t slot_idx)
                             .window = rig->model->options.window,
                             .window_is_chunk = rig->model->options.window_is_chunk,
                             .num_prompt = num_prompt,
+                            .forbidden = rig->model->options.forbidden,
                             .logit_bias = request_slots_payload(rig->slots, slot_idx)->logit_bias};
     float pooled[FAKE_HIDDEN] = {0};
     for (int32_t p = 0; p < num_prompt; p++) {

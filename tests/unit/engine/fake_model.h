@@ -20,8 +20,9 @@ struct fake_options {
     int32_t window;       /* of the last layer (hash_model.h), which is a group then */
     bool window_is_chunk; /* (kv_groups.h) */
     bool has_states;
-    int64_t fail_at_step;                      /* this step_end (from 0) fails; -1: none */
-    int64_t fail_at_history;                   /* this history_set (from 1) fails; 0: none */
+    uint64_t forbidden;      /* a bit_set of ids that no row draws, beside the silent ones */
+    int64_t fail_at_step;    /* this step_end (from 0) fails; -1: none */
+    int64_t fail_at_history; /* this history_set (from 1) fails; 0: none */
     void (*on_begin)(const struct step *step); /* a checked step was launched; may be NULL */
     void (*on_wait)(void);                     /* the host waits for the oldest step; may be NULL */
     bool (*has_ended)(void);                   /* whether it would not have to; NULL: it would */
@@ -216,7 +217,8 @@ static inline void fake_check_rows(const struct model *m, const struct step *s)
         int32_t t = s->logit_rows[r];
         assert_always(t >= 0 && t < s->num_tokens && (r == 0 || t > s->logit_rows[r - 1]));
         assert_always(p->position == s->positions[t] + 1 && p->score_token_id < FAKE_VOCAB);
-        assert_always(p->batch_slot >= 0 && p->batch_slot < m->limits.num_batch_slots);
+        assert_always(p->batch_slot >= -1 && p->batch_slot < m->limits.num_batch_slots);
+        if (p->batch_slot < 0) assert_always(!fake_uses_history(p) && !sample_pools(p) && !p->constrained);
         for (int32_t i = 1; i < p->num_banned; i++) assert_always(p->banned[i] > p->banned[i - 1]);
         assert_always(p->constrained ? p->score_token_id < 0 : !p->allowed && !p->withheld);
         if (sample_pools(p)) assert_always(p->pool_begin < p->position && p->position <= p->pool_end);
@@ -397,13 +399,13 @@ static inline void fake_run_rows(struct model *m, const struct step *s, struct s
 {
     for (int32_t r = 0; r < s->num_logits; r++) {
         const struct sample_params *p = &s->sample[r];
-        struct fake_history *history = &m->histories[p->batch_slot];
-        fake_pool(m->rows[p->batch_slot], p, m->reads[s->logit_rows[r]]);
+        struct fake_history *history = &m->histories[max_of(p->batch_slot, 0)];
+        if (p->batch_slot >= 0) fake_pool(m->rows[p->batch_slot], p, m->reads[s->logit_rows[r]]);
         bool with_history = fake_uses_history(p) && p->score_token_id < 0;
         uint64_t hash =
             with_history ? fake_history_hash(history->ids, history->num_prompt, history->num_ids) : 0;
-        results[r] = fake_sample(m->reads[s->logit_rows[r]], p, hash, m->forbidden);
-        if (p->score_token_id >= 0 || p->withheld || sample_pools(p)) continue;
+        results[r] = fake_sample(m->reads[s->logit_rows[r]], p, hash, m->forbidden | m->options.forbidden);
+        if (p->score_token_id >= 0 || p->withheld || sample_pools(p) || p->batch_slot < 0) continue;
         m->last_tokens[p->batch_slot] = results[r].token_id;
         if (with_history && history->num_ids < m->limits.max_model_len)
             history->ids[history->num_ids++] = results[r].token_id;

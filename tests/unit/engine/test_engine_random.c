@@ -22,7 +22,7 @@ static uint64_t first_seed = 1, num_seeds = 150;
 static struct {
     uint64_t stop, length, cancelled_waiting, cancelled_running, failed, refused, hits, preemptions,
         discarded, mixed, late, full_turns, scored, preempted_finished, saved, loaded, states_kept,
-        states_loaded, pooled[POOLING_LOGITS + 1];
+        states_loaded, drafted, accepted, pooled[POOLING_LOGITS + 1];
 } seen;
 
 struct world {
@@ -199,6 +199,9 @@ static void world_init(struct world *w, uint64_t seed)
     fake.has_states = chance(w, 50);
     options.decode_runs = !fake.has_states && chance(w, 70);
     if (options.decode_runs && chance(w, 50)) options.max_num_rows = 1 + below(w, 40);
+    if (options.decode_runs && chance(w, 70)) options.num_draft_tokens = 1 + below(w, 12);
+    /* Answers of two ids, or three with an end among them: what was said before comes again. */
+    if (chance(w, 40)) fake.forbidden = ~(uint64_t)(chance(w, 50) ? 6 : 14);
     fake.has_answers = chance(w, 60);
     if (fake.has_answers) plant_answers(w);
     if (fake.has_states) options.num_states = 1 + below(w, chance(w, 50) ? 4 : 20);
@@ -240,6 +243,8 @@ static void run_seed(uint64_t seed)
     seen.states_kept += (uint64_t)w.rig.model->num_states_kept;
     seen.states_loaded += (uint64_t)w.rig.model->num_states_loaded;
     seen.discarded += stats.discarded_tokens;
+    seen.drafted += stats.draft_tokens;
+    seen.accepted += stats.accepted_tokens;
     seen.mixed += (uint64_t)w.rig.model->num_mixed_steps;
     seen.late += (uint64_t)w.rig.model->num_late_inputs;
     rig_destroy(&w.rig);
@@ -255,16 +260,18 @@ static void test_random_runs(void **state)
     }
     printf("stop %lu length %lu scored %lu cancelled %lu+%lu failed %lu refused %lu hits %lu preemptions %lu "
            "(of finished requests: %lu) discarded %lu mixed steps %lu late inputs %lu turns without a free "
-           "block %lu saved %lu blocks loaded %lu states kept %lu loaded %lu\n",
+           "block %lu saved %lu blocks loaded %lu states kept %lu loaded %lu drafted %lu accepted %lu\n",
            seen.stop, seen.length, seen.scored, seen.cancelled_waiting, seen.cancelled_running, seen.failed,
            seen.refused, seen.hits, seen.preemptions, seen.preempted_finished, seen.discarded, seen.mixed,
-           seen.late, seen.full_turns, seen.saved, seen.loaded, seen.states_kept, seen.states_loaded);
+           seen.late, seen.full_turns, seen.saved, seen.loaded, seen.states_kept, seen.states_loaded,
+           seen.drafted, seen.accepted);
     if (num_seeds < 100) return;
     assert_true(seen.stop && seen.length && seen.scored && seen.cancelled_waiting && seen.cancelled_running);
     assert_true(seen.failed && seen.refused && seen.hits && seen.preemptions && seen.preempted_finished);
     assert_true(seen.discarded && seen.mixed && seen.late && seen.full_turns);
     assert_true(seen.saved && seen.saved < seen.preemptions && seen.loaded);
     assert_true(seen.states_kept && seen.states_loaded);
+    assert_true(seen.accepted > 1000 && seen.drafted > seen.accepted + 1000);
     for (int i = POOLING_LAST; i <= POOLING_LOGITS; i++) assert_true(seen.pooled[i]);
 }
 

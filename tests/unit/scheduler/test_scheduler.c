@@ -1392,6 +1392,60 @@ static void test_cost_of_a_plan(void **state)
     destroy(b);
 }
 
+/* The step of a draft, of which num_accepted tokens followed. */
+static void verify(struct bench *b, int32_t seq_id, int32_t num_drafted, int32_t num_fit,
+                   int32_t num_accepted)
+{
+    scheduler_draft(b->scheduler, seq_id, num_drafted);
+    assert_int_equal(scheduler_plan(b->scheduler, &b->plan), SCHEDULE_STEP);
+    scheduler_check(b->scheduler);
+    struct plan_entry *e = &b->plan.decodes[0];
+    assert_int_equal(e->num_drafted, num_fit);
+    assert_int_equal(e->num_tokens, num_fit + 1);
+    assert_int_equal(b->plan.num_logits, num_fit + b->plan.num_decodes);
+    assert_int_equal(plan_num_step_seqs(&b->plan), num_fit + b->plan.num_decodes);
+    scheduler_end_step(b->scheduler);
+    for (int32_t i = 0; i < b->plan.num_decodes; i++) {
+        b->plan.decodes[i].num_accepted = i == 0 ? num_accepted : 0;
+        end_entry(b, &b->plan.decodes[i]);
+    }
+    for (int32_t i = 0; i < num_accepted; i++) scheduler_append_token(b->scheduler, seq_id);
+    scheduler_check(b->scheduler);
+}
+
+static void test_drafts(void **state)
+{
+    (void)state;
+    struct scheduler_options options = options_default();
+    options.decode_runs = true;
+    options.max_num_seqs = options.max_num_batched_tokens = 2;
+    options.max_num_rows = options.max_num_logits = options.max_num_batched_tokens = 6;
+    struct bench *b = create(options);
+    int32_t seq_id = add(b, 14, 12, -1, false);
+    const struct sequence *seq = scheduler_sequence(b->scheduler, seq_id);
+    while (sequence_num_generated(seq) == 0) turn(b);
+    assert_int_equal(sequence_num_drafted_max(seq), 10);
+    verify(b, seq_id, 3, 3, 3); /* into the next block */
+    assert_int_equal(sequence_num_generated(seq), 5);
+    verify(b, seq_id, 4, 4, 0); /* and back */
+    assert_int_equal(sequence_num_generated(seq), 6);
+    assert_int_equal(seq->num_computed, seq->num_tokens - 1);
+    verify(b, seq_id, 5, 5, 1);
+    assert_int_equal(sequence_num_generated(seq), 8);
+    assert_int_equal(sequence_num_drafted_max(seq), 3);
+    scheduler_draft(b->scheduler, seq_id, 3);
+    assert_int_equal(scheduler_plan(b->scheduler, &b->plan), SCHEDULE_STEP);
+    struct plan_entry e = b->plan.decodes[0];
+    assert_int_equal(scheduler_plan(b->scheduler, &b->plan), SCHEDULE_IDLE); /* nobody knows what follows */
+    e.num_accepted = 2;
+    scheduler_end_step(b->scheduler);
+    end_entry(b, &e);
+    for (int32_t i = 0; i < 2; i++) scheduler_append_token(b->scheduler, seq_id);
+    assert_int_equal(sequence_num_generated(seq), 11);
+    run_all(b);
+    destroy(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1440,6 +1494,7 @@ int main(void)
         cmocka_unit_test(test_turns_follow_weights),
         cmocka_unit_test(test_many_names_bring_nothing),
         cmocka_unit_test(test_a_place_is_left_for_others),
+        cmocka_unit_test(test_drafts),
         cmocka_unit_test(test_cost_of_a_plan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,35 @@
+/* drafter.h - what a sequence may say next, found in what was said: where its newest tokens have stood before, it may go on
+ * as it did then (prompt lookup). Answers that quote, edit or sum up what they were given do, and so do loops.
+ *
+ * A drafter follows its sequence's tokens whether or not anybody asks for drafts: what it expected is compared with what came,
+ * so that it knows how often it is right without costing the device anything. Bounded work for each token. No effect on what
+ * is drawn: drafts are verified (scheduler/scheduler.h). Thread: its owner's. */
+#ifndef ENGINE_DRAFTER_H
+#define ENGINE_DRAFTER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct drafter {
+    int32_t num_seen; /* tokens that it knows */
+    int32_t next;     /* the token that stands here is expected to follow them; 0: none is */
+    double hope;      /* share of its expectations that came true, the newest count most */
+    bool is_off;      /* it expects nothing */
+};
+
+void drafter_init(struct drafter *d, bool is_off);
+
+/* tokens: [num_tokens], those that it knows and more. */
+void drafter_follow(struct drafter *d, const int32_t *tokens, int32_t num_tokens);
+
+/* Writes what is expected to follow the tokens that it knows behind them: tokens[num_seen, + num), 0 <= num <= max. Returns num. */
+int32_t drafter_write(const struct drafter *d, int32_t *tokens, int32_t max);
+
+/* How many tokens of a draft are worth it: each takes cost_us of a step, whoever is right saves saved_us. At most max; where
+ * neither is known (0) max. */
+int32_t drafter_num_worth(const struct drafter *d, double saved_us, double cost_us, int32_t max);
+
+/* Of a draft of num tokens, those that come true. */
+double drafter_num_expected(const struct drafter *d, int32_t num);
+
+#endif

@@ -1,0 +1,107 @@
+/* engine_draft.c - drafts for sequences that decode, where what a row more takes is less than what it may save.
+ *
+ * A token that comes true saves its sequence a step, of which it has a part; a row that is in vain takes what a row takes. Few
+ * sequences in a step: a row takes little of what it may save. Many: nothing is drafted, and nothing is looked up either.
+ *
+ * Who is to get a draft must know its newest token, so the step in flight is ended first, and the device waits meanwhile:
+ * only when that is less than what is expected of the drafts.
+ *
+ * Not for sequences with penalties or a form: what a row of theirs draws depends on what the row before it has drawn. Nor for those
+ * that another engine has begun: a request that kills engines is to do so at one place (server/recovery.h). */
+#include "base/check.h"
+#include "engine/engine_internal.h"
+
+/* What is expected must be more than what it takes by so much. */
+static const double MARGIN = 1.5;
+/* Of the newest time that the device had to wait. */
+static const double GAP_MEMORY = 0.1;
+
+/* Of one sequence's draft. */
+struct stakes {
+    int32_t num;        /* tokens of it that are worth their rows */
+    double saved_us;    /* of a step, by each that comes true */
+    double expected_us; /* saved by all of them, less what their rows take */
+};
+
+static bool may_draft(const struct engine *e, const struct sequence *seq)
+{
+    const struct request_slot_input *in = &request_slots_get(e->slots, seq->slot_idx)->input;
+    return sequence_is_decoding(seq) && sequence_num_drafted_max(seq) > 0 &&
+           !sampling_uses_history(&in->sampling) && !in->constrained && !e->drafters[seq->slot_idx].is_off;
+}
+
+/* The next running sequence that may have a draft, or has one in flight; NO_SEQUENCE: no more. */
+static int32_t next_of(const struct engine *e, int32_t seq_id)
+{
+    while ((seq_id = scheduler_next(e->scheduler, seq_id)) != NO_SEQUENCE) {
+        const struct sequence *seq = scheduler_sequence(e->scheduler, seq_id);
+        if (seq->state != SEQUENCE_RUNNING) return NO_SEQUENCE;
+        if (seq->num_draft_pending > 0 || may_draft(e, seq)) return seq_id;
+    }
+    return NO_SEQUENCE;
+}
+
+/* A step's fixed part is shared by all that run. Nothing is looked up where not even a certain token would be worth its row. */
+static struct stakes stakes_of(struct engine *e, const struct sequence *seq)
+{
+    struct scheduler_stats stats;
+    scheduler_stats(e->scheduler, &stats);
+    struct drafter *d = &e->drafters[seq->slot_idx];
+    const struct step_prices p = step_cost_prices(&e->cost);
+    const int32_t most = e->options.num_draft_tokens, num_left = max_of(sequence_num_drafted_max(seq), 0);
+    double row_us = step_prices_decode_us(&p, seq->num_computed, most) / most;
+    struct stakes s = {.saved_us = p.decode_step / stats.num_running +
+                                   step_prices_decode_us(&p, seq->num_computed, 1)};
+    if (engine_knows_prices(e) && s.saved_us <= MARGIN * row_us) return s;
+    drafter_follow(d, seq->tokens, seq->num_tokens);
+    s.num = drafter_num_worth(d, s.saved_us, MARGIN * row_us, min_of(most, num_left));
+    s.expected_us = drafter_num_expected(d, s.num) * s.saved_us - s.num * row_us;
+    return s;
+}
+
+/* Whose newest token is in flight gets a draft if it is the expected one; who has a draft in flight misses the next step unless that
+ * is waited for. Prices are not known at first: then all of it is worth it. */
+bool engine_wants_to_draft(struct engine *e)
+{
+    double us = 0;
+    bool any = false;
+    if (e->options.num_draft_tokens == 0 || e->num_in_flight == 0) return false;
+    for (int32_t id = NO_SEQUENCE; (id = next_of(e, id)) != NO_SEQUENCE;) {
+        const struct sequence *seq = scheduler_sequence(e->scheduler, id);
+        if (seq->num_pending == 0) continue;
+        struct stakes s = stakes_of(e, seq);
+        any = any || s.num > 0 || seq->num_draft_pending > 0;
+        us += seq->num_draft_pending > 0 ? s.saved_us : e->drafters[seq->slot_idx].hope * s.expected_us;
+    }
+    return any && (!engine_knows_prices(e) || us > MARGIN * e->gap_us);
+}
+
+/* All drafts together are worth that the next step is waited for. */
+static bool are_worth_it(struct engine *e)
+{
+    double us = 0;
+    if (!engine_knows_prices(e) || e->limits.num_steps_in_flight == 1) return true;
+    for (int32_t id = NO_SEQUENCE; (id = next_of(e, id)) != NO_SEQUENCE;) {
+        const struct sequence *seq = scheduler_sequence(e->scheduler, id);
+        if (seq->num_steps_in_flight == 0) us += stakes_of(e, seq).expected_us;
+    }
+    return us > MARGIN * e->gap_us;
+}
+
+void engine_draft(struct engine *e)
+{
+    if (e->options.num_draft_tokens == 0 || !are_worth_it(e)) return;
+    for (int32_t id = NO_SEQUENCE; (id = next_of(e, id)) != NO_SEQUENCE;) {
+        const struct sequence *seq = scheduler_sequence(e->scheduler, id);
+        if (seq->num_steps_in_flight > 0) continue;
+        int32_t num = drafter_write(&e->drafters[seq->slot_idx],
+                                    request_slots_tokens(e->slots, seq->slot_idx), stakes_of(e, seq).num);
+        scheduler_draft(e->scheduler, id, num);
+    }
+}
+
+void engine_learn_gap(struct engine *e, uint64_t begin_ns)
+{
+    double us = (double)(begin_ns - e->ended_ns) * 1e-3;
+    e->gap_us += (us - e->gap_us) * (e->gap_us > 0 ? GAP_MEMORY : 1);
+}

@@ -1,0 +1,35 @@
+/* drafts.c - what sequences are expected to say. Random answers seldom say a thing twice, so whoever drafts looks ahead here: each
+ * token is the one that will follow, more often than not. */
+#include "sim/watch.h"
+#include "sim/wraps.h"
+
+enum { RIGHT_PERCENT = 75 };
+
+static const struct watch *watch_of_tokens(const int32_t *tokens)
+{
+    for (int32_t i = 0; i < SLOTS_MAX; i++)
+        if (watches[i].active && tokens == request_slots_tokens(world.engine->slots, i)) return &watches[i];
+    expect(false, "a draft for nobody");
+    return NULL;
+}
+
+int32_t __wrap_drafter_num_worth(const struct drafter *d, double saved_us, double cost_us, int32_t max)
+{
+    (void)__real_drafter_num_worth(d, saved_us, cost_us, max);
+    return rng_below(&world.draft_rng, max + 1);
+}
+
+int32_t __wrap_drafter_write(const struct drafter *d, int32_t *tokens, int32_t max)
+{
+    const struct watch *w = watch_of_tokens(tokens);
+    struct reference ref = w->ref;
+    while (ref.num_tokens < d->num_seen) reference_push(&ref, tokens[ref.num_tokens]);
+    for (int32_t i = 0; i < max; i++) {
+        struct sample_result row = reference_row(&ref, &w->expected.input, tokens, -1);
+        bool is_right = !row.failed && rng_chance(&world.draft_rng, RIGHT_PERCENT);
+        int32_t id = is_right ? row.token_id : rng_below(&world.draft_rng, FAKE_VOCAB);
+        tokens[ref.num_tokens] = id;
+        reference_push(&ref, id);
+    }
+    return max;
+}

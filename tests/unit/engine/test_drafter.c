@@ -1,0 +1,111 @@
+/* What is drafted from what was said, and how much of it is worth a row. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include "base/check.h"
+#include "base/rng.h"
+#include "engine/drafter.h"
+
+static struct drafter drafter_of(const int32_t *tokens, int32_t num_tokens)
+{
+    struct drafter d;
+    drafter_init(&d, false);
+    drafter_follow(&d, tokens, num_tokens);
+    return d;
+}
+
+static void test_goes_on_as_before(void **state)
+{
+    (void)state;
+    int32_t tokens[32] = {1, 2, 3, 4, 5, 6, 7, 9, 2, 3, 4};
+    struct drafter d = drafter_of(tokens, 11);
+    assert_int_equal(drafter_write(&d, tokens, 4), 4);
+    const int32_t expected[] = {5, 6, 7, 9};
+    assert_memory_equal(tokens + 11, expected, sizeof expected);
+}
+
+/* The newest place counts, three tokens must be equal, and what is no place is none. */
+static void test_looks_up(void **state)
+{
+    (void)state;
+    int32_t newest[32] = {1, 2, 3, 4, 1, 2, 3, 5, 1, 2, 3}, other[32] = {1, 2, 3, 4, 8, 2, 3},
+            first[32] = {1, 2, 3};
+    struct drafter d = drafter_of(newest, 11);
+    assert_int_equal(drafter_write(&d, newest, 1), 1);
+    assert_int_equal(newest[11], 5);
+    d = drafter_of(other, 7);
+    assert_int_equal(drafter_write(&d, other, 8), 0);
+    assert_int_equal(drafter_num_worth(&d, 100, 1, 8), 0);
+    d = drafter_of(first, 3);
+    assert_int_equal(drafter_write(&d, first, 8), 0);
+    d = drafter_of(first, 1);
+    assert_int_equal(drafter_write(&d, first, 8), 0);
+}
+
+/* A draft that is longer than what is known goes round. */
+static void test_loops(void **state)
+{
+    (void)state;
+    int32_t tokens[32] = {7, 1, 2, 1, 2, 1, 2};
+    struct drafter d = drafter_of(tokens, 7);
+    assert_int_equal(drafter_write(&d, tokens, 10), 10);
+    for (int32_t i = 7; i < 17; i++) assert_int_equal(tokens[i], 1 + (i + 1) % 2);
+}
+
+static void test_hope(void **state)
+{
+    (void)state;
+    int32_t tokens[64] = {0};
+    for (int32_t i = 0; i < 64; i++) tokens[i] = i % 8;
+    struct drafter d = drafter_of(tokens, 20), off;
+    double first = d.hope;
+    assert_int_equal(drafter_num_worth(&d, 100, 101, 8), 0);
+    assert_int_equal(drafter_num_worth(&d, 100, 30, 8), 1); /* 0.5 * 100 are worth it, 0.25 * 100 are not */
+    for (int32_t n = 21; n <= 40; n++) drafter_follow(&d, tokens, n);
+    assert_true(d.hope > 0.98 && d.hope > first);
+    assert_int_equal(drafter_num_worth(&d, 100, 30, 8), 8);
+    assert_int_equal(drafter_num_worth(&d, 0, 0, 5), 5); /* not known */
+    assert_true(drafter_num_expected(&d, 8) > 7 && drafter_num_expected(&d, 8) < 8);
+    tokens[40] = 63;
+    drafter_follow(&d, tokens, 41);
+    assert_true(d.hope < 0.8);
+    assert_int_equal(drafter_num_worth(&d, 100, 1, 8), 0); /* nothing has stood behind 63 */
+    drafter_init(&off, true);
+    drafter_follow(&off, tokens, 40);
+    assert_int_equal(drafter_num_worth(&off, 100, 1, 8), 0);
+}
+
+static int32_t draw(uint32_t *num_drawn, int32_t below)
+{
+    return (int32_t)(rng_philox(5, ++*num_drawn, 0).word[0] % (uint32_t)below);
+}
+
+/* Against a search that goes through everything, token by token and many at a time. */
+static void test_random(void **state)
+{
+    (void)state;
+    static int32_t tokens[4096 + 8];
+    uint32_t num_drawn = 0;
+    for (int32_t round = 0; round < 200; round++) {
+        int32_t num_ids = 2 + draw(&num_drawn, 12), num_tokens = 1 + draw(&num_drawn, 400), last = 0;
+        for (int32_t i = 0; i < num_tokens; i++) tokens[i] = draw(&num_drawn, num_ids);
+        struct drafter d = drafter_of(tokens, num_tokens);
+        for (int32_t at = 2; at < num_tokens - 1; at++)
+            if (tokens[at] == tokens[num_tokens - 1] && tokens[at - 1] == tokens[num_tokens - 2] &&
+                tokens[at - 2] == tokens[num_tokens - 3])
+                last = at + 1;
+        assert_int_equal(drafter_write(&d, tokens, 1), last > 0);
+        if (last > 0) assert_int_equal(tokens[num_tokens], tokens[last]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_goes_on_as_before),
+                                       cmocka_unit_test(test_looks_up), cmocka_unit_test(test_loops),
+                                       cmocka_unit_test(test_hope), cmocka_unit_test(test_random)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
