@@ -376,34 +376,6 @@ static int compile_node(const struct regex_tree *tree, uint32_t node, const stru
     return status;
 }
 
-/* Part 0 is the pattern, then come the look-aheads in their order. */
-static uint32_t label_with_looks(const uint32_t *labels, int num_parts, const void *context)
-{
-    const struct regex_look *looks = context;
-    for (int i = 1; i < num_parts; i++)
-        if (!labels[i] != looks[i - 1].negative) return 0;
-    return labels[0];
-}
-
-static int compile_tree(const struct regex_tree *tree, const struct regex_options *options, struct dfa *out,
-                        struct error *err)
-{
-    struct dfa parts[1 + REGEX_LOOKS_MAX] = {0};
-    const struct dfa *pointers[1 + REGEX_LOOKS_MAX];
-    const struct regex_options look = {.text = options->text};
-    int num_parts = 0, status = compile_node(tree, tree->root, options, &parts[0]);
-    for (; status == 0 && num_parts < tree->num_looks; num_parts++)
-        status = compile_node(tree, tree->looks[num_parts].node, &look, &parts[num_parts + 1]);
-    for (int i = 0; i <= num_parts; i++) pointers[i] = &parts[i];
-    if (status == 0 && num_parts == 0) {
-        *out = parts[0];
-        return 0;
-    }
-    if (status == 0) status = dfa_product(pointers, num_parts + 1, label_with_looks, tree->looks, out, err);
-    for (int i = 0; i <= num_parts; i++) dfa_deinit(&parts[i]);
-    return status;
-}
-
 int regex_compile(const char *pattern, size_t num_bytes, const struct regex_options *options, struct dfa *out,
                   struct error *err)
 {
@@ -411,7 +383,7 @@ int regex_compile(const char *pattern, size_t num_bytes, const struct regex_opti
     *out = (struct dfa){0};
     int status = regex_parse(pattern, num_bytes, &tree, err);
     if (status == 0) {
-        status = compile_tree(&tree, options, out, err);
+        status = compile_node(&tree, tree.root, options, out);
         if (status && err && !err->text[0])
             status = error_set(err, status, "the pattern \"%.*s\" %s", (int)min_of(num_bytes, (size_t)200),
                                pattern, status == STATUS_LIMIT ? "needs too many states" : "found no memory");
@@ -425,7 +397,7 @@ int regex_compile(const char *pattern, size_t num_bytes, const struct regex_opti
 static const struct regex_node *repeated_set(const struct regex_tree *tree)
 {
     const struct regex_node *nodes = tree->nodes.items, *root = &nodes[tree->root];
-    if (tree->num_looks > 0 || root->kind != REGEX_CONCAT || nodes[root->b].kind != REGEX_END) return NULL;
+    if (root->kind != REGEX_CONCAT || nodes[root->b].kind != REGEX_END) return NULL;
     const struct regex_node *left = &nodes[root->a];
     if (left->kind != REGEX_CONCAT || nodes[left->a].kind != REGEX_BEGIN) return NULL;
     const struct regex_node *repeat = &nodes[left->b];

@@ -5,9 +5,9 @@
  * raw,
  * ", \ and control characters are escaped with the short escape where there is one.
  *
- * Refused with a sentence: back references, \b and \B, look-behind, look-ahead elsewhere than right behind a
- * leading ^, flags. Bounds: REGEX_NODES_MAX parts of a pattern, REGEX_DEPTH_MAX nested groups, and what dfa.h
- * says. Thread: pure functions. */
+ * Look-ahead, look-behind and word boundaries may stand anywhere, but a look-behind holds no look-ahead, \b or $.
+ * Refused with a sentence: back references, flags. Bounds: REGEX_NODES_MAX parts of a pattern, REGEX_DEPTH_MAX nested groups,
+ * REGEX_LOOKS_MAX look-arounds, REGEX_LOOK_DEPTH_MAX of them in each other, and what dfa.h says. Thread: pure functions. */
 #ifndef TEXT_GRAMMAR_REGEX_H
 #define TEXT_GRAMMAR_REGEX_H
 

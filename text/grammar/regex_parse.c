@@ -11,7 +11,10 @@ struct parser {
     struct regex_tree *tree;
     struct error *err;
     int status;
-    int depth;
+    int depth, look_depth;
+    bool is_behind; /* within a look-behind */
+    bool has_word;
+    uint32_t word; /* the set of word characters, once has_word */
 };
 
 static uint32_t parse_alternation(struct parser *p);
@@ -262,12 +265,48 @@ static uint32_t single(struct parser *p, uint32_t code_point)
     return add_set(p, &set, false);
 }
 
+/* ---- what takes no character ---- */
+
+static uint32_t add_look(struct parser *p, enum regex_kind kind, uint32_t body, bool negative)
+{
+    return add_node(p, (struct regex_node){.kind = kind, .a = body, .min = negative});
+}
+
+static bool count_look(struct parser *p)
+{
+    if (p->tree->num_looks == REGEX_LOOKS_MAX) fail(p, STATUS_LIMIT, "too many look-arounds");
+    return !p->status && ++p->tree->num_looks;
+}
+
+static uint32_t word_set(struct parser *p)
+{
+    struct pool set;
+    if (p->has_word || !count_look(p)) return p->word;
+    code_points_init(&set);
+    code_points_add_escape(&set, 'w');
+    p->has_word = true;
+    return p->word = add_set(p, &set, false);
+}
+
+/* \b: one of the two characters around it, and not the other, is a word's; \B: both or none. */
+static uint32_t parse_word_boundary(struct parser *p, bool negative)
+{
+    if (p->is_behind)
+        return fail(p, STATUS_UNSUPPORTED, "a word boundary within a look-behind, which is not supported,");
+    uint32_t word = word_set(p), both[2];
+    for (int behind = 0; behind < 2; behind++) {
+        uint32_t before = add_look(p, REGEX_BEHIND, word, !behind);
+        both[behind] = concat(p, before, add_look(p, REGEX_AHEAD, word, behind != negative));
+    }
+    return add_node(p, (struct regex_node){.kind = REGEX_ALTERNATE, .a = both[0], .b = both[1]});
+}
+
 static uint32_t parse_escape(struct parser *p)
 {
     struct pool set;
     if (p->at >= p->num_bytes) return fail(p, STATUS_INVALID, "a backslash at its end");
-    if (looking_at(p, "b") || looking_at(p, "B"))
-        return fail(p, STATUS_UNSUPPORTED, "a word boundary, which is not supported,");
+    bool inside = skip(p, "B");
+    if (inside || skip(p, "b")) return parse_word_boundary(p, inside);
     code_points_init(&set);
     if (read_class_escape(p, &set)) return add_set(p, &set, false);
     return single(p, read_escaped_character(p));
@@ -298,11 +337,34 @@ static uint32_t parse_group_body(struct parser *p)
     return node;
 }
 
+/* Behind the opening of (?=, (?!, (?<= or (?<!. */
+static uint32_t parse_look(struct parser *p, enum regex_kind kind, bool negative)
+{
+    bool was_behind = p->is_behind;
+    if (was_behind && kind == REGEX_AHEAD)
+        return fail(p, STATUS_UNSUPPORTED, "a look-ahead within a look-behind, which is not supported,");
+    if (p->look_depth == REGEX_LOOK_DEPTH_MAX) return fail(p, STATUS_LIMIT, "look-arounds nested too deeply");
+    if (!count_look(p)) return 0;
+    p->look_depth++;
+    p->is_behind |= kind == REGEX_BEHIND;
+    uint32_t body = parse_group_body(p);
+    p->is_behind = was_behind;
+    p->look_depth--;
+    return add_look(p, kind, body, negative);
+}
+
 static uint32_t parse_group(struct parser *p)
 {
-    if (looking_at(p, "?=") || looking_at(p, "?!") || looking_at(p, "?<=") || looking_at(p, "?<!"))
-        return fail(p, STATUS_UNSUPPORTED,
-                    "a look-around, which is supported right behind a leading ^ only,");
+    static const struct {
+        const char *opening;
+        enum regex_kind kind;
+        bool negative;
+    } looks[] = {{"?=", REGEX_AHEAD, false},
+                 {"?!", REGEX_AHEAD, true},
+                 {"?<=", REGEX_BEHIND, false},
+                 {"?<!", REGEX_BEHIND, true}};
+    for (size_t i = 0; i < array_length(looks); i++)
+        if (skip(p, looks[i].opening)) return parse_look(p, looks[i].kind, looks[i].negative);
     if (skip(p, "?:")) return parse_group_body(p);
     if (skip(p, "?P<") || skip(p, "?<"))
         skip_group_name(p);
@@ -381,6 +443,8 @@ static uint32_t parse_atom(struct parser *p)
 static uint32_t parse_term(struct parser *p)
 {
     if (skip(p, "^")) return add_node(p, (struct regex_node){.kind = REGEX_BEGIN});
+    if (looking_at(p, "$") && p->is_behind)
+        return fail(p, STATUS_UNSUPPORTED, "a $ within a look-behind, which is not supported,");
     if (skip(p, "$")) return add_node(p, (struct regex_node){.kind = REGEX_END});
     return parse_quantifiers(p, parse_atom(p));
 }
@@ -403,38 +467,9 @@ static uint32_t parse_alternation(struct parser *p)
     return node;
 }
 
-/* ^ and then (?=...) or (?!...), any number of them. */
-static void parse_looks(struct parser *p)
-{
-    if (!looking_at(p, "^(?=") && !looking_at(p, "^(?!")) return;
-    p->at++;
-    while (!p->status && (looking_at(p, "(?=") || looking_at(p, "(?!"))) {
-        bool negative = looking_at(p, "(?!");
-        p->at += 3;
-        if (p->tree->num_looks == REGEX_LOOKS_MAX) {
-            fail(p, STATUS_LIMIT, "too many look-aheads");
-            return;
-        }
-        uint32_t body = parse_group_body(p);
-        uint32_t begin = add_node(p, (struct regex_node){.kind = REGEX_BEGIN});
-        p->tree->looks[p->tree->num_looks++] = (struct regex_look){concat(p, begin, body), negative};
-    }
-}
-
 static uint32_t parse_pattern(struct parser *p)
 {
-    parse_looks(p);
-    bool has_looks = p->tree->num_looks > 0;
-    uint32_t root = parse_sequence(p);
-    if (has_looks) {
-        if (looking_at(p, "|")) fail(p, STATUS_UNSUPPORTED, "a look-ahead beside an alternative");
-        uint32_t begin = add_node(p, (struct regex_node){.kind = REGEX_BEGIN});
-        root = concat(p, begin, root);
-    }
-    while (!p->status && skip(p, "|")) {
-        uint32_t other = parse_sequence(p);
-        root = add_node(p, (struct regex_node){.kind = REGEX_ALTERNATE, .a = root, .b = other});
-    }
+    uint32_t root = parse_alternation(p);
     if (!p->status && p->at < p->num_bytes) fail(p, STATUS_INVALID, "a ) without its (");
     return root;
 }

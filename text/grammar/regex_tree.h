@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "text/grammar/pool.h"
 
-enum { REGEX_LOOKS_MAX = 8, REGEX_UNBOUNDED = -1 };
+enum { REGEX_LOOKS_MAX = 32, REGEX_LOOK_DEPTH_MAX = 4, REGEX_UNBOUNDED = -1 };
 
 enum regex_kind {
     REGEX_EMPTY,
@@ -22,6 +22,8 @@ enum regex_kind {
     REGEX_REPEAT, /* a, min, max */
     REGEX_BEGIN,
     REGEX_END,
+    REGEX_AHEAD, /* a: what the text goes on with (min 1: does not go on with) */
+    REGEX_BEHIND, /* a: what the text so far ends with (min 1: does not end with); holds no REGEX_AHEAD, no REGEX_END */
 };
 
 struct regex_node {
@@ -30,17 +32,11 @@ struct regex_node {
     int32_t min, max;
 };
 
-struct regex_look {
-    uint32_t node;
-    bool negative;
-};
-
 struct regex_tree {
     struct pool nodes;
     struct pool sets; /* of struct pool: normalized code points */
     uint32_t root;
-    struct regex_look looks[REGEX_LOOKS_MAX]; /* all of them stand at the begin of the text */
-    int num_looks;
+    int num_looks; /* bodies of look-arounds, REGEX_LOOKS_MAX at most; word boundaries share one */
 };
 
 int regex_parse(const char *pattern, size_t num_bytes, struct regex_tree *out, struct error *err) must_check;

@@ -6,9 +6,11 @@
 #include "base/check.h"
 #include "text/grammar/code_points.h"
 #include "text/grammar/dfa.h"
+#include "text/grammar/nfa.h"
+#include "text/grammar/subsets.h"
 #include "text/grammar/tuple_set.h"
 
-enum { NFA_STATES_MAX = 1 << 18, CUTS_MAX = 1 << 16 };
+enum { CUTS_MAX = 1 << 16 };
 
 /* ---- symbols ---- */
 
@@ -94,241 +96,14 @@ uint32_t symbol_dfa_find(const struct symbol_dfa *d, uint32_t code_point)
     return lo;
 }
 
-/* ---- Thompson's construction ---- */
-
-enum nfa_kind { NFA_MATCH, NFA_SET, NFA_ANY, NFA_SPLIT, NFA_BEGIN, NFA_END };
-
-struct nfa_state {
-    enum nfa_kind kind;
-    uint32_t set;  /* NFA_SET */
-    uint32_t a, b; /* next; NFA_SPLIT has two */
-};
-
-struct builder {
-    const struct regex_tree *tree;
-    struct pool nfa;
-    struct symbol_dfa *d;
-    uint8_t *set_has; /* sets x symbols */
-    uint32_t *marks, mark, *stack;
-    struct pool closure;
-    struct tuple_set subsets;
-    int status;
-};
-
-static uint32_t add_state(struct builder *b, enum nfa_kind kind, uint32_t set, uint32_t next, uint32_t other)
+static uint8_t *make_set_table(const struct regex_tree *tree, const struct symbol_dfa *d)
 {
-    struct nfa_state *s = pool_push(&b->nfa, 1);
-    if (!s) {
-        b->status = b->nfa.status;
-        return 0;
-    }
-    *s = (struct nfa_state){kind, set, next, other};
-    return b->nfa.count - 1;
-}
-
-static uint32_t build(struct builder *b, uint32_t node, uint32_t next);
-
-static uint32_t build_repeat(struct builder *b, const struct regex_node *n, uint32_t next)
-{
-    uint32_t tail = next;
-    if (n->max == REGEX_UNBOUNDED) {
-        uint32_t loop = add_state(b, NFA_SPLIT, 0, next, next);
-        uint32_t body = build(b, n->a, loop);
-        if (b->status) return 0;
-        pool_items(struct nfa_state, &b->nfa)[loop].a = body;
-        tail = loop;
-    } else {
-        for (int32_t i = n->min; i < n->max && !b->status; i++)
-            tail = add_state(b, NFA_SPLIT, 0, build(b, n->a, tail), next);
-    }
-    for (int32_t i = 0; i < n->min && !b->status; i++) tail = build(b, n->a, tail);
-    return tail;
-}
-
-/* Depth: groups are nested REGEX_DEPTH_MAX deep at most, but a sequence is a chain to the left. */
-static uint32_t build(struct builder *b, uint32_t node, uint32_t next)
-{
-    const struct regex_node *nodes = b->tree->nodes.items;
-    while (!b->status && nodes[node].kind == REGEX_CONCAT) {
-        next = build(b, nodes[node].b, next);
-        node = nodes[node].a;
-    }
-    if (b->status) return 0;
-    const struct regex_node *n = &nodes[node];
-    switch (n->kind) {
-    case REGEX_SET:
-        return add_state(b, NFA_SET, n->a, next, 0);
-    case REGEX_REPEAT:
-        return build_repeat(b, n, next);
-    case REGEX_BEGIN:
-        return add_state(b, NFA_BEGIN, 0, next, 0);
-    case REGEX_END:
-        return add_state(b, NFA_END, 0, next, 0);
-    case REGEX_ALTERNATE: {
-        uint32_t second = build(b, n->b, next), tail = second;
-        for (node = n->a; nodes[node].kind == REGEX_ALTERNATE && !b->status; node = nodes[node].a)
-            tail = add_state(b, NFA_SPLIT, 0, build(b, nodes[node].b, next), tail);
-        return add_state(b, NFA_SPLIT, 0, build(b, node, next), tail);
-    }
-    default:
-        return next;
-    }
-}
-
-/* ---- subsets ---- */
-
-static void push_mark(struct builder *b, uint32_t state, uint32_t *n)
-{
-    if (b->marks[state] == b->mark) return;
-    b->marks[state] = b->mark;
-    b->stack[(*n)++] = state;
-}
-
-/* Follows what takes no character from the n states on the stack. Keeps in closure what a subset is made of:
- * the states that take one, those that wait for the end, and the match. */
-static bool close_subset(struct builder *b, uint32_t n, bool at_begin, bool at_end)
-{
-    const struct nfa_state *nfa = b->nfa.items;
-    bool matched = false;
-    b->closure.count = 0;
-    while (n > 0) {
-        uint32_t s = b->stack[--n];
-        if (nfa[s].kind == NFA_SPLIT) {
-            push_mark(b, nfa[s].a, &n);
-            push_mark(b, nfa[s].b, &n);
-        } else if (nfa[s].kind == NFA_BEGIN) {
-            if (at_begin) push_mark(b, nfa[s].a, &n);
-        } else if (nfa[s].kind == NFA_END && at_end) {
-            push_mark(b, nfa[s].a, &n);
-        } else {
-            matched |= nfa[s].kind == NFA_MATCH;
-            uint32_t *kept = pool_push(&b->closure, 1);
-            if (kept) *kept = s;
-        }
-    }
-    return matched;
-}
-
-/* The dense number of the subset that the closure holds. A match behind which anything may stand is one
- * state. */
-static uint32_t add_subset(struct builder *b, bool matched, uint32_t match)
-{
-    uint32_t *states = b->closure.items;
-    if (b->closure.count == 0) return DFA_DEAD;
-    if (matched) {
-        states[0] = match;
-        b->closure.count = 1;
-    }
-    qsort(states, b->closure.count, sizeof *states, compare_numbers);
-    return tuple_set_add(&b->subsets, states, (int)b->closure.count);
-}
-
-static bool takes(const struct builder *b, const struct nfa_state *s, uint32_t symbol)
-{
-    if (s->kind == NFA_SET) return b->set_has[s->set * b->d->num_symbols + symbol];
-    return s->kind == NFA_ANY || s->kind == NFA_MATCH;
-}
-
-static uint32_t step_subset(struct builder *b, uint32_t subset, uint32_t symbol, uint32_t match)
-{
-    const struct nfa_state *nfa = b->nfa.items;
-    const uint32_t *states = tuple_set_at(&b->subsets, subset);
-    int num_states = tuple_set_length(&b->subsets, subset);
-    uint32_t n = 0;
-    b->mark++;
-    for (int i = 0; i < num_states; i++) {
-        const struct nfa_state *s = &nfa[states[i]];
-        if (takes(b, s, symbol)) push_mark(b, s->kind == NFA_MATCH ? states[i] : s->a, &n);
-    }
-    bool matched = close_subset(b, n, false, false);
-    return add_subset(b, matched, match);
-}
-
-static bool accepts(struct builder *b, uint32_t subset)
-{
-    const uint32_t *states = tuple_set_at(&b->subsets, subset);
-    int num_states = tuple_set_length(&b->subsets, subset);
-    uint32_t n = 0;
-    b->mark++;
-    for (int i = 0; i < num_states; i++) push_mark(b, states[i], &n);
-    return close_subset(b, n, false, true);
-}
-
-static int make_set_table(struct builder *b)
-{
-    const struct symbol_dfa *d = b->d;
-    b->set_has = calloc((size_t)b->tree->sets.count * d->num_symbols + 1, 1);
-    if (!b->set_has) return STATUS_NO_MEMORY;
-    for (uint32_t s = 0; s < b->tree->sets.count; s++)
+    uint8_t *table = calloc((size_t)tree->sets.count * d->num_symbols + 1, 1);
+    for (uint32_t s = 0; table && s < tree->sets.count; s++)
         for (uint32_t i = 0; i < d->num_cuts; i++)
-            if (code_points_has(pool_items(struct pool, &b->tree->sets) + s, d->cuts[i]))
-                b->set_has[s * d->num_symbols + d->symbols[i]] = 1;
-    return 0;
-}
-
-static uint32_t first_subset(struct builder *b, uint32_t start, uint32_t match)
-{
-    uint32_t n = 0;
-    b->mark++;
-    push_mark(b, start, &n);
-    bool matched = close_subset(b, n, true, false);
-    return add_subset(b, matched, match);
-}
-
-static int explore(struct builder *b, uint32_t start, uint32_t match)
-{
-    struct symbol_dfa *d = b->d;
-    struct pool next, labels;
-    pool_init(&next, sizeof(uint32_t), 1u << 22);
-    pool_init(&labels, sizeof(uint32_t), DFA_STATES_MAX);
-    tuple_set_init(&b->subsets, DFA_STATES_MAX);
-    (void)tuple_set_add(&b->subsets, NULL, 0); /* the dead state */
-    d->start = first_subset(b, start, match);
-    for (uint32_t s = 0; s < b->subsets.count && !b->subsets.status; s++) {
-        uint32_t *row = pool_push(&next, d->num_symbols);
-        uint32_t *label = pool_push(&labels, 1);
-        if (!row || !label) break;
-        *label = accepts(b, s);
-        for (uint32_t symbol = 0; symbol < d->num_symbols; symbol++)
-            row[symbol] = step_subset(b, s, symbol, match);
-    }
-    d->num_states = b->subsets.count;
-    d->next = next.items;
-    d->accepts = labels.items;
-    return next.status ? next.status : labels.status ? labels.status : b->subsets.status;
-}
-
-static int make_scratch(struct builder *b)
-{
-    b->marks = calloc(b->nfa.count, sizeof *b->marks);
-    b->stack = malloc((size_t)b->nfa.count * sizeof *b->stack);
-    return b->marks && b->stack ? make_set_table(b) : STATUS_NO_MEMORY;
-}
-
-static int make_automaton(struct builder *b, uint32_t node, bool whole)
-{
-    uint32_t match = add_state(b, NFA_MATCH, 0, 0, 0), start;
-    if (whole) {
-        start = build(b, node, add_state(b, NFA_END, 0, match, 0));
-        start = add_state(b, NFA_BEGIN, 0, start, 0);
-    } else {
-        start = add_state(b, NFA_SPLIT, 0, 0, build(b, node, match));
-        uint32_t any = add_state(b, NFA_ANY, 0, start, 0);
-        if (!b->status) pool_items(struct nfa_state, &b->nfa)[start].a = any;
-    }
-    if (b->status) return b->status;
-    int status = make_scratch(b);
-    return status ? status : explore(b, start, match);
-}
-
-static void free_builder(struct builder *b)
-{
-    pool_deinit(&b->nfa);
-    pool_deinit(&b->closure);
-    tuple_set_deinit(&b->subsets);
-    free(b->set_has);
-    free(b->marks);
-    free(b->stack);
+            if (code_points_has(pool_items(struct pool, &tree->sets) + s, d->cuts[i]))
+                table[s * d->num_symbols + d->symbols[i]] = 1;
+    return table;
 }
 
 /* What no text that matches passes through would be spelled out in bytes for nothing. */
@@ -347,15 +122,16 @@ static int trim(struct symbol_dfa *d)
 
 int symbol_dfa_make(const struct regex_tree *tree, uint32_t node, bool whole, struct symbol_dfa *out)
 {
+    struct nfa nfa;
+    uint8_t *set_has = NULL;
     *out = (struct symbol_dfa){0};
-    struct builder b = {.tree = tree, .d = out};
-    pool_init(&b.nfa, sizeof(struct nfa_state), NFA_STATES_MAX);
-    pool_init(&b.closure, sizeof(uint32_t), NFA_STATES_MAX);
-    int status = find_cuts(tree, out);
+    int status = nfa_make(tree, node, whole, &nfa);
+    if (status == 0) status = find_cuts(tree, out);
     if (status == 0) status = find_symbols(tree, out);
-    if (status == 0) status = make_automaton(&b, node, whole);
-    if (b.closure.status) status = b.closure.status;
-    free_builder(&b);
+    if (status == 0) set_has = make_set_table(tree, out);
+    if (status == 0) status = set_has ? subsets_explore(&nfa, set_has, out) : STATUS_NO_MEMORY;
+    free(set_has);
+    nfa_deinit(&nfa);
     return status ? status : trim(out);
 }
 

@@ -62,6 +62,9 @@ static const char *const schemas[] = {
     "{\"type\":\"string\",\"pattern\":\"^\\\\S+@\\\\S+\\\\.[^ ]+$\",\"minLength\":4,\"maxLength\":43}",
     "{\"type\":\"string\",\"format\":\"email\",\"maxLength\":42}",
     "{\"type\":\"string\",\"pattern\":\"^\\\\S+@\\\\S+\\\\.[^ ]+$\",\"maxLength\":2000}",
+    "{\"type\":\"string\",\"pattern\":\"\\\\bfoo\\\\b\",\"maxLength\":12}",
+    "{\"type\":\"string\",\"pattern\":\"^(?=.*[a-c])(?=.*[0-9])(?!.*  ).{4,20}(?<! )$\"}",
+    "{\"type\":\"string\",\"pattern\":\"^((?!foo|\\\\\\\\).)*$\"}",
     "{\"type\":\"string\",\"oneOf\":[{\"pattern\":\"maker\"},{\"pattern\":\"foo\"},{\"pattern\":\"true\"}]}",
     "{\"anyOf\":[{\"type\":\"string\",\"pattern\":\"^[a-z "
     "]{2,9}$\"},{\"items\":{\"type\":\"string\",\"pattern\":\"^[a-f]+$\"}},"
