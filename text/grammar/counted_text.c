@@ -17,7 +17,7 @@ struct counted {
     uint32_t *distances; /* the fewest characters to an accepting state that begin behind this one; within a
                             character that one, too */
     uint32_t *work;
-    uint32_t max, farthest;
+    uint32_t min, max, farthest;
 };
 
 static uint8_t phase_behind(uint8_t phase, uint8_t byte)
@@ -76,18 +76,42 @@ static void find_distances(struct counted *k)
     for (uint32_t s = 1; s < k->d->num_states; s++) k->farthest = max_of(k->farthest, k->distances[s]);
 }
 
+/* Whether each state is followed by some: all can end a text, so none runs into a dead end. */
+static bool are_endless(const struct counted *k)
+{
+    for (uint32_t s = 1; s < k->d->num_states; s++) {
+        const uint32_t *row = k->d->next + (size_t)s * k->d->num_classes;
+        uint32_t c = 0;
+        while (c < k->d->num_classes && row[c] == DFA_DEAD) c++;
+        if (c == k->d->num_classes) return false;
+    }
+    return true;
+}
+
+/* Whether whatever is shorter than min can go on to min to max characters. From any state of an endless automaton a circle is
+ * reached, and the end from there, within two characters a state; each time round adds one a state at most. */
+static bool reaches_min(const struct counted *k)
+{
+    uint32_t num_between = 0;
+    for (uint32_t s = 1; s < k->d->num_states; s++) num_between += k->phases[s] == BETWEEN;
+    return are_endless(k) && (k->max == NO_LIMIT || (k->max >= k->min && k->max - k->min >= 2 * num_between));
+}
+
 /* The counter has the characters that are whole: behind one it has that one, too. */
 static struct entry entry_of(const struct counted *k, uint32_t state)
 {
     uint32_t room = k->max - min_of(k->max, k->distances[state]), free = k->max - min_of(k->max, k->farthest);
     bool fits = k->distances[state] <= k->max;
-    if (k->phases[state] == BETWEEN) return (struct entry){.kind = ENTRY_CHARACTER, .a = room, .b = free};
-    return (struct entry){.kind = ENTRY_WITHIN, .a = fits ? room + 1 : 0, .b = free};
+    if (k->phases[state] == BETWEEN)
+        return (struct entry){.kind = ENTRY_CHARACTER, .a = room, .b = free, .end = k->min};
+    room = min_of(room, NO_LIMIT - 1);
+    return (struct entry){.kind = ENTRY_WITHIN, .a = fits ? room + 1 : 0, .b = free, .end = k->min};
 }
 
 static uint32_t add_states(struct counted *k)
 {
-    const uint32_t exits[] = {STATE_DEAD, BUILDER_FINAL};
+    const struct entry enough = {.kind = ENTRY_AT_LEAST, .a = k->min};
+    const uint32_t exits[] = {STATE_DEAD, k->min > 0 ? builder_final_if(k->b, enough) : BUILDER_FINAL};
     uint32_t first = builder_dfa(k->b, k->d, '"', exits, 2), start = builder_state(k->b, 0);
     if (builder_status(k->b)) return STATE_DEAD;
     uint32_t base = first - k->d->start;
@@ -97,25 +121,26 @@ static uint32_t add_states(struct counted *k)
     return start;
 }
 
-uint32_t counted_text_state(struct builder *b, const struct dfa *d, uint32_t max)
+bool counted_text_state(struct builder *b, const struct dfa *d, uint32_t min, uint32_t max, uint32_t *state)
 {
     struct counted k = {.b = b,
                         .d = d,
                         .phases = calloc(d->num_states, 1),
                         .distances = calloc(d->num_states, sizeof *k.distances),
                         .work = calloc(d->num_states, sizeof *k.work),
+                        .min = min,
                         .max = max};
-    uint32_t state = STATE_DEAD;
+    bool ok = true;
+    *state = STATE_DEAD;
     if (!k.phases || !k.distances || !k.work) {
         b->states.status = STATUS_NO_MEMORY;
-    } else if (d->start != DFA_DEAD && !find_phases(&k)) {
-        b->states.status = STATUS_LIMIT;
     } else if (d->start != DFA_DEAD) {
-        find_distances(&k);
-        if (k.distances[d->start] <= max) state = add_states(&k);
+        ok = find_phases(&k) && (min == 0 || reaches_min(&k));
+        if (ok) find_distances(&k);
+        if (ok && k.distances[d->start] <= max) *state = add_states(&k);
     }
     free(k.phases);
     free(k.distances);
     free(k.work);
-    return state;
+    return ok;
 }

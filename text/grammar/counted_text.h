@@ -9,8 +9,10 @@
 
 #include "text/grammar/builder.h"
 
-/* Of at most max characters, the closing quote behind them. The counter is 0 where the text begins. STATE_DEAD: there is
- * none, or what builder_status says. */
-uint32_t counted_text_state(struct builder *b, const struct dfa *d, uint32_t max);
+/* Of min to max characters (NO_LIMIT: any number), the closing quote behind them. The counter is 0 where the text begins.
+ * state: STATE_DEAD where there is none, or as builder_status says. False: the automaton has texts that are too short and cannot
+ * go on, or a state of it stands in two places. */
+bool counted_text_state(struct builder *b, const struct dfa *d, uint32_t min, uint32_t max,
+                        uint32_t *state) must_check;
 
 #endif

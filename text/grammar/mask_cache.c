@@ -9,7 +9,7 @@
 #include "text/grammar/step.h"
 #include "text/grammar/vocabulary_parts.h"
 
-enum { SLOTS = 1024, KEY_MAX = 512, FAR_COUNT = UINT32_MAX - 1, ENDS = 1 << 16 };
+enum { SLOTS = 1024, KEY_MAX = 512, FAR_COUNT = UINT32_MAX - 1, FAR_BELOW = UINT32_MAX - 2, ENDS = 1 << 16 };
 
 /* The key: for each thread its state, counter and spaces, the number of frames (and ENDS when the stack
  * must have no others), then state and counter of each. */
@@ -76,10 +76,11 @@ static uint32_t key_count(const struct mask_cache *c, const struct thread *t)
     const struct grammar *g = c->grammar;
     const struct char_loop *loop = &g->loops[g->states[t->state].loop];
     const struct entry *e = &g->entries[g->states[t->state].entry];
-    bool is_far = loop->counts && t->count >= loop->min && loop->max - t->count >= c->token_bytes;
-    if (e->kind == ENTRY_CHARACTER || e->kind == ENTRY_WITHIN)
-        is_far = t->count <= e->b && e->b - t->count >= c->token_bytes;
-    return is_far ? (uint32_t)FAR_COUNT : t->count;
+    bool counts = e->kind == ENTRY_CHARACTER || e->kind == ENTRY_WITHIN;
+    uint32_t min = counts ? e->end : loop->min, max = counts ? e->b : loop->max;
+    bool has_room = (counts || loop->counts) && t->count <= max && max - t->count >= c->token_bytes;
+    if (has_room && t->count >= min) return FAR_COUNT;
+    return has_room && min - t->count > c->token_bytes ? FAR_BELOW : t->count;
 }
 
 static uint32_t hash_threads(const struct mask_cache *c, const struct thread *threads, int n)

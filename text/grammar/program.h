@@ -77,7 +77,8 @@ enum entry_kind {
     ENTRY_COUNT,     /* counter < a, then one more (b: the counter stops there) */
     ENTRY_RESET,     /* counter = 0 */
     ENTRY_CHARACTER, /* counter < a, then one more: behind a character of a text of limited length */
-    ENTRY_WITHIN,    /* counter < a: within such a character. Neither fails before the counter is above b */
+    ENTRY_WITHIN,    /* counter < a: within such a character. Neither fails before the counter is above b, and
+                        the text ends at a counter of end or more */
     ENTRY_LISTED,    /* some key of keys[a .. b - 1] of the object may come next */
     ENTRY_KEYS,      /* the same, or one that is not listed */
     ENTRY_KEY,       /* key a of the object may come next, then it was the last one */
@@ -89,7 +90,7 @@ enum entry_kind {
 struct entry {
     enum entry_kind kind;
     uint32_t object;
-    uint32_t a, b;
+    uint32_t a, b, end;
 };
 
 /* The properties of an object in their order, or the values of an array whose elements differ. */

@@ -229,28 +229,57 @@ static uint32_t repetition_state(struct compiler *c, const struct shape *s, cons
     return body;
 }
 
-/* The states of an automaton of texts of at most max characters, where it does not know that itself. */
-static uint32_t text_state(struct compiler *c, const struct dfa *d, uint32_t max)
+struct lengths {
+    uint32_t min, max;
+};
+
+/* The states of an automaton of texts of so many characters, where it does not know that itself. */
+static uint32_t text_state(struct compiler *c, const struct dfa *d, struct lengths own)
 {
     const uint32_t exits[] = {STATE_DEAD, BUILDER_FINAL};
-    return max == NO_LIMIT ? builder_dfa(&c->b, d, '"', exits, 2) : counted_text_state(&c->b, d, max);
+    uint32_t state;
+    if (own.min == 0 && own.max == NO_LIMIT) return builder_dfa(&c->b, d, '"', exits, 2);
+    if (!counted_text_state(&c->b, d, own.min, own.max, &state))
+        schema_fail(c, STATUS_LIMIT, "a pattern beside \"minLength\" %u needs too many states", own.min);
+    return state;
 }
 
-/* One pattern and nothing else needs no product. */
-static uint32_t automaton_state(struct compiler *c, const struct shape *s, uint32_t max)
+/* The shape's own lengths are part of its automaton. One pattern and nothing else needs no product. */
+static uint32_t automaton_state(struct compiler *c, const struct shape *s, struct lengths counted)
 {
     struct dfa all;
     if (s->patterns.count == 1 && !s->patterns.items[0].negated && !excludes_strings(s)) {
         const struct dfa *d = limited_regex(c, &s->patterns.items[0], s->min_length, s->max_length);
-        return d ? text_state(c, d, max) : STATE_DEAD;
+        return d ? text_state(c, d, counted) : STATE_DEAD;
     }
     if (!schema_string_dfa(c, s, &all)) return STATE_DEAD;
-    uint32_t state = text_state(c, &all, max);
+    uint32_t state = text_state(c, &all, counted);
     dfa_deinit(&all);
     return state;
 }
 
-/* An automaton that would be too large with all lengths goes along with a counter. */
+/* An automaton that would be too large with all lengths goes along with a counter: of the longest, or of all. */
+static uint32_t counted_state(struct compiler *c, const struct shape *s)
+{
+    struct lengths counted = {0, NO_LIMIT};
+    uint32_t state = automaton_state(c, s, counted);
+    for (int i = 0; i < 2 && c->status == STATUS_LIMIT; i++) {
+        uint32_t limit = i == 0 ? s->max_length : s->min_length;
+        if (limit == (i == 0 ? NO_LIMIT : 0)) continue;
+        struct shape rest = *s;
+        counted.max = s->max_length;
+        rest.max_length = NO_LIMIT;
+        if (i == 1) {
+            counted.min = s->min_length;
+            rest.min_length = 0;
+        }
+        c->status = 0;
+        if (c->err) *c->err = (struct error){0};
+        state = automaton_state(c, &rest, counted);
+    }
+    return state;
+}
+
 static uint32_t pattern_state(struct compiler *c, const struct shape *s)
 {
     struct regex_repetition repetition;
@@ -262,13 +291,7 @@ static uint32_t pattern_state(struct compiler *c, const struct shape *s)
         dfa_deinit(&repetition.one);
         return state;
     }
-    uint32_t state = automaton_state(c, s, NO_LIMIT);
-    if (c->status != STATUS_LIMIT || s->max_length == NO_LIMIT) return state;
-    struct shape any_length = *s;
-    any_length.max_length = NO_LIMIT;
-    c->status = 0;
-    if (c->err) *c->err = (struct error){0};
-    return automaton_state(c, &any_length, s->max_length);
+    return counted_state(c, s);
 }
 
 uint32_t schema_string_state(struct compiler *c, const struct shape *s)

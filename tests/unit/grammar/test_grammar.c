@@ -143,6 +143,30 @@ static void lengths_beside_patterns(void **state)
     grammar_free(g);
 }
 
+static void least_lengths_beside_patterns(void **state)
+{
+    static const struct {
+        const char *schema, *begin, *filling, *end;
+        size_t least;
+    } cases[] = {
+        {"{\"type\":\"string\",\"pattern\":\"\\\\S\",\"minLength\":3500}", "a", " ", " ", 3500},
+        {"{\"type\":\"string\",\"pattern\":\"^(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9]).+$\",\"minLength\":1500,"
+         "\"maxLength\":9000}",
+         "a", "A", "1", 1500},
+        {"{\"type\":\"string\",\"minLength\":1500,\"not\":{\"pattern\":\"aaa|bbb\"}}", "", "\xC3\xA9", "",
+         1500},
+    };
+    (void)state;
+    for (size_t i = 0; i < array_length(cases); i++) {
+        struct grammar *g = compile_schema(cases[i].schema);
+        size_t least = cases[i].least;
+        for (size_t n = least - 3; n <= least + 3; n++)
+            if (accepts(g, text_of(cases[i].begin, cases[i].filling, cases[i].end, n)) != (n >= least))
+                fail_msg("%s: %zu", cases[i].schema, n);
+        grammar_free(g);
+    }
+}
+
 static void white_space_is_as_the_pattern_says(void **state)
 {
     static const struct {
@@ -270,6 +294,9 @@ static void refusals_have_sentences(void **state)
         {"{\"pattern\":\"(?=(?!(?=(?!(?=a)))))\"}", STATUS_LIMIT, "nested too deeply"},
         {"{\"pattern\":\"(?<=a.{14})b\"}", STATUS_LIMIT, "too many states"},
         {"{\"pattern\":\"^(a?){20000}$\"}", STATUS_LIMIT, "too many states"},
+        {"{\"pattern\":\"^a*b?$\",\"minLength\":9000}", STATUS_LIMIT, "beside \"minLength\" 9000"},
+        {"{\"pattern\":\"^(ab)*$\",\"minLength\":9001,\"maxLength\":9001}", STATUS_LIMIT,
+         "beside \"minLength\" 9001"},
         {"{\"type\":\"array\",\"prefixItems\":[true],\"contains\":true}", STATUS_UNSUPPORTED,
          "\"contains\" at the top"},
         {"{\"properties\":{\"a\":1}}", STATUS_INVALID, "#/properties/a is no schema"},
@@ -487,6 +514,7 @@ int main(void)
         cmocka_unit_test(schemas_accept_their_values),
         cmocka_unit_test(refusals_have_sentences),
         cmocka_unit_test(lengths_beside_patterns),
+        cmocka_unit_test(least_lengths_beside_patterns),
         cmocka_unit_test(white_space_is_as_the_pattern_says),
         cmocka_unit_test(text_is_free_until_a_trigger),
         cmocka_unit_test(structural_tags_are_refused_with_sentences),

@@ -62,6 +62,8 @@ static const char *const schemas[] = {
     "{\"type\":\"string\",\"pattern\":\"^\\\\S+@\\\\S+\\\\.[^ ]+$\",\"minLength\":4,\"maxLength\":43}",
     "{\"type\":\"string\",\"format\":\"email\",\"maxLength\":42}",
     "{\"type\":\"string\",\"pattern\":\"^\\\\S+@\\\\S+\\\\.[^ ]+$\",\"maxLength\":2000}",
+    "{\"type\":\"string\",\"minLength\":40,\"not\":{\"pattern\":\"a[^b]{7}c\"}}",
+    "{\"type\":\"string\",\"minLength\":30,\"maxLength\":2000,\"not\":{\"pattern\":\"a[^b]{7}c\"}}",
     "{\"type\":\"string\",\"pattern\":\"\\\\bfoo\\\\b\",\"maxLength\":12}",
     "{\"type\":\"string\",\"pattern\":\"^(?=.*[a-c])(?=.*[0-9])(?!.*  ).{4,20}(?<! )$\"}",
     "{\"type\":\"string\",\"pattern\":\"^((?!foo|\\\\\\\\).)*$\"}",
