@@ -122,6 +122,7 @@ static void add_sequence(struct engine *e, int32_t slot_idx, int32_t num_generat
         .owner_id = input->owner_id,
         .weight = input->weight,
         .leaves_places = input->leaves_places,
+        .owner_leaves_places = input->owner_leaves_places,
         .arrival_us = input->arrival_ns / 1000,
         .patience_us = input->priority * (int64_t)PRIORITY_US,
         .deadline_us = input->deadline_ns / 1000};

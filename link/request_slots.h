@@ -64,7 +64,8 @@ struct request_slot_input {
     uint64_t tenant_id;        /* whose it is: tenants take turns, */
     uint64_t owner_id;         /* and before them who has named them; 0: nobody has */
     double weight;             /* an owner's, in shares like these; > 0, 0: 1 */
-    bool leaves_places;        /* other tenants may come: this one's do not take every place */
+    bool leaves_places;        /* its owner may have other tenants: this one's do not take every place */
+    bool owner_leaves_places;  /* other owners may come: no more do all of this one's */
     int32_t priority;          /* among its tenant's, -100 to 100: the lower, the earlier */
     int32_t num_prompt_tokens; /* >= 1 */
     int32_t

@@ -23,9 +23,10 @@
  * Where the first does not fit into the step, a quarter of the step goes to shorter ones before it; at most
  * these two kinds are in a step, so that long prompts are not all begun and none ended.
  *
- * Where other tenants may come, one that has sequences running takes a place only if it leaves as many free as it has, at most
- * one in PLACES_PER_FREE: a tenant that has nothing running finds one, however long the others' answers are. With fewer places
- * than PLACES_SHARED_FROM none is left.
+ * Where others may come, an owner that has sequences running takes a place only if it leaves as many free as it has, at most
+ * one in PLACES_PER_FREE: an owner that has nothing running finds one, however long the others' answers are, and however many
+ * tenants these name. So do an owner's tenants find one, where it may have several: one leaves as many for the others, too. With fewer places than
+ * PLACES_SHARED_FROM none is left.
  *
  * A sequence is admitted when all tokens that it has, or of a group with a window as many as it ever holds, fit
  * into blocks and one more block of each group remains for each that runs already, so that an admission is not followed by a preemption at once. One that does not fit may be

@@ -154,7 +154,7 @@ static void check_tenant(const struct scheduler *s, int32_t tenant)
         bool is_open = seq->state == SEQUENCE_RUNNING || seq->state == SEQUENCE_WAITING;
         count += is_open && seq->tenant == tenant;
     }
-    assert_always(count == t->num_sequences);
+    assert_always(count == t->party.num_members);
 }
 
 static void check_queues(const struct scheduler *s)
@@ -162,10 +162,10 @@ static void check_queues(const struct scheduler *s)
     int32_t num_waiting = s->urgent.count, num_open = 0;
     for (int32_t i = 0; i < s->num_active; i++) {
         const struct tenant *t = &s->tenants[s->active[i]];
-        assert_always(t->num_sequences > 0 && t->weight > 0);
+        assert_always(t->party.num_members > 0 && t->weight > 0);
         check_tenant(s, s->active[i]);
         num_waiting += t->waiting.count;
-        num_open += t->num_sequences;
+        num_open += t->party.num_members;
     }
     assert_always(num_waiting == s->num_waiting && num_open == s->num_waiting + s->running.count);
 }

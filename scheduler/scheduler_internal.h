@@ -16,24 +16,30 @@ struct sequence_list {
     int32_t head, tail, count;
 };
 
+/* Whose an entry of a table is, and what keeps it there: one with nothing may be given to another id. */
+struct party {
+    uint64_t id;
+    int32_t num_members; /* an owner's tenants that have some; a tenant's sequences, waiting and running */
+};
+
 /* An API key: whoever shares with other keys, however many tenants it names. */
 struct owner {
-    uint64_t id;
-    double service_us;    /* received by weight; only differences between owners mean anything */
-    double virtual_us;    /* service_us of its tenant that was served last: where others of its come in */
-    int32_t num_tenants;  /* that have sequences; an entry without any may be given to another id */
-    int32_t num_waiting;  /* of theirs, but for urgent ones */
-    int32_t num_decoding; /* tenants with decoding rows, while a plan is made */
+    struct party party;
+    double service_us;   /* received by weight; only differences between owners mean anything */
+    double virtual_us;   /* service_us of its tenant that was served last: where others of its come in */
+    int32_t num_waiting; /* of theirs, but for urgent ones */
+    /* while a plan is made */
+    int32_t num_running;  /* sequences */
+    int32_t num_decoding; /* tenants with decoding rows */
 };
 
 /* Whoever shares with others of the same owner. */
 struct tenant {
-    uint64_t id;
+    struct party party;
     int32_t owner; /* index */
     double weight; /* its owner's */
-    bool leaves_places;
+    bool leaves_places, owner_leaves_places;
     double service_us;            /* received by weight; only differences between an owner's mean anything */
-    int32_t num_sequences;        /* waiting and running; an entry without any may be given to another id */
     struct sequence_list waiting; /* by due_us, but for urgent ones */
     /* while a plan is made */
     int32_t num_running;

@@ -376,6 +376,7 @@ static bool admit(struct scheduler *s, struct plan *plan, struct sequence *seq)
     seq->is_entered = false;
     seq->admitted_plan = s->num_plans;
     tenant_of(s, seq)->num_running++;
+    owner_of(s, tenant_of(s, seq))->num_running++;
     int32_t older = s->running.tail;
     while (older != NO_SEQUENCE && s->sequences[older].arrival > seq->arrival)
         older = s->sequences[older].prev;
@@ -405,12 +406,14 @@ static void refuse(struct scheduler *s, struct sequence *seq)
 
 /* ---- whose turn it is ---- */
 
-/* Places that stay free for other tenants when this one's next is admitted: as many as it has taken, at most. */
+/* Places that stay free for its owner's other tenants and for other owners when this one's next is admitted: as many as it, and
+ * as its owner, has taken at most. */
 static int32_t num_left_free(const struct scheduler *s, const struct tenant *t)
 {
     int32_t most =
         s->options.max_num_seqs >= PLACES_SHARED_FROM ? div_up(s->options.max_num_seqs, PLACES_PER_FREE) : 0;
-    return t && t->leaves_places ? min_of(t->num_running, most) : 0;
+    int32_t to_tenants = t && t->leaves_places ? min_of(t->num_running, most) : 0;
+    return to_tenants + (t && t->owner_leaves_places ? min_of(s->owners[t->owner].num_running, most) : 0);
 }
 
 /* t: NULL for urgent ones. */
@@ -506,12 +509,14 @@ static void enter_chain(struct scheduler *s, struct sequence *seq)
 static void collect_prompts(struct scheduler *s)
 {
     for (int32_t i = 0; i < s->num_active; i++) {
-        s->tenants[s->active[i]].prompts = NO_SEQUENCE;
-        s->tenants[s->active[i]].num_running = 0;
+        struct tenant *t = &s->tenants[s->active[i]];
+        t->prompts = NO_SEQUENCE;
+        t->num_running = owner_of(s, t)->num_running = 0;
     }
     for (int32_t id = s->running.head; id != NO_SEQUENCE; id = s->sequences[id].next) {
         struct sequence *seq = &s->sequences[id];
         tenant_of(s, seq)->num_running++;
+        owner_of(s, tenant_of(s, seq))->num_running++;
         if (sequence_is_decoding(seq) || sequence_num_uncomputed(seq) == 0) continue;
         if (sequence_wants_step(seq)) enter_chain(s, seq);
     }

@@ -4,40 +4,47 @@
 
 /* ---- tenants ---- */
 
-/* Its entry, or a new one, or one that nobody uses: there are as many as sequences. */
-static int32_t find_tenant(struct scheduler *s, uint64_t id)
+/* The entry of an id in a table whose entries, of so many bytes, begin with a party: its own, a new one, or one that nobody uses.
+ * There are as many as sequences. *is_new: it had another id, if any. */
+static int32_t find_entry(const struct scheduler *s, const void *table, size_t entry_bytes, int32_t *count,
+                          uint64_t id, bool *is_new)
 {
     int32_t unused = -1;
-    for (int32_t i = 0; i < s->num_tenants; i++) {
-        if (s->tenants[i].id == id) return i;
-        if (s->tenants[i].num_sequences == 0) unused = i;
+    for (int32_t i = 0; i < *count; i++) {
+        const struct party *p = (const struct party *)((const char *)table + (size_t)i * entry_bytes);
+        *is_new = p->id != id;
+        if (!*is_new) return i;
+        if (p->num_members == 0) unused = i;
     }
-    if (s->num_tenants < s->num_sequences) unused = s->num_tenants++;
+    *is_new = true;
+    if (*count < s->num_sequences) unused = (*count)++;
     assert_always(unused >= 0);
-    s->tenants[unused] =
-        (struct tenant){.id = id, .waiting = {NO_SEQUENCE, NO_SEQUENCE, 0}, .prompts = NO_SEQUENCE};
     return unused;
 }
 
-/* Likewise: each has a tenant with a sequence. */
+static int32_t find_tenant(struct scheduler *s, uint64_t id)
+{
+    bool is_new;
+    int32_t i = find_entry(s, s->tenants, sizeof *s->tenants, &s->num_tenants, id, &is_new);
+    if (is_new)
+        s->tenants[i] =
+            (struct tenant){.party.id = id, .waiting = {NO_SEQUENCE, NO_SEQUENCE, 0}, .prompts = NO_SEQUENCE};
+    return i;
+}
+
 static int32_t find_owner(struct scheduler *s, uint64_t id)
 {
-    int32_t unused = -1;
-    for (int32_t i = 0; i < s->num_owners; i++) {
-        if (s->owners[i].id == id) return i;
-        if (s->owners[i].num_tenants == 0) unused = i;
-    }
-    if (s->num_owners < s->num_sequences) unused = s->num_owners++;
-    assert_always(unused >= 0);
-    s->owners[unused] = (struct owner){.id = id};
-    return unused;
+    bool is_new;
+    int32_t i = find_entry(s, s->owners, sizeof *s->owners, &s->num_owners, id, &is_new);
+    if (is_new) s->owners[i] = (struct owner){.party.id = id};
+    return i;
 }
 
 /* Whoever comes back has saved nothing up: neither an owner among others, nor a tenant among its owner's. */
 static void come_in(struct scheduler *s, struct tenant *t)
 {
     struct owner *o = owner_of(s, t);
-    bool is_alone = o->num_tenants == (t->num_sequences > 0);
+    bool is_alone = o->party.num_members == (t->party.num_members > 0);
     if (o->num_waiting == 0) o->service_us = max_of(o->service_us, s->virtual_us);
     if (t->waiting.count == 0)
         t->service_us = max_of(t->service_us, is_alone ? o->service_us : o->virtual_us);
@@ -50,16 +57,17 @@ void scheduler_join_tenant(struct scheduler *s, struct sequence *seq, const stru
     t->owner = find_owner(s, input->owner_id ? input->owner_id : input->tenant_id);
     t->weight = input->weight > 0 ? input->weight : 1;
     t->leaves_places = input->leaves_places;
+    t->owner_leaves_places = input->owner_leaves_places;
     come_in(s, t);
-    if (t->num_sequences++ > 0) return;
+    if (t->party.num_members++ > 0) return;
     s->active[s->num_active++] = seq->tenant;
-    owner_of(s, t)->num_tenants++;
+    owner_of(s, t)->party.num_members++;
 }
 
 void scheduler_leave_tenant(struct scheduler *s, struct sequence *seq)
 {
-    if (--tenant_of(s, seq)->num_sequences > 0) return;
-    owner_of(s, tenant_of(s, seq))->num_tenants--;
+    if (--tenant_of(s, seq)->party.num_members > 0) return;
+    owner_of(s, tenant_of(s, seq))->party.num_members--;
     int32_t i = 0;
     while (s->active[i] != seq->tenant) i++;
     s->active[i] = s->active[--s->num_active];

@@ -42,12 +42,13 @@ struct sequence_input {
     const void *salt;
     int32_t salt_bytes;
     uint64_t tenant_id;
-    uint64_t owner_id;    /* of the tenant, and of others perhaps; 0: of this one alone */
-    double weight;        /* its owner's, > 0; 0: 1 */
-    bool leaves_places;   /* to other tenants, that may come */
-    uint64_t arrival_us;  /* on any clock that does not go back */
-    int64_t patience_us;  /* a class of priority, as a head start (below 0) or a handicap */
-    uint64_t deadline_us; /* on the same clock: nobody waits for it later; 0: none */
+    uint64_t owner_id;        /* of the tenant, and of others perhaps; 0: of this one alone */
+    double weight;            /* its owner's, > 0; 0: 1 */
+    bool leaves_places;       /* to other tenants of its owner, that may come, */
+    bool owner_leaves_places; /* and so does its owner to other owners */
+    uint64_t arrival_us;      /* on any clock that does not go back */
+    int64_t patience_us;      /* a class of priority, as a head start (below 0) or a handicap */
+    uint64_t deadline_us;     /* on the same clock: nobody waits for it later; 0: none */
 };
 
 struct sequence {

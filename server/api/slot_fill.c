@@ -58,7 +58,8 @@ void slot_fill(const struct generation *g, struct choice *c, const struct prompt
     input->tenant_id = g->tenant_id;
     input->owner_id = (uint64_t)(g->api_key_idx + 1); /* of a server without keys each is its own */
     input->weight = api_keys_terms(server->config, g->api_key_idx).weight;
-    input->leaves_places = tenant_has_others(server);
+    input->leaves_places = server->config->tenant_header;
+    input->owner_leaves_places = server->config->api_key.num_items > 1;
     input->priority = g->params.priority;
     input->num_prompt_tokens = tokens->num_ids;
     input->second_begin = prompt->second_begin;

@@ -20,11 +20,6 @@ uint64_t tenant_id(const struct server *server, int api_key_idx, const char *x_t
     return id;
 }
 
-bool tenant_has_others(const struct server *server)
-{
-    return server->config->tenant_header || server->config->api_key.num_items > 1;
-}
-
 /* ---- what is in flight ---- */
 
 static struct key_use *use_of(struct api *api, int api_key_idx)

@@ -30,9 +30,6 @@ struct key_use {
 /* Of a request with this key (-1: none) and this x-tenant (NULL: none). */
 uint64_t tenant_id(const struct server *server, int api_key_idx, const char *x_tenant);
 
-/* Whether there may be more than one. */
-bool tenant_has_others(const struct server *server);
-
 /* 0, or 429 in err. */
 int tenant_check(struct api *api, int api_key_idx, int32_t num_sequences, uint64_t num_prompt_tokens,
                  struct api_error *err) must_check;

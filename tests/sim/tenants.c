@@ -18,10 +18,18 @@ void tenants_forget(void)
     memset(num_left_out, 0, sizeof num_left_out);
 }
 
-int32_t tenants_places_left_free(const struct scheduler *s, int32_t tenant, int32_t num_running)
+int32_t tenants_places_left_free(const struct scheduler *s, int32_t tenant, int32_t num_new)
 {
-    if (!s->tenants[tenant].leaves_places || s->options.max_num_seqs < PLACES_SHARED_FROM) return 0;
-    return min_of(num_running, (s->options.max_num_seqs + PLACES_PER_FREE - 1) / PLACES_PER_FREE);
+    const struct tenant *t = &s->tenants[tenant];
+    int32_t num_tenants = -num_new, num_owners = -num_new,
+            most = (s->options.max_num_seqs + PLACES_PER_FREE - 1) / PLACES_PER_FREE;
+    if (s->options.max_num_seqs < PLACES_SHARED_FROM) return 0;
+    for (int32_t id = s->running.head; id != NO_SEQUENCE; id = s->sequences[id].next) {
+        num_tenants += s->sequences[id].tenant == tenant;
+        num_owners += s->tenants[s->sequences[id].tenant].owner == t->owner;
+    }
+    return (t->leaves_places ? min_of(num_tenants, most) : 0) +
+           (t->owner_leaves_places ? min_of(num_owners, most) : 0);
 }
 
 void tenants_before_plan(const struct scheduler *s)
@@ -40,7 +48,7 @@ void tenants_before_plan(const struct scheduler *s)
 /* Where one tenant's alone came in, it has left the places that it owes to others. */
 static void check_places_left(const struct scheduler *s, const struct plan *plan)
 {
-    int32_t tenant = -1, num_tenants_running = 0;
+    int32_t tenant = -1;
     for (int32_t id = s->running.head; id != NO_SEQUENCE; id = s->sequences[id].next) {
         const struct sequence *seq = &s->sequences[id];
         if (!waited[id]) continue;
@@ -48,12 +56,10 @@ static void check_places_left(const struct scheduler *s, const struct plan *plan
         tenant = seq->tenant;
     }
     if (tenant < 0 || plan->num_preemptions > 0) return;
-    for (int32_t id = s->running.head; id != NO_SEQUENCE; id = s->sequences[id].next)
-        num_tenants_running += s->sequences[id].tenant == tenant;
-    int32_t owed = tenants_places_left_free(s, tenant, num_tenants_running - 1);
+    int32_t owed = tenants_places_left_free(s, tenant, 1);
     if (owed > 0) mark(MARK_places_owed);
     expect(s->running.count - 1 + owed < s->options.max_num_seqs,
-           "a tenant runs %d of %d and leaves too few of %d places", num_tenants_running, s->running.count,
+           "a tenant comes in as one of %d and leaves too few of %d places", s->running.count,
            s->options.max_num_seqs);
 }
 

@@ -613,13 +613,10 @@ static int32_t room_beside(const struct scheduler *s, const struct sequence *hea
     return each * world.kv_groups.count;
 }
 
-/* Places that its tenant leaves to others while it has some; none of an urgent one's. */
+/* Places that its tenant and its owner leave to others while they have some; none of an urgent one's. */
 static int32_t places_left_free(const struct scheduler *s, const struct sequence *head)
 {
-    int32_t num_running = 0;
-    for (int32_t id = s->running.head; id != NO_SEQUENCE; id = s->sequences[id].next)
-        num_running += s->sequences[id].tenant == head->tenant;
-    return s->urgent.count > 0 ? 0 : tenants_places_left_free(s, head->tenant, num_running);
+    return s->urgent.count > 0 ? 0 : tenants_places_left_free(s, head->tenant, 0);
 }
 
 /* S8: the head of the queue is not left waiting while there is room for it. */

@@ -55,8 +55,8 @@ bool policy_is_due_before(const struct sequence *a, const struct sequence *b);
 /* ---- tenants.c ---- */
 
 void tenants_forget(void); /* the engine is dead */
-/* Places that a tenant leaves to others while it runs so many. */
-int32_t tenants_places_left_free(const struct scheduler *s, int32_t tenant, int32_t num_running);
+/* Places that a tenant and its owner leave to others, given what runs less so many of the tenant's. */
+int32_t tenants_places_left_free(const struct scheduler *s, int32_t tenant, int32_t num_new);
 void tenants_before_plan(const struct scheduler *s);
 void tenants_after_plan(const struct scheduler *s, const struct plan *plan);
 

@@ -67,6 +67,7 @@ struct who {
     double weight;
     bool leaves_places;
     uint64_t owner_id;
+    bool owner_leaves_places;
 };
 
 /* prefix: prompts with the same one begin alike, all over; -1: alone in the world. */
@@ -86,6 +87,7 @@ static int32_t add_of(struct bench *b, struct who who, int32_t num_prompt, int32
                                    .owner_id = who.owner_id,
                                    .weight = who.weight,
                                    .leaves_places = who.leaves_places,
+                                   .owner_leaves_places = who.owner_leaves_places,
                                    .arrival_us = who.arrival_us};
     assert_int_equal(scheduler_add(b->scheduler, &input, &seq_id), 0);
     scheduler_check(b->scheduler);
@@ -1237,7 +1239,7 @@ static void test_shares_follow_weights(void **state)
                 tenant_of_slot[b->num_added] = t;
                 int32_t num_prompt =
                     most_prompt[t] / 4 + (int32_t)(r.word[0] % (uint32_t)most_prompt[t] * 3 / 4);
-                add_of(b, (struct who){(uint64_t)t + 1, now_us, weights[t], false, 0}, num_prompt,
+                add_of(b, (struct who){(uint64_t)t + 1, now_us, .weight = weights[t]}, num_prompt,
                        1 + (int32_t)(r.word[1] % (uint32_t)most_answer[t]), -1, false);
             }
         int32_t num_finished = b->num_finished;
@@ -1328,7 +1330,7 @@ static void test_many_names_bring_nothing(void **state)
             for (; num_open[o] < 16; num_open[o]++) {
                 uint64_t tenant_id = o ? 1000 + (uint64_t)b->num_added : 1;
                 owner_of_slot[b->num_added] = o;
-                add_of(b, (struct who){tenant_id, now_us, 1, false, (uint64_t)o + 1}, 100, 20, -1, false);
+                add_of(b, (struct who){tenant_id, now_us, .owner_id = (uint64_t)o + 1}, 100, 20, -1, false);
             }
         int32_t num_finished = b->num_finished;
         assert_int_equal(turn(b), SCHEDULE_STEP);
@@ -1363,6 +1365,44 @@ static void test_a_place_is_left_for_others(void **state)
     int32_t other = add_of(b, (struct who){.tenant_id = 4, .leaves_places = true}, 4, 100, -1, false);
     turn(b);
     assert_int_equal(scheduler_sequence(b->scheduler, other)->state, SEQUENCE_RUNNING);
+    run_all(b);
+    destroy(b);
+}
+
+/* An owner's places count together: with a tenant's name for each request it takes no more than another owner leaves it, and
+ * what a tenant of its own leaves is there for its next tenant alone. */
+static void test_a_place_is_left_for_other_owners(void **state)
+{
+    (void)state;
+    struct scheduler_options options = options_default();
+    options.max_num_seqs = 32;
+    options.num_blocks = 1024;
+    struct bench *b = create(options);
+    for (uint64_t i = 0; i < 80; i++)
+        add_of(b, (struct who){.tenant_id = 1000 + i, .owner_id = 1, .owner_leaves_places = true}, 4, 100, -1,
+               false);
+    for (int i = 0; i < 20; i++) turn(b);
+    assert_int_equal(b->plan.num_decodes, 32 - 2);
+    int32_t guest = add_of(b, (struct who){.tenant_id = 2, .owner_id = 2, .owner_leaves_places = true}, 4,
+                           100, -1, false);
+    turn(b);
+    assert_int_equal(scheduler_sequence(b->scheduler, guest)->state, SEQUENCE_RUNNING);
+    run_all(b);
+    destroy(b);
+
+    b = create(options);
+    const struct who both = {
+        .tenant_id = 1, .leaves_places = true, .owner_id = 1, .owner_leaves_places = true};
+    struct who own = both, other = both;
+    own.tenant_id = 2;
+    other.tenant_id = other.owner_id = 3;
+    for (int i = 0; i < 80; i++) add_of(b, both, 4, 100, -1, false);
+    for (int i = 0; i < 20; i++) turn(b);
+    assert_int_equal(b->plan.num_decodes, 32 - 4);
+    int32_t ids[] = {add_of(b, own, 4, 100, -1, false), add_of(b, other, 4, 100, -1, false)};
+    for (int i = 0; i < 2; i++) turn(b);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(scheduler_sequence(b->scheduler, ids[i])->state, SEQUENCE_RUNNING);
     run_all(b);
     destroy(b);
 }
@@ -1495,6 +1535,7 @@ int main(void)
         cmocka_unit_test(test_many_names_bring_nothing),
         cmocka_unit_test(test_a_place_is_left_for_others),
         cmocka_unit_test(test_drafts),
+        cmocka_unit_test(test_a_place_is_left_for_other_owners),
         cmocka_unit_test(test_cost_of_a_plan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
