@@ -25,22 +25,28 @@ static int take_field(struct translation *t, const struct codec_field *f)
     return status;
 }
 
-/* Which of codec's names the client went past by sending the canonical member itself. */
-static uint32_t find_sent_canonical(const struct codec *codec, const cJSON *body)
+static bool has_outermost(const cJSON *body, const char *path)
 {
-    uint32_t sent = 0;
+    char member[64];
+    snprintf(member, sizeof member, "%.*s", (int)strcspn(path, "."), path);
+    return cJSON_GetObjectItemCaseSensitive(body, member);
+}
+
+/* Those of codec's names that the client went past by sending the canonical member itself, or another name's. */
+static uint32_t find_unused_names(const struct codec *codec, const cJSON *body)
+{
+    uint32_t unused = 0;
     for (int i = 0; codec->names && codec->names[i].name; i++) {
-        char member[64];
-        const char *canonical = codec->names[i].canonical;
-        snprintf(member, sizeof member, "%.*s", (int)strcspn(canonical, "."), canonical);
-        if (cJSON_GetObjectItemCaseSensitive(body, member)) sent |= 1u << i;
+        const struct codec_name *n = &codec->names[i];
+        if (has_outermost(body, n->canonical) || (n->if_sent && !has_outermost(body, n->name)))
+            unused |= 1u << i;
     }
-    return sent;
+    return unused;
 }
 
 int codec_translate(const struct codec *codec, struct translation *t)
 {
-    t->sent_canonical = find_sent_canonical(codec, t->body);
+    t->unused_names = find_unused_names(codec, t->body);
     int status = codec->begin ? codec->begin(t) : 0;
     for (const struct codec_field *f = codec->fields; f && f->name && status == 0; f++)
         status = take_field(t, f);
@@ -101,7 +107,7 @@ static bool rename_error(struct api_error *err, const char *canonical, const cha
 void codec_name_error(const struct codec *codec, const struct translation *t)
 {
     for (int i = 0; codec->names && codec->names[i].name; i++)
-        if (!(t->sent_canonical >> i & 1) &&
+        if (!(t->unused_names >> i & 1) &&
             rename_error(t->err, codec->names[i].canonical, codec->names[i].name))
             return;
     for (const struct codec_field *f = codec->fields; f && f->name; f++)

@@ -105,6 +105,7 @@ struct codec_field {
 /* What a member of the canonical body is called here; what lies within another stands before it. "[]": any place in an array. */
 struct codec_name {
     const char *name, *canonical;
+    bool if_sent; /* one of several names: where the client's body has its outermost member */
 };
 
 /* A body on its way to the canonical one. */
@@ -115,11 +116,12 @@ struct translation {
     enum api_kind kind;  /* the codec's; translate may change it */
     struct arena *arena; /* the request's */
     int api_key_idx;
-    void *kept;              /* params->kept */
-    char warnings[256];      /* params->warnings */
-    uint32_t sent_canonical; /* bit i: the client's body had the canonical member of codec->names[i] itself */
-    bool fills_context;      /* params->fills_context */
-    bool drops_turns;        /* params->drops_turns */
+    void *kept;         /* params->kept */
+    char warnings[256]; /* params->warnings */
+    uint32_t
+        unused_names; /* bit i: codec->names[i] is not what the client's body had; the canonical member was there itself */
+    bool fills_context; /* params->fills_context */
+    bool drops_turns;   /* params->drops_turns */
     struct api_error *err;
 };
 

@@ -1,5 +1,6 @@
 #include "server/api/tool_params.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "server/api/json_field.h"
@@ -45,6 +46,45 @@ static int check_function(const cJSON *function, const char *path, struct api_er
     return 0;
 }
 
+struct named_tool {
+    const char *name;
+    int index;
+};
+
+static int compare_names(const void *a, const void *b)
+{
+    const struct named_tool *x = a, *y = b;
+    int order = strcmp(x->name, y->name);
+    return order ? order : (x->index > y->index) - (x->index < y->index);
+}
+
+/* A call names one of them, and its arguments have that one's form. */
+static int check_names_differ(const cJSON *tools, struct api_error *err)
+{
+    int n = cJSON_GetArraySize(tools), i = 0, twice = -1;
+    struct named_tool *names = calloc((size_t)n, sizeof *names);
+    const cJSON *tool;
+    if (!names) return api_error_no_memory(err);
+    cJSON_ArrayForEach(tool, tools)
+    {
+        const char *name = json_field_find(json_field_find(tool, "function"), "name")->valuestring;
+        names[i] = (struct named_tool){name, i};
+        i++;
+    }
+    qsort(names, (size_t)n, sizeof *names, compare_names);
+    for (i = 1; i < n && twice < 0; i++)
+        if (!strcmp(names[i].name, names[i - 1].name)) twice = i;
+    if (twice > 0) {
+        char at[48];
+        snprintf(at, sizeof at, "tools[%d].function.name", names[twice].index);
+        api_error_invalid(err, "invalid_value", at,
+                          "%s is `%s`, which tools[%d] is called, too; names must differ", at,
+                          names[twice].name, names[twice - 1].index);
+    }
+    free(names);
+    return twice > 0 ? STATUS_INVALID : 0;
+}
+
 static int check_tools(const cJSON *tools, struct api_error *err)
 {
     const cJSON *tool;
@@ -63,7 +103,7 @@ static int check_tools(const cJSON *tools, struct api_error *err)
         status = check_function(json_field_find(tool, "function"), path, err);
         if (status < 0) return status;
     }
-    return 0;
+    return check_names_differ(tools, err);
 }
 
 static bool any_is_strict(const cJSON *tools)

@@ -148,7 +148,14 @@ def test_what_betas_add_is_accepted(server, claude, model):
     ({"tools": [{"name": "f", "input_schema": {}}, {"name": "f", "input_schema": 5}]}, "tools[1].input_schema must"),
     ({"tools": [{"name": "a b", "input_schema": {}}]}, "tools[0].name must"),
     ({"tools": [{"type": "custom", "input_schema": {}}]}, "name"),
-    ({"output_format": {"type": "xml"}}, "output_format"),
+    ({"tools": [{"name": "f", "input_schema": {}}] * 2}, "tools[1].name is `f`"),
+    ({"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "x", "content": 3}]}]},
+     "messages[0].content[0].content must"),
+    ({"output_format": {"type": "xml"}}, "output_format.type must"),
+    ({"output_format": 3}, "output_format must"),
+    ({"output_format": {"type": "json_schema", "schema": {"pattern": "("}}}, "output_format.schema: "),
+    ({"output_config": {"format": {"type": "xml"}}}, "output_config.format.type must"),
+    ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format.schema must"),
     ({"output_config": {"format": {"type": "json_schema", "schema": {"pattern": "("}}}}, "output_config.format.schema: "),
 ])
 def test_refusals_name_the_field(server, model, change, named):

@@ -126,7 +126,7 @@ def test_version(server):
 
 
 @pytest.mark.parametrize("change, named", [
-    ({"options": 5}, "options"), ({"options": {"temperature": "hot"}}, "temperature"), ({"options": {"mirostat": 2}},
+    ({"options": 5}, "options"), ({"options": {"temperature": "hot"}}, "options.temperature must"), ({"temperature": "hot"}, "temperature must"), ({"options": {"stop": [""]}}, "options.stop[0] must"), ({"options": {"mirostat": 2}},
                                                                                          "mirostat"),
     ({"options": {"num_predict": "x"}}, "options.num_predict"), ({"format": {"pattern": "("}}, "format: "), ({"top_logprobs": 2}, "top_logprobs"), ({"format": "xml"}, "format"), ({"think": 5}, "think"),
     ({"messages": [{"role": "user", "content": "x", "images": ["aGk="]}]}, "messages[0]"),

@@ -294,14 +294,23 @@ def test_strict_tools_leave_text_alone(server):
     (dict(tools=openai.NOT_GIVEN, tool_choice="required"), "tool_choice"),
     (dict(tools=[{"type": "function", "function": {"name": "f", "strict": 1}}]), "tools[0].function.strict"),
     (dict(tool_choice="required", tools=[{"type": "function", "function": {
-        "name": "f", "parameters": {"properties": {"a": {"uniqueItems": True, "type": "array"}}}}}]), "tool_choice"),
+        "name": "f", "parameters": {"properties": {"a": {"pattern": r"(a)\1"}}}}}]), "tool_choice"),
     (dict(tools=[{"type": "web_search"}]), "tools[0].type"),
     (dict(messages=[*ASK, {"role": "assistant", "tool_calls": [{"id": "c", "type": "custom", "custom": {
         "name": "f", "input": "x"}}]}]), "messages[1].tool_calls"),
     (dict(extra_body={"structured_outputs": {"regex": "a+"}}), "structured_outputs.regex"),
     (dict(tools=[{"type": "function", "function": {"name": "a b"}}]), "tools[0].function.name"),
+    (dict(tools=[{"type": "function", "function": {"name": name}} for name in ("f", "g", "f")]), "tools[2].function.name"),
 ])
 def test_what_cannot_be_done_is_said(thinking, more, param):
     with pytest.raises(openai.BadRequestError) as refused:
         ask(thinking[0], **more)
     assert refused.value.param == param
+
+
+def test_a_schema_that_cannot_be_kept_is_told_by_its_tool(thinking):
+    def tool(name, parameters):
+        return {"type": "function", "function": {"name": name, "parameters": parameters, "strict": True}}
+    with pytest.raises(openai.BadRequestError, match="schema-1-set_it: .*a back reference"):
+        ask(thinking[0], tools=[tool("get.it", {"type": "object"}), tool("set.it", {"properties": {
+            "a": {"pattern": r"(a)\1"}}})])

@@ -476,7 +476,9 @@ static bool build_schema(struct ebnf *e, const struct named_rule *r)
     cJSON_ArrayForEach(schema, e->schemas)
     {
         if (strlen(schema->string) != r->length || memcmp(schema->string, r->name, r->length) != 0) continue;
-        e->status = schema_compile_into(&e->b, schema, &rule, e->err);
+        struct error why = {0};
+        e->status = schema_compile_into(&e->b, schema, &rule, &why);
+        if (e->status) error_set(e->err, e->status, "%s: %s", schema->string, why.text);
         if (!e->status) builder_set_start(&e->b, r->rule, call_state(e, rule, BUILDER_FINAL));
         return true;
     }

@@ -76,11 +76,14 @@ static void fail(struct writer *w, int status, const char *what)
     if (w->status == 0) w->status = error_set(w->err, status, "%s", what);
 }
 
-/* Adds a schema under a name of its own and writes the name. */
-static void write_schema(struct writer *w, cJSON *schema)
+/* Adds a schema under a name of its own, which says whose it is (refusals begin with it), and writes the name. */
+static void write_schema(struct writer *w, const char *owner, cJSON *schema)
 {
-    char name[32];
-    snprintf(name, sizeof name, "schema-%d", cJSON_GetArraySize(w->schemas));
+    char name[24 + TOOL_NAME_MAX];
+    snprintf(name, sizeof name, "schema-%d-%.*s", cJSON_GetArraySize(w->schemas), (int)TOOL_NAME_MAX,
+             owner ? owner : "");
+    for (char *c = name; *c; c++)
+        if (*c == '.' || *c == '/') *c = '_'; /* which rules' names have not */
     if (!schema || !cJSON_AddItemToObject(w->schemas, name, schema)) {
         cJSON_Delete(schema);
         fail(w, STATUS_NO_MEMORY, "no memory for a schema");
@@ -103,12 +106,13 @@ static void write_object(struct writer *w, const cJSON *function)
         cJSON_Delete(schema);
         schema = NULL;
     }
-    write_schema(w, schema);
+    write_schema(w, cJSON_GetStringValue(get(function, "name")), schema);
 }
 
 /* A parameter's schema, with what it may refer to. */
-static void write_value_schema(struct writer *w, const cJSON *property, const cJSON *parameters)
+static void write_value_schema(struct writer *w, const cJSON *property, const cJSON *function)
 {
+    const cJSON *parameters = get(function, "parameters");
     static const char *const names[] = {"$defs", "definitions"};
     cJSON *schema = cJSON_Duplicate(property, true);
     for (size_t i = 0; schema && cJSON_IsObject(schema) && i < 2; i++) {
@@ -116,7 +120,7 @@ static void write_value_schema(struct writer *w, const cJSON *property, const cJ
         if (definitions && !get(schema, names[i]))
             cJSON_AddItemToObject(schema, names[i], cJSON_Duplicate(definitions, true));
     }
-    write_schema(w, schema);
+    write_schema(w, cJSON_GetStringValue(get(function, "name")), schema);
 }
 
 /* ---- parameters ---- */
@@ -152,7 +156,7 @@ static void write_value_end(struct writer *w)
     buffer_append_text(w->out, "gap ");
 }
 
-static void write_value(struct writer *w, const cJSON *property, const cJSON *parameters, bool is_text)
+static void write_value(struct writer *w, const cJSON *property, const cJSON *function, bool is_text)
 {
     const struct tool_format *f = w->format;
     if (f->values == VALUES_RAW && is_text) {
@@ -162,7 +166,7 @@ static void write_value(struct writer *w, const cJSON *property, const cJSON *pa
         write_raw(w, property, slice_text(f->quote));
         write_text(w, f->quote);
     } else {
-        write_value_schema(w, property, parameters);
+        write_value_schema(w, property, function);
     }
     write_value_end(w);
 }
@@ -179,7 +183,7 @@ static void write_parameter(struct writer *w, const cJSON *function, const cJSON
     write_text(w, f->key_begin);
     write_bytes(w, property->string, strlen(property->string));
     write_text(w, f->key_end[is_text ? FOR_STRING : FOR_OTHER]);
-    write_value(w, is_free(w, function) ? &any : property, get(function, "parameters"), is_text);
+    write_value(w, is_free(w, function) ? &any : property, function, is_text);
 }
 
 static bool is_required(const cJSON *parameters, const char *name)
@@ -289,7 +293,7 @@ const char *tool_grammar_trigger(const struct tool_format *f)
 static void write_answer(struct writer *w, const cJSON *schema)
 {
     if (!schema) return;
-    write_schema(w, cJSON_Duplicate(schema, true));
+    write_schema(w, "answer", cJSON_Duplicate(schema, true));
     buffer_append_text(w->out, "| ");
 }
 

@@ -68,7 +68,9 @@ static int add_tool_result(const struct place *p, cJSON *out, const cJSON *block
                                  "%s.tool_use_id must be a string", p->path);
     if (!message || !cJSON_AddStringToObject(message, "tool_call_id", id))
         return api_error_no_memory(p->t->err);
-    int status = content ? add_texts(p, parts, content) : 0;
+    struct place at = {.t = p->t};
+    snprintf(at.path, sizeof at.path, "%.60s.content", p->path);
+    int status = content ? add_texts(&at, parts, content) : 0;
     return status == 0 ? canonical_fill(p, parts) : status;
 }
 
@@ -284,12 +286,17 @@ static int read_thinking(struct translation *t, cJSON *value)
 }
 
 /* {"type":"json_schema","schema":{}} as a canonical response_format. */
+static int read_format(struct translation *t, cJSON *value, const char *path)
+{
+    if (!cJSON_IsObject(value)) return json_field_refuse_type(value, path, "an object", t->err);
+    if (!canonical_is(value, "json_schema"))
+        return api_error_invalid(t->err, "invalid_value", path, "%s.type must be \"json_schema\"", path);
+    return canonical_put_schema(t, "answer", cJSON_DetachItemFromObjectCaseSensitive(value, "schema"));
+}
+
 static int read_output_format(struct translation *t, cJSON *value)
 {
-    if (!canonical_is(value, "json_schema"))
-        return api_error_invalid(t->err, "invalid_value", "output_format",
-                                 "output_format.type must be \"json_schema\"");
-    return canonical_put_schema(t, "answer", cJSON_DetachItemFromObjectCaseSensitive(value, "schema"));
+    return read_format(t, value, "output_format");
 }
 
 static int read_output_config(struct translation *t, cJSON *value)
@@ -302,7 +309,8 @@ static int read_output_config(struct translation *t, cJSON *value)
         status = codec_put(t, t->body, "reasoning_effort", effort);
     else
         cJSON_Delete(effort);
-    if (status == 0 && format && !cJSON_IsNull(format)) status = read_output_format(t, format);
+    if (status == 0 && format && !cJSON_IsNull(format))
+        status = read_format(t, format, "output_config.format");
     cJSON_Delete(format);
     return status;
 }
@@ -323,10 +331,12 @@ const struct codec_field messages_fields[] = {
 };
 
 const struct codec_name messages_names[] = {
-    {"output_config.format.schema", "response_format.json_schema.schema"},
-    {"output_config.format", "response_format"},
-    {"output_config.effort", "reasoning_effort"},
-    {"tools[].input_schema", "tools[].function.parameters"},
-    {"tools[]", "tools[].function"},
-    {NULL, NULL},
+    {.name = "output_format.schema", .canonical = "response_format.json_schema.schema", .if_sent = true},
+    {.name = "output_format", .canonical = "response_format", .if_sent = true},
+    {.name = "output_config.format.schema", .canonical = "response_format.json_schema.schema"},
+    {.name = "output_config.format", .canonical = "response_format"},
+    {.name = "output_config.effort", .canonical = "reasoning_effort"},
+    {.name = "tools[].input_schema", .canonical = "tools[].function.parameters"},
+    {.name = "tools[]", .canonical = "tools[].function"},
+    {.name = NULL},
 };

@@ -252,8 +252,17 @@ const struct codec_field ollama_generate_fields[] = {
 };
 
 const struct codec_name ollama_names[] = {
-    {"options.num_predict", "max_tokens"},
-    {"options.repeat_penalty", "repetition_penalty"},
-    {"format", "response_format.json_schema.schema"},
-    {NULL, NULL},
+    {.name = "options.num_predict", .canonical = "max_tokens"},
+    {.name = "options.temperature", .canonical = "temperature"},
+    {.name = "options.top_k", .canonical = "top_k"},
+    {.name = "options.top_p", .canonical = "top_p"},
+    {.name = "options.min_p", .canonical = "min_p"},
+    {.name = "options.seed", .canonical = "seed"},
+    {.name = "options.stop", .canonical = "stop"},
+    {.name = "options.repeat_penalty", .canonical = "repetition_penalty"},
+    {.name = "options.repeat_last_n", .canonical = "repeat_last_n"},
+    {.name = "options.presence_penalty", .canonical = "presence_penalty"},
+    {.name = "options.frequency_penalty", .canonical = "frequency_penalty"},
+    {.name = "format", .canonical = "response_format.json_schema.schema"},
+    {.name = NULL},
 };

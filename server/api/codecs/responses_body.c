@@ -581,12 +581,12 @@ const struct codec_field responses_fields[] = {
 };
 
 const struct codec_name responses_names[] = {
-    {"text.format.schema", "response_format.json_schema.schema"},
-    {"text.format.name", "response_format.json_schema.name"},
-    {"text.format", "response_format"},
-    {"text.verbosity", "verbosity"},
-    {"reasoning.effort", "reasoning_effort"},
-    {"tools[]", "tools[].function"},
-    {"input", "messages"},
-    {NULL, NULL},
+    {.name = "text.format.schema", .canonical = "response_format.json_schema.schema"},
+    {.name = "text.format.name", .canonical = "response_format.json_schema.name"},
+    {.name = "text.format", .canonical = "response_format"},
+    {.name = "text.verbosity", .canonical = "verbosity"},
+    {.name = "reasoning.effort", .canonical = "reasoning_effort"},
+    {.name = "tools[]", .canonical = "tools[].function"},
+    {.name = "input", .canonical = "messages"},
+    {.name = NULL},
 };
