@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "server/http_metrics.h"
 #include "server/loop_watch.h"
+#include "server/watch_room.h"
 
 enum {
     LINGER_MS = 2000,
@@ -437,6 +438,15 @@ void connection_get_client(const struct connection *c, char text[64])
     }
 }
 
+/* False: the kernel watches no more; what the loop were to read then would end the process. */
+static bool can_be_watched(const struct connection *c)
+{
+    uv_os_fd_t fd;
+    if (uv_fileno(&c->socket.handle, &fd) || watch_room_take(c->listener->loop, fd)) return true;
+    log_warning("the kernel watches no more descriptors: a connection is closed");
+    return false;
+}
+
 /* Events are small and must not wait for each other. A client's machine that acknowledges nothing for twice
  * as long as it may stop reading is gone (once is for connection_cut_off, which says so). */
 static void set_socket_options(struct connection *c)
@@ -549,7 +559,7 @@ void connection_accept(struct listener *l)
         listener_turn_away(l);
         return;
     }
-    if (uv_accept(&l->socket.stream, &c->socket.stream)) {
+    if (uv_accept(&l->socket.stream, &c->socket.stream) || !can_be_watched(c)) {
         connection_close(c);
         return;
     }
@@ -570,7 +580,7 @@ struct connection *connection_create_over(struct listener *l, int fd)
 {
     struct connection *c = create(l);
     if (!c) return NULL;
-    if (open_socket(c, fd)) {
+    if (open_socket(c, fd) || !can_be_watched(c)) {
         connection_close(c);
         return NULL;
     }

@@ -1,5 +1,6 @@
 #include "server/hangup.h"
 #include "server/loop_watch.h"
+#include "server/watch_room.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -48,10 +49,11 @@ static void on_event(uv_poll_t *poll, int uv_status, int events)
     }
 }
 
-/* Some event must be asked for; errors and hang-ups come with any. */
+/* Some event must be asked for; errors and hang-ups come with any. Without room nothing is noticed until the next write. */
 static void start(struct hangup *h)
 {
     uv_poll_start(&h->poll, h->on_end ? UV_PRIORITIZED | UV_DISCONNECT : UV_PRIORITIZED, on_event);
+    if (!watch_room_take(h->poll.loop, h->fd)) uv_poll_stop(&h->poll);
 }
 
 struct hangup *hangup_watch(uv_stream_t *stream, void (*on_hangup)(void *context),

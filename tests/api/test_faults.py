@@ -137,12 +137,11 @@ def test_every_allocation_of_a_request(faulty, neighbours, name):
 
 # ---- system calls ----
 
-# epoll_ctl is not among them: libuv ends the process when it fails.
 CALL_FAULTS = [
     ("accept", errno.EMFILE), ("accept", errno.ENFILE), ("accept", errno.ECONNABORTED), ("accept", errno.ENOMEM),
     ("accept", errno.EPROTO), ("read", errno.ECONNRESET), ("read", errno.EINTR), ("read", errno.EAGAIN),
     ("read", faults.SHORT), ("write", errno.EPIPE), ("write", errno.ECONNRESET), ("write", errno.EAGAIN),
-    ("write", errno.EINTR), ("write", faults.SHORT), ("write", errno.ENOBUFS), 
+    ("write", errno.EINTR), ("write", faults.SHORT), ("write", errno.ENOBUFS), ("epoll_ctl", errno.ENOMEM), ("epoll_ctl", errno.ENOSPC),
     ("shutdown", errno.ENOTCONN), ("setsockopt", errno.ENOBUFS), ("mmap", errno.ENOMEM),
     ("madvise", errno.EAGAIN), ("eventfd", errno.EMFILE), ("open", errno.EMFILE)]
 HARMLESS = {errno.EINTR, errno.EAGAIN, faults.SHORT}

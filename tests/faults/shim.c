@@ -301,10 +301,16 @@ int eventfd(unsigned value, int flags)
     return (int)syscall(SYS_eventfd2, value, flags);
 }
 
+/* Only what is watched anew can find no room. */
 int epoll_ctl(int fd, int operation, int which, struct epoll_event *event)
 {
-    FAIL(EPOLL_CTL, -1);
-    return real(epoll_ctl)(fd, operation, which, event);
+    int result = real(epoll_ctl)(fd, operation, which, event);
+    if (operation != EPOLL_CTL_ADD || result) return result;
+    int error = fault(EPOLL_CTL);
+    if (!error) return 0;
+    real(epoll_ctl)(fd, EPOLL_CTL_DEL, which, event);
+    errno = error;
+    return -1;
 }
 
 int socket(int domain, int type, int protocol)

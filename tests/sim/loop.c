@@ -700,6 +700,12 @@ int uv_fileno(const uv_handle_t *h, uv_os_fd_t *fd)
     return UV_EBADF;
 }
 
+int uv_backend_fd(const uv_loop_t *loop)
+{
+    (void)loop;
+    return -1;
+}
+
 int uv_poll_init(uv_loop_t *loop, uv_poll_t *poll, int fd)
 {
     (void)loop, (void)poll, (void)fd;
