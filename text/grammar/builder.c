@@ -509,8 +509,7 @@ static struct grammar *hand_over(struct builder *b, uint32_t start_rule)
     g->keys = take(&b->keys);
     g->rules = take(&b->rules);
     g->spaces = take(&b->spaces);
-    for (uint32_t i = 0; i < g->num_states; i++)
-        g->has_unique |= (g->states[i].flags & (STATE_UNIQUE_STRINGS | STATE_UNIQUE_INTEGERS)) != 0;
+    for (uint32_t i = 0; i < g->num_states; i++) g->has_unique |= (g->states[i].flags & STATE_UNIQUE) != 0;
     return g;
 }
 

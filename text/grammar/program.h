@@ -21,12 +21,15 @@ enum { STATE_DEAD = 0, NO_LOOP = 0, NO_ENTRY = 0, NO_OBJECT = UINT32_MAX, NO_LIM
 
 enum state_flags {
     STATE_FINAL = 1,
-    STATE_BARE_FINAL = 2,      /* final and nothing else: left at once */
-    STATE_SPACES = 4,          /* white space may stand here */
-    STATE_LITERAL = 8,         /* one edge with one byte, and nothing else */
-    STATE_RETURNS = 16,        /* final, or what it calls may be empty and then it is */
-    STATE_UNIQUE_STRINGS = 32, /* around an element of an array whose elements, strings alone, differ */
+    STATE_BARE_FINAL = 2, /* final and nothing else: left at once */
+    STATE_SPACES = 4,     /* white space may stand here */
+    STATE_LITERAL = 8,    /* one edge with one byte, and nothing else */
+    STATE_RETURNS = 16,   /* final, or what it calls may be empty and then it is */
+    STATE_UNIQUE_STRINGS =
+        32, /* around an element of an array whose elements, strings and null alone, differ */
     STATE_UNIQUE_INTEGERS = 64,
+    STATE_UNIQUE = STATE_UNIQUE_STRINGS | STATE_UNIQUE_INTEGERS, /* both: any but arrays and objects */
+    STATE_NUMBER = 128,                                          /* of any number, or any integer */
 };
 
 enum { PLAIN_ANY = UINT8_MAX };

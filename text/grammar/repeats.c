@@ -3,9 +3,12 @@
 #include <string.h>
 
 #include "base/bit_set.h"
+#include "base/check.h"
 #include "text/grammar/unique_text.h"
 
 enum { FRAMES_LOOKED_AT = 4 }; /* a character of several bytes has one of its own */
+
+static const char ends_of_numbers[] = ",] \n\t\r";
 
 struct removal {
     const struct vocabulary *v;
@@ -51,23 +54,26 @@ static bool goes_on(struct removal *r, const char *bytes, size_t num_bytes)
     return found;
 }
 
-/* null once more: nothing else begins so. */
-static void remove_null(struct removal *r)
+static void remove_below(struct removal *r, uint32_t parent, char byte)
 {
     const struct trie *t = &r->v->trie;
-    for (const char *before = " \n\t\r"; *before; before++) {
-        uint32_t space = trie_child(t, TRIE_ROOT, (uint8_t)*before);
-        uint32_t child = space == UINT32_MAX ? space : trie_child(t, space, 'n');
-        if (child != UINT32_MAX) remove_values(r, t->nodes[child].first_value, t->nodes[child].end_value);
-    }
-    uint32_t child = trie_child(t, TRIE_ROOT, 'n');
+    uint32_t child = trie_child(t, parent, (uint8_t)byte);
     if (child != UINT32_MAX) remove_values(r, t->nodes[child].first_value, t->nodes[child].end_value);
+}
+
+/* null, true or false once more: nothing else begins with its first letter. */
+static void remove_literal(struct removal *r, char first)
+{
+    for (const char *before = " \n\t\r"; *before; before++) {
+        uint32_t space = trie_child(&r->v->trie, TRIE_ROOT, (uint8_t)*before);
+        if (space != UINT32_MAX) remove_below(r, space, first);
+    }
+    remove_below(r, TRIE_ROOT, first);
 }
 
 /* element: from its first byte; num_written of its bytes stand there. */
 static void remove_repeat(struct removal *r, const char *element, size_t num_bytes, size_t num_written)
 {
-    static const char ends_of_numbers[] = ",] \n\t\r";
     const struct trie *t = &r->v->trie;
     size_t inside = num_bytes - r->of_strings;
     uint32_t node = TRIE_ROOT;
@@ -94,48 +100,85 @@ static void remove_repeats(struct removal *r, size_t written)
         const char *element = text + begin;
         size_t num_bytes = end - begin;
         if (r->of_strings && *element != '"') {
-            if (num_written == 0) remove_null(r);
+            if (num_written == 0 && *element >= 'a') remove_literal(r, *element);
             continue;
         }
         if (num_written < num_bytes + !r->of_strings && !memcmp(element, text + written, num_written))
             remove_repeat(r, element, num_bytes, num_written);
-        if (!r->of_strings && unique_text_equal(element, num_bytes, "0", 1)) {
-            if (num_written <= 1 && !memcmp("0", text + written, num_written))
-                remove_repeat(r, "0", 1, num_written);
-            if (num_written <= 2 && !memcmp("-0", text + written, num_written))
-                remove_repeat(r, "-0", 2, num_written);
-        }
     }
 }
 
-/* Behind the first letters of null, and not within a string that has them. */
-static bool is_in_null(const struct removal *r, const struct thread *t)
+/* Both of an integer's, which no digit can follow. */
+static void remove_zeros(struct removal *r, size_t written)
 {
+    const char *text = r->m->text.data;
+    size_t n = r->m->text.num_bytes, begin = written, end, num_written = n - written;
+    bool has_zero = false;
+    while (!has_zero && unique_text_previous(text, &begin, &end))
+        has_zero = unique_text_equal(text + begin, end - begin, "0", 1);
+    if (!has_zero) return;
+    r->of_strings = false;
+    if (num_written <= 1 && !memcmp("0", text + written, num_written)) remove_repeat(r, "0", 1, num_written);
+    if (num_written <= 2 && !memcmp("-0", text + written, num_written))
+        remove_repeat(r, "-0", 2, num_written);
+}
+
+/* A number's end, if there was one of its value. It can always go on to another value. */
+static void remove_end_of_number(struct removal *r)
+{
+    if (unique_text_is_new(r->m->text.data, r->m->text.num_bytes)) return;
+    for (const char *end = ends_of_numbers; *end; end++) remove_below(r, TRIE_ROOT, *end);
+}
+
+/* Behind the first letters of null, true or false, and not within a string that has them. */
+static bool is_in_literal(const struct removal *r, const struct thread *t)
+{
+    static const char *const literals[] = {"null", "true", "false"};
     const struct state *s = &r->m->grammar->states[t->state];
     const char *text = r->m->text.data;
     size_t n = r->m->text.num_bytes, begin = unique_text_begin(text, n, false);
-    if (!(s->flags & STATE_LITERAL) || n - begin > 3 || begin == n) return false;
-    return !memcmp("null", text + begin, n - begin) && begin > 0 && strchr(" \n\t\r,[", text[begin - 1]);
+    if (!(s->flags & STATE_LITERAL) || begin == n || begin == 0 || !strchr(" \n\t\r,[", text[begin - 1]))
+        return false;
+    for (size_t i = 0; i < array_length(literals); i++)
+        if (n - begin < strlen(literals[i]) && !memcmp(literals[i], text + begin, n - begin)) return true;
+    return false;
+}
+
+/* The flags of the array around the thread's element; *is_inside: the element has begun. */
+static unsigned find_array(const struct removal *r, const struct thread *t, bool *is_inside)
+{
+    const struct state *states = r->m->grammar->states;
+    unsigned flags = states[t->state].flags & STATE_UNIQUE;
+    uint32_t frame = t->stack;
+    *is_inside = !flags;
+    for (int i = 0; !flags && i < FRAMES_LOOKED_AT && frame != STACK_BOTTOM; i++) {
+        flags = states[r->m->frames.items[frame].state].flags & STATE_UNIQUE;
+        frame = r->m->frames.items[frame].parent;
+    }
+    return flags;
 }
 
 static void look_at(struct removal *r, const struct thread *t)
 {
-    const struct state *states = r->m->grammar->states;
-    const unsigned both = STATE_UNIQUE_STRINGS | STATE_UNIQUE_INTEGERS;
-    unsigned flags = states[t->state].flags & both;
-    bool is_inside = !flags;
-    uint32_t frame = t->stack;
-    for (int i = 0; !flags && i < FRAMES_LOOKED_AT && frame != STACK_BOTTOM; i++) {
-        flags = states[r->m->frames.items[frame].state].flags & both;
-        frame = r->m->frames.items[frame].parent;
-    }
-    if (!flags || (is_inside && is_in_null(r, t))) return;
-    r->of_strings = flags == STATE_UNIQUE_STRINGS;
-    remove_set(r, !r->of_strings ? REPEATED_INTEGERS
-                  : is_inside    ? REPEATED_THREE_QUOTES
-                                 : REPEATED_TWO_QUOTES);
+    bool is_inside;
+    unsigned flags = find_array(r, t, &is_inside);
+    bool in_number =
+        is_inside && (flags == STATE_UNIQUE_INTEGERS || r->m->grammar->states[t->state].flags & STATE_NUMBER);
+    bool in_string = is_inside && !in_number && flags & STATE_UNIQUE_STRINGS && !is_in_literal(r, t);
     size_t n = r->m->text.num_bytes;
-    remove_repeats(r, is_inside ? unique_text_begin(r->m->text.data, n, r->of_strings) : n);
+    if (!flags) return;
+    r->of_strings = flags & STATE_UNIQUE_STRINGS;
+    if (r->of_strings) {
+        remove_set(r, in_string ? REPEATED_THREE_QUOTES : REPEATED_TWO_QUOTES);
+        remove_set(r, in_string ? REPEATED_LITERALS_BEHIND_QUOTE : REPEATED_LITERALS);
+    }
+    if (flags == STATE_UNIQUE) remove_set(r, REPEATED_NUMBERS);
+    size_t written = is_inside ? unique_text_begin(r->m->text.data, n, in_string) : n;
+    if (flags == STATE_UNIQUE && in_number)
+        remove_end_of_number(r);
+    else if (!is_inside || in_string || in_number)
+        remove_repeats(r, written);
+    if (flags & STATE_UNIQUE_INTEGERS && (!is_inside || in_number)) remove_zeros(r, written);
 }
 
 int repeats_remove(const struct vocabulary *v, const struct matcher *m, struct frames *frames,

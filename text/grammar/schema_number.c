@@ -369,7 +369,9 @@ static uint32_t limited_state(struct compiler *c, const struct shape *s, unsigne
 
 static uint32_t rule_start(struct compiler *c, uint32_t *rule, uint32_t (*make)(struct builder *))
 {
+    uint32_t first = c->b.states.count;
     if (*rule == RULE_NEVER) *rule = make(&c->b);
+    for (uint32_t s = first; s < c->b.states.count; s++) builder_at(&c->b, s)->flags |= STATE_NUMBER;
     return builder_status(&c->b) ? STATE_DEAD : pool_items(struct rule, &c->b.rules)[*rule].start;
 }
 

@@ -60,6 +60,17 @@ static bool add_types(struct unique *u, const struct shape *s)
     return true;
 }
 
+/* What fulfils a shape and an alternative of its choice. */
+static struct conjunction with_alternative(struct compiler *c, const struct shape *s, int i)
+{
+    const struct conjunction *own = &s->alternatives.items[i];
+    struct conjunction with = s->rest;
+    with.origin = NULL;
+    for (int j = 0; j < own->num_atoms; j++)
+        conjunction_add(c, &with, own->atoms[j].node, own->atoms[j].negated);
+    return with;
+}
+
 /* Whether what fulfils the conjunction is a list of values, which are added. */
 static bool add_values(struct unique *u, const struct conjunction *from, int depth)
 {
@@ -68,11 +79,7 @@ static bool add_values(struct unique *u, const struct conjunction *from, int dep
     shape_read(u->c, &k, &s);
     if (u->c->status || depth == 0) return false;
     for (int i = 0; s.has_choice && i < s.alternatives.count; i++) {
-        struct conjunction with = s.rest;
-        with.origin = NULL;
-        for (int j = 0; j < s.alternatives.items[i].num_atoms; j++)
-            conjunction_add(u->c, &with, s.alternatives.items[i].atoms[j].node,
-                            s.alternatives.items[i].atoms[j].negated);
+        struct conjunction with = with_alternative(u->c, &s, i);
         if (!add_values(u, &with, depth - 1)) return false;
     }
     if (s.has_choice) return true;
@@ -227,7 +234,34 @@ static uint32_t unique_states(struct unique *u, const struct shape *s)
     return builder_text(b, "[", 1, open);
 }
 
-/* ---- free strings, integers ---- */
+/* ---- free strings, numbers ---- */
+
+/* Whether a shape without choices allows none but strings, booleans, null, and numbers of any value: one that has been there can
+ * go on to another. */
+static bool allows_scalars(const struct shape *s)
+{
+    bool ok = true;
+    for (int i = 0; i < s->literals.count; i++)
+        ok &= cJSON_IsNull(s->literals.nodes[i]) || cJSON_IsBool(s->literals.nodes[i]);
+    if (s->has_literals) return ok;
+    bool is_limited = !isinf(s->min) || !isinf(s->max) || s->multiples.count > 0 ||
+                      s->not_multiples.count > 0 || s->excluded.count > 0 ||
+                      ((s->types & TYPE_FRACTION) && !(s->types & TYPE_INTEGER));
+    return !(s->types & (TYPE_ARRAY | TYPE_OBJECT)) && !(s->types & TYPE_NUMBER && is_limited);
+}
+
+static bool are_scalars(struct compiler *c, const struct conjunction *from, int depth)
+{
+    struct shape s;
+    struct conjunction k = conjunction_flatten(c, from);
+    shape_read(c, &k, &s);
+    if (c->status || depth == 0) return false;
+    for (int i = 0; s.has_choice && i < s.alternatives.count; i++) {
+        struct conjunction with = with_alternative(c, &s, i);
+        if (!are_scalars(c, &with, depth - 1)) return false;
+    }
+    return s.has_choice || allows_scalars(&s);
+}
 
 /* The flag of states around elements that are compared by their text; 0: they cannot be. Such strings have no needless escapes,
  * as where a pattern decides. */
@@ -240,9 +274,11 @@ static unsigned compared_by_text(struct compiler *c, struct conjunction *element
     shape_read_limits(c, &k, &s);
     if (c->status) return 0;
     if (s.types == TYPE_INTEGER) return STATE_UNIQUE_INTEGERS;
-    if (s.types != TYPE_STRING && s.types != (TYPE_STRING | TYPE_NULL)) return 0;
-    conjunction_add(c, element, &canonical, false);
-    return STATE_UNIQUE_STRINGS;
+    unsigned unique = STATE_UNIQUE_STRINGS;
+    if (s.types != TYPE_STRING && s.types != (TYPE_STRING | TYPE_NULL))
+        unique = are_scalars(c, element, CHOICES_DEPTH_MAX) ? STATE_UNIQUE : 0;
+    if (unique) conjunction_add(c, element, &canonical, false);
+    return unique;
 }
 
 uint32_t schema_unique_state(struct compiler *c, const struct shape *s)
@@ -254,13 +290,11 @@ uint32_t schema_unique_state(struct compiler *c, const struct shape *s)
     unsigned unique = is_plain && !is_listed && !c->status ? compared_by_text(c, &element) : 0;
     if (unique) return schema_unlike_state(c, s, schema_rule(c, &element), unique);
     if (!is_listed) {
-        schema_fail(
-            c, STATUS_UNSUPPORTED,
-            "\"uniqueItems\" at %s is not supported for elements that are neither strings (or null) alone "
-            "nor "
-            "integers alone nor at most %d values (enum, const, boolean, null): what came before is not "
-            "compared",
-            schema_path(c, s->unique_items), VALUES_MAX - 1);
+        schema_fail(c, STATUS_UNSUPPORTED,
+                    "\"uniqueItems\" at %s is not supported for elements that are arrays, objects or numbers "
+                    "with limits (but for integers alone, and at most %d listed values): what came before is "
+                    "not compared",
+                    schema_path(c, s->unique_items), VALUES_MAX - 1);
         return STATE_DEAD;
     }
     if (s->min_items > (uint32_t)u.values.count) return STATE_DEAD;

@@ -175,10 +175,9 @@ static uint32_t push_frame(struct stepper *s, uint32_t state, uint32_t count, ui
 static bool may_return(const struct stepper *s, uint32_t state, size_t num_behind)
 {
     const struct frames *f = s->frames;
-    if (!f->text || !(s->g->states[state].flags & (STATE_UNIQUE_STRINGS | STATE_UNIQUE_INTEGERS)))
-        return true;
+    if (!f->text || !(s->g->states[state].flags & STATE_UNIQUE)) return true;
     size_t end = f->text_bytes - num_behind;
-    if (num_behind > 0 && f->text[end] >= '0' && f->text[end] <= '9') return true; /* leads nowhere */
+    if (num_behind > 0 && unique_text_in_number(f->text[end])) return true; /* leads nowhere */
     return unique_text_is_new(f->text, end);
 }
 

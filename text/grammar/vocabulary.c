@@ -137,20 +137,38 @@ static bool ends_integer(uint8_t c)
     return c == ',' || c == '[' || c == ']' || c == ' ' || (c >= '\t' && c <= '\r');
 }
 
+/* Behind a comma, and spaces perhaps, the first letter of null, true or false. */
+static void add_repeated_literals(struct vocabulary *v, const struct trie_text *t)
+{
+    bool has_quote = false, is_behind_comma = false;
+    for (uint32_t i = 0; i < t->num_bytes; i++) {
+        uint8_t c = t->bytes[i];
+        if (is_behind_comma && (c == 'n' || c == 't' || c == 'f')) {
+            bit_set_add(v->repeated[REPEATED_LITERALS], t->value);
+            if (has_quote) bit_set_add(v->repeated[REPEATED_LITERALS_BEHIND_QUOTE], t->value);
+        }
+        has_quote |= c == '"';
+        is_behind_comma = c == ',' || (is_behind_comma && ends_integer(c));
+    }
+}
+
 static void add_repeated(struct vocabulary *v, const struct trie_text *t)
 {
     int num_quotes = 0;
-    bool is_behind_end = false, is_integer = false;
+    bool is_behind_end = false, is_integer = false, was_digit = false;
     for (uint32_t i = 0; i < t->num_bytes; i++) {
         uint8_t c = t->bytes[i];
         bool is_digit = c >= '0' && c <= '9', ends = ends_integer(c);
         num_quotes += c == '"';
         if (ends && is_integer) bit_set_add(v->repeated[REPEATED_INTEGERS], t->value);
+        if (ends && was_digit) bit_set_add(v->repeated[REPEATED_NUMBERS], t->value);
+        was_digit = is_digit;
         is_integer = is_digit && (is_integer || is_behind_end);
         is_behind_end = ends || (is_behind_end && c == '-');
     }
     for (int i = 0; i < num_quotes - 1 && i <= REPEATED_FOUR_QUOTES; i++)
         bit_set_add(v->repeated[i], t->value);
+    add_repeated_literals(v, t);
 }
 
 static void shrink(struct tail **values, uint32_t n)
@@ -184,20 +202,21 @@ int vocabulary_make(const struct vocabulary_source *source, struct vocabulary **
     struct vocabulary *v = calloc(1, sizeof *v);
     struct trie_text *texts = calloc(n, sizeof *texts), *tails = calloc(n, sizeof *tails);
     int status = STATUS_NO_MEMORY;
+    bool has_all = true;
     *out = NULL;
     if (v) {
         v->num_ids = source->num_ids;
         v->num_words = bit_set_words(n);
         v->slices = calloc(v->num_words * SLICES, 8);
         v->plain = calloc(v->num_words, 8);
-        for (int i = 0; i < NUM_REPEATED; i++) v->repeated[i] = calloc(v->num_words, 8);
+        for (int i = 0; i < NUM_REPEATED; i++) has_all &= (v->repeated[i] = calloc(v->num_words, 8)) != NULL;
         v->tail_values = calloc(n, sizeof *v->tail_values);
         v->long_values = calloc(n, sizeof *v->long_values);
         v->num_end_ids = source->num_end_ids;
         v->end_ids = calloc((size_t)source->num_end_ids + 1, sizeof *v->end_ids);
     }
     if (v && texts && tails && v->slices && v->plain && v->tail_values && v->long_values && v->end_ids &&
-        v->repeated[0] && v->repeated[1] && v->repeated[2] && v->repeated[3]) {
+        has_all) {
         for (int i = 0; i < source->num_end_ids; i++) v->end_ids[i] = source->end_ids[i];
         status = make_parts(v, source, texts, tails);
     }

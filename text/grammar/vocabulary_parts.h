@@ -15,12 +15,16 @@ struct tail {
     uint32_t id, chars;
 };
 
-/* Tokens that may hold whole elements of an array: with so many quotes or more; an integer between such as end one. */
+/* Tokens that may hold whole elements of an array: with so many quotes or more; an integer between such as end one, a digit and
+ * then what ends a number, and what begins null, true or false behind a comma (and that behind a quote). */
 enum repeated_tokens {
     REPEATED_TWO_QUOTES,
     REPEATED_THREE_QUOTES,
     REPEATED_FOUR_QUOTES,
     REPEATED_INTEGERS,
+    REPEATED_NUMBERS,
+    REPEATED_LITERALS,
+    REPEATED_LITERALS_BEHIND_QUOTE,
     NUM_REPEATED,
 };
 

@@ -266,7 +266,7 @@ static void walk_unlike(struct walk *w, const char *schema, const struct grammar
         (void)slow_mask(m, slow);
         assert_int_equal(mask_fill(w->maker, m, i % 2 ? cache : NULL, fast), 0);
         for (int32_t id = 0; id < SMALL_IDS; id++) {
-            bool is_char = id < 128 && !strchr("n0123456789-", id);
+            bool is_char = id < 128 && !strchr("ntf0123456789-", id);
             count += mask_has(fast, id);
             if (mask_has(fast, id) && !mask_has(slow, id))
                 fail_msg("%s behind <%s>: token %d is let in", schema, text, id);
@@ -299,6 +299,12 @@ static void masks_of_elements_that_differ(void **state)
         "\"minItems\":2}",
         "{\"type\":\"array\",\"items\":{\"type\":[\"string\",\"null\"]},\"uniqueItems\":true,\"minItems\":3}",
         "{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"uniqueItems\":true,\"minItems\":3}",
+        "{\"type\":\"array\",\"items\":{\"type\":\"number\"},\"uniqueItems\":true,\"minItems\":3}",
+        "{\"type\":\"array\",\"items\":{\"type\":[\"string\",\"number\",\"boolean\",\"null\"]},"
+        "\"uniqueItems\":true,"
+        "\"minItems\":5}",
+        "{\"type\":\"array\",\"items\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"integer\"},"
+        "{\"type\":\"null\"}]},\"uniqueItems\":true,\"minItems\":4}",
         "{\"type\":\"array\",\"items\":{\"type\":\"integer\",\"minimum\":-5,\"maximum\":1200},"
         "\"uniqueItems\":true}",
         "{\"type\":\"array\",\"items\":{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"array\","
