@@ -367,13 +367,52 @@ static int compile_node(const struct regex_tree *tree, uint32_t node, const stru
 {
     struct symbol_dfa symbols;
     *out = (struct dfa){0};
-    int status = symbol_dfa_make(tree, node, options->whole, &symbols);
+    int status = symbol_dfa_make(tree, node, options->whole, options->work_left, &symbols);
     if (status == 0 && options->has_lengths)
         status = symbol_dfa_limit(&symbols, options->min_length, options->max_length);
     if (status == 0) status = encode(&symbols, options->text, out);
     symbol_dfa_deinit(&symbols);
     if (status) dfa_deinit(out);
     return status;
+}
+
+/* ---- (?=[set]{min,max}$) right behind a leading ^ ---- */
+
+/* Its repetition; NULL: it says something else. */
+static struct regex_node *length_of(const struct regex_tree *tree, uint32_t look)
+{
+    struct regex_node *nodes = tree->nodes.items, *body = &nodes[nodes[look].a];
+    bool is_length = nodes[look].min == 0 && body->kind == REGEX_CONCAT && nodes[body->b].kind == REGEX_END &&
+                     nodes[body->a].kind == REGEX_REPEAT && nodes[nodes[body->a].a].kind == REGEX_SET;
+    return is_length ? &nodes[body->a] : NULL;
+}
+
+bool regex_look_lengths(const char *pattern, size_t num_bytes, uint32_t *min, uint32_t *max)
+{
+    struct regex_tree tree;
+    bool found = false;
+    *min = 0;
+    *max = REGEX_ANY;
+    int status = regex_parse(pattern, num_bytes, &tree, NULL);
+    for (int i = 0; status == 0 && i < tree.num_leading; i++) {
+        const struct regex_node *repeat = length_of(&tree, tree.leading[i]);
+        if (!repeat) continue;
+        found |= repeat->min > 0 || repeat->max != REGEX_UNBOUNDED;
+        *min = max_of(*min, (uint32_t)repeat->min);
+        if (repeat->max != REGEX_UNBOUNDED) *max = min_of(*max, (uint32_t)repeat->max);
+    }
+    regex_tree_deinit(&tree);
+    return found;
+}
+
+static void drop_look_lengths(struct regex_tree *tree)
+{
+    for (int i = 0; i < tree->num_leading; i++) {
+        struct regex_node *repeat = length_of(tree, tree->leading[i]);
+        if (!repeat) continue;
+        repeat->min = 0;
+        repeat->max = REGEX_UNBOUNDED;
+    }
 }
 
 int regex_compile(const char *pattern, size_t num_bytes, const struct regex_options *options, struct dfa *out,
@@ -383,6 +422,7 @@ int regex_compile(const char *pattern, size_t num_bytes, const struct regex_opti
     *out = (struct dfa){0};
     int status = regex_parse(pattern, num_bytes, &tree, err);
     if (status == 0) {
+        if (options->drops_look_lengths) drop_look_lengths(&tree);
         status = compile_node(&tree, tree.root, options, out);
         if (status && err && !err->text[0])
             status = error_set(err, status, "the pattern \"%.*s\" %s", (int)min_of(num_bytes, (size_t)200),

@@ -32,7 +32,12 @@ struct regex_options {
     bool whole;                      /* matches the whole text; otherwise anywhere in it */
     bool has_lengths;                /* the whole text has min_length to max_length characters, too */
     uint32_t min_length, max_length; /* max_length REGEX_ANY: any number */
+    uint32_t *work_left;             /* what several may take together (subsets.h); NULL: it is alone */
+    bool drops_look_lengths;         /* regex_look_lengths are left out */
 };
+
+/* Whether look-aheads right behind a leading ^ say how many characters the text has, (?=.{1,253}$), and how many. */
+bool regex_look_lengths(const char *pattern, size_t num_bytes, uint32_t *min, uint32_t *max);
 
 /* Label 1 is what matches. */
 int regex_compile(const char *pattern, size_t num_bytes, const struct regex_options *options, struct dfa *out,

@@ -14,7 +14,8 @@ struct parser {
     int depth, look_depth;
     bool is_behind; /* within a look-behind */
     bool has_word;
-    uint32_t word; /* the set of word characters, once has_word */
+    enum { AT_BEGIN, AT_LOOKS, BEHIND_LOOKS } place; /* in the pattern's first terms */
+    uint32_t word;                                   /* the set of word characters, once has_word */
 };
 
 static uint32_t parse_alternation(struct parser *p);
@@ -449,11 +450,26 @@ static uint32_t parse_term(struct parser *p)
     return parse_quantifiers(p, parse_atom(p));
 }
 
+/* ^, and then look-aheads of the pattern's first sequence. */
+static void keep_leading(struct parser *p, uint32_t term)
+{
+    enum regex_kind kind = pool_items(struct regex_node, &p->tree->nodes)[term].kind;
+    if (p->place == AT_BEGIN && kind == REGEX_BEGIN)
+        p->place = AT_LOOKS;
+    else if (p->place == AT_LOOKS && kind == REGEX_AHEAD)
+        p->tree->leading[p->tree->num_leading++] = term;
+    else
+        p->place = BEHIND_LOOKS;
+}
+
 static uint32_t parse_sequence(struct parser *p)
 {
     uint32_t node = add_node(p, (struct regex_node){.kind = REGEX_EMPTY});
-    while (!p->status && p->at < p->num_bytes && !looking_at(p, "|") && !looking_at(p, ")"))
-        node = concat(p, node, parse_term(p));
+    while (!p->status && p->at < p->num_bytes && !looking_at(p, "|") && !looking_at(p, ")")) {
+        uint32_t term = parse_term(p);
+        if (!p->status && p->depth == 0) keep_leading(p, term);
+        node = concat(p, node, term);
+    }
     return node;
 }
 
@@ -470,6 +486,8 @@ static uint32_t parse_alternation(struct parser *p)
 static uint32_t parse_pattern(struct parser *p)
 {
     uint32_t root = parse_alternation(p);
+    if (!p->status && pool_items(struct regex_node, &p->tree->nodes)[root].kind == REGEX_ALTERNATE)
+        p->tree->num_leading = 0;
     if (!p->status && p->at < p->num_bytes) fail(p, STATUS_INVALID, "a ) without its (");
     return root;
 }

@@ -36,6 +36,8 @@ struct regex_tree {
     struct pool nodes;
     struct pool sets; /* of struct pool: normalized code points */
     uint32_t root;
+    uint32_t leading[REGEX_LOOKS_MAX]; /* look-aheads right behind a leading ^, which every match passes */
+    int num_leading;
     int num_looks; /* bodies of look-arounds, REGEX_LOOKS_MAX at most; word boundaries share one */
 };
 

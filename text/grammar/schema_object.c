@@ -43,7 +43,7 @@ struct object {
 
 static bool matches(struct compiler *c, const char *pattern, const char *text, size_t n)
 {
-    const struct dfa *d = schema_regex(c, &(struct pattern){pattern, false, false});
+    const struct dfa *d = schema_regex(c, &(struct pattern){.text = pattern});
     return d && dfa_run(d, text, n) != 0;
 }
 
@@ -476,7 +476,7 @@ static bool make_names(struct object *o, struct name_labels *labels, struct dfa 
     names_dfa(o, &allowed);
     parts[n++] = &allowed;
     for (int i = 0; i < o->patterns.count && !o->c->status; i++)
-        parts[n++] = schema_regex(o->c, &(struct pattern){o->patterns.texts[i], false, false});
+        parts[n++] = schema_regex(o->c, &(struct pattern){.text = o->patterns.texts[i]});
     if (o->num_properties > 0 && !o->c->status) {
         listed_dfa(o, &listed);
         parts[n++] = &listed;

@@ -11,7 +11,7 @@
 struct regex_memo {
     struct regex_memo *next;
     const char *text;
-    bool is_format;
+    bool is_format, drops_lengths;
     uint32_t min_length, max_length;
     struct dfa dfa;
 };
@@ -20,8 +20,8 @@ static const struct dfa *find_regex(const struct compiler *c, const struct patte
                                     uint32_t max_length)
 {
     for (struct regex_memo *m = c->regexes; m; m = m->next)
-        if (m->is_format == p->is_format && m->min_length == min_length && m->max_length == max_length &&
-            !strcmp(m->text, p->text))
+        if (m->is_format == p->is_format && m->drops_lengths == p->drops_lengths &&
+            m->min_length == min_length && m->max_length == max_length && !strcmp(m->text, p->text))
             return &m->dfa;
     return NULL;
 }
@@ -37,7 +37,9 @@ static const struct dfa *limited_regex(struct compiler *c, const struct pattern 
                                           .whole = p->is_format,
                                           .has_lengths = min_length > 0 || max_length != NO_LIMIT,
                                           .min_length = min_length,
-                                          .max_length = max_length};
+                                          .max_length = max_length,
+                                          .work_left = &c->regex_work,
+                                          .drops_look_lengths = p->drops_lengths};
     int status = regex_compile(p->text, strlen(p->text), &options, &m->dfa, c->err);
     if (status) {
         c->status = status;
@@ -45,6 +47,7 @@ static const struct dfa *limited_regex(struct compiler *c, const struct pattern 
     }
     m->text = p->text;
     m->is_format = p->is_format;
+    m->drops_lengths = p->drops_lengths;
     m->min_length = min_length;
     m->max_length = max_length;
     m->next = c->regexes;
@@ -258,6 +261,32 @@ static uint32_t automaton_state(struct compiler *c, const struct shape *s, struc
     return state;
 }
 
+static void forget_failure(struct compiler *c)
+{
+    c->status = 0;
+    if (c->err) *c->err = (struct error){0};
+}
+
+/* The same shape, with the lengths that look-aheads of its patterns say as its own. False: they say none. */
+static bool take_look_lengths(struct compiler *c, const struct shape *s, struct shape *out)
+{
+    bool found = false;
+    *out = *s;
+    out->patterns.items = schema_alloc(c, (size_t)s->patterns.count * sizeof *out->patterns.items);
+    for (int i = 0; i < s->patterns.count && !c->status; i++) {
+        uint32_t min, max;
+        struct pattern *p = &out->patterns.items[i];
+        *p = s->patterns.items[i];
+        if (p->negated || p->is_format || p->drops_lengths) continue;
+        p->drops_lengths = regex_look_lengths(p->text, strlen(p->text), &min, &max);
+        if (!p->drops_lengths) continue;
+        found = true;
+        out->min_length = max_of(out->min_length, min);
+        if (max != REGEX_ANY) out->max_length = min_of(out->max_length, max);
+    }
+    return found && !c->status;
+}
+
 /* An automaton that would be too large with all lengths goes along with a counter: of the longest, or of all. */
 static uint32_t counted_state(struct compiler *c, const struct shape *s)
 {
@@ -273,11 +302,26 @@ static uint32_t counted_state(struct compiler *c, const struct shape *s)
             counted.min = s->min_length;
             rest.min_length = 0;
         }
-        c->status = 0;
-        if (c->err) *c->err = (struct error){0};
+        forget_failure(c);
         state = automaton_state(c, &rest, counted);
     }
     return state;
+}
+
+static uint32_t patterns_state(struct compiler *c, const struct shape *s)
+{
+    struct shape own;
+    struct error why = c->err ? *c->err : (struct error){0};
+    uint32_t state = counted_state(c, s);
+    if (c->status != STATUS_LIMIT) return state;
+    if (c->err) why = *c->err;
+    forget_failure(c);
+    if (take_look_lengths(c, s, &own))
+        return own.min_length > own.max_length ? STATE_DEAD : counted_state(c, &own);
+    if (c->status) return STATE_DEAD;
+    c->status = STATUS_LIMIT;
+    if (c->err) *c->err = why;
+    return STATE_DEAD;
 }
 
 static uint32_t pattern_state(struct compiler *c, const struct shape *s)
@@ -291,7 +335,7 @@ static uint32_t pattern_state(struct compiler *c, const struct shape *s)
         dfa_deinit(&repetition.one);
         return state;
     }
-    return counted_state(c, s);
+    return patterns_state(c, s);
 }
 
 uint32_t schema_string_state(struct compiler *c, const struct shape *s)

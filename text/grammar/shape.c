@@ -181,7 +181,8 @@ static void read_pattern(struct reader *r, const cJSON *keyword)
     if (!cJSON_IsString(keyword))
         bad_value(r, keyword, "a regular expression");
     else
-        add_pattern(r->c, r->s, (struct pattern){keyword->valuestring, keyword->string[0] == '!', false});
+        add_pattern(r->c, r->s,
+                    (struct pattern){.text = keyword->valuestring, .negated = keyword->string[0] == '!'});
 }
 
 static void read_format(struct reader *r, const cJSON *keyword)
@@ -191,7 +192,7 @@ static void read_format(struct reader *r, const cJSON *keyword)
         return;
     }
     const char *pattern = schema_format_pattern(keyword->valuestring);
-    if (pattern) add_pattern(r->c, r->s, (struct pattern){pattern, false, true});
+    if (pattern) add_pattern(r->c, r->s, (struct pattern){.text = pattern, .is_format = true});
 }
 
 /* ---- arrays and objects ---- */

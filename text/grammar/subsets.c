@@ -12,7 +12,7 @@ enum {
     THREADS_MAX = 1 << 16, /* that owe something */
     OWED_MAX = 32,         /* by one thread */
     LEVELS = REGEX_LOOK_DEPTH_MAX + 2,
-    WORK_MAX = 1 << 23, /* threads followed */
+    WORK_MAX = 1 << 23, /* threads followed: 0.3 s */
     NOBODY = -1,        /* no thread */
     TUPLE_MAX = 2 + REGEX_LOOKS_MAX,
 };
@@ -44,7 +44,7 @@ struct explorer {
     struct tuple_set states; /* the set of the search, then those of look-behinds */
     struct level levels[LEVELS];
     struct pool stepped; /* by set: where it goes in this step, see struct stepped */
-    uint32_t step, symbol, work;
+    uint32_t step, symbol, work, work_max;
     int status;
 };
 
@@ -134,7 +134,7 @@ static void add_thread(struct explorer *e, struct level *l, uint32_t thread)
     pool_items(uint32_t, &l->marks)[thread] = l->mark;
     uint32_t *place = push(e, &l->stack);
     if (place) *place = thread;
-    if (++e->work > WORK_MAX) fail(e, STATUS_LIMIT);
+    if (++e->work > e->work_max) fail(e, STATUS_LIMIT);
 }
 
 /* The set of the threads added, and of those that they lead to without a character. */
@@ -391,9 +391,10 @@ static void explore(struct explorer *e)
     d->accepts = labels.items;
 }
 
-int subsets_explore(const struct nfa *n, const uint8_t *set_has, struct symbol_dfa *d)
+int subsets_explore(const struct nfa *n, const uint8_t *set_has, uint32_t *work_left, struct symbol_dfa *d)
 {
-    struct explorer e = {.nfa = n, .set_has = set_has, .d = d};
+    struct explorer e = {.nfa = n, .set_has = set_has, .d = d, .work_max = WORK_MAX};
+    if (work_left) e.work_max = min_of(*work_left, e.work_max);
     tuple_set_init(&e.threads, THREADS_MAX);
     tuple_set_init(&e.sets, SETS_MAX);
     tuple_set_init(&e.states, DFA_STATES_MAX);
@@ -404,6 +405,7 @@ int subsets_explore(const struct nfa *n, const uint8_t *set_has, struct symbol_d
         pool_init(&e.levels[i].kept, sizeof(uint32_t), NFA_STATES_MAX + THREADS_MAX);
     }
     explore(&e);
+    if (work_left) *work_left -= min_of(e.work, *work_left);
     for (int i = 0; i < LEVELS; i++) {
         pool_deinit(&e.levels[i].marks);
         pool_deinit(&e.levels[i].stack);

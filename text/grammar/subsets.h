@@ -12,7 +12,8 @@
 #include "text/grammar/symbol_dfa.h"
 
 /* Fills next, accepts, num_states and start of d, whose symbols are known; the caller owns them also after a failure.
- * set_has: sets of the expression x symbols. */
-int subsets_explore(const struct nfa *n, const uint8_t *set_has, struct symbol_dfa *d) must_check;
+ * set_has: sets of the expression x symbols. work_left: what several may do together, which is counted down; NULL: it is alone. */
+int subsets_explore(const struct nfa *n, const uint8_t *set_has, uint32_t *work_left,
+                    struct symbol_dfa *d) must_check;
 
 #endif

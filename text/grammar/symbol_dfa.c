@@ -120,7 +120,8 @@ static int trim(struct symbol_dfa *d)
     return status;
 }
 
-int symbol_dfa_make(const struct regex_tree *tree, uint32_t node, bool whole, struct symbol_dfa *out)
+int symbol_dfa_make(const struct regex_tree *tree, uint32_t node, bool whole, uint32_t *work_left,
+                    struct symbol_dfa *out)
 {
     struct nfa nfa;
     uint8_t *set_has = NULL;
@@ -129,7 +130,7 @@ int symbol_dfa_make(const struct regex_tree *tree, uint32_t node, bool whole, st
     if (status == 0) status = find_cuts(tree, out);
     if (status == 0) status = find_symbols(tree, out);
     if (status == 0) set_has = make_set_table(tree, out);
-    if (status == 0) status = set_has ? subsets_explore(&nfa, set_has, out) : STATUS_NO_MEMORY;
+    if (status == 0) status = set_has ? subsets_explore(&nfa, set_has, work_left, out) : STATUS_NO_MEMORY;
     free(set_has);
     nfa_deinit(&nfa);
     return status ? status : trim(out);

@@ -20,8 +20,8 @@ struct symbol_dfa {
     uint32_t *accepts;          /* num_states */
 };
 
-/* Searches for node anywhere in a text, or (whole) lets it match all of it. */
-int symbol_dfa_make(const struct regex_tree *tree, uint32_t node, bool whole,
+/* Searches for node anywhere in a text, or (whole) lets it match all of it. work_left: subsets.h. */
+int symbol_dfa_make(const struct regex_tree *tree, uint32_t node, bool whole, uint32_t *work_left,
                     struct symbol_dfa *out) must_check;
 /* Lets only texts of min to max symbols through (max UINT32_MAX: any number); states that are told apart by
  * the number of symbols read so far become several. */

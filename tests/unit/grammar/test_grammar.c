@@ -123,6 +123,8 @@ static const char *text_of(const char *begin, const char *filling, const char *e
     return strcat(strcat(text, end), "\"");
 }
 
+#define LABEL "a23456789-123456789-123456789-123456789-123456789-123456789-123."
+
 /* As many as clients write beside a pattern or format, though an automaton with all lengths would be too large. */
 static void lengths_beside_patterns(void **state)
 {
@@ -135,6 +137,8 @@ static void lengths_beside_patterns(void **state)
          "?c", 2083},
         {"{\"type\":\"string\",\"pattern\":\"\\\\S\",\"minLength\":3,\"maxLength\":500}", " ", "\xC3\xA9",
          "\\n\\u0001", 506}, /* whose end has two characters */
+        {"{\"type\":\"string\",\"pattern\":\"^(?=.{1,253}$)(?:(?!-)[a-z0-9-]{1,63}(?<!-)[.])+[a-z]{2,63}$\"}",
+         LABEL LABEL LABEL, "b", ".org", 253},
         {"{\"type\":\"string\",\"pattern\":\"x\",\"maxLength\":500,\"not\":{\"pattern\":\"y\"}}", "x", "z",
          "x", 500},
     };
