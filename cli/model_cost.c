@@ -52,7 +52,9 @@ static void add_layer(struct operation_cost costs[NUM_OPERATIONS], const struct 
                   {WEIGHT_ROUTER, OPERATION_ROUTER},
                   {WEIGHT_SHARED_GATE, OPERATION_GATE_UP},
                   {WEIGHT_SHARED_UP, OPERATION_GATE_UP},
-                  {WEIGHT_SHARED_DOWN, OPERATION_DOWN}},
+                  {WEIGHT_SHARED_DOWN, OPERATION_DOWN},
+                  {WEIGHT_TO_EXPERTS, OPERATION_GATE_UP},
+                  {WEIGHT_FROM_EXPERTS, OPERATION_DOWN}},
       expert[] = {{WEIGHT_EXPERT_GATE, OPERATION_GATE_UP},
                   {WEIGHT_EXPERT_UP, OPERATION_GATE_UP},
                   {WEIGHT_EXPERT_DOWN, OPERATION_DOWN}};

@@ -88,7 +88,8 @@ enum { MOE_GROUPS_MAX = 64 };
  * these experts make of the token, times their scores, is added in the order of experts, so that it does not depend on
  * who else has chosen them. A shared expert is chosen by every token and comes last. Where experts are in groups, of equal
  * size, one after the other, those of the num_chosen_groups best are chosen from: a group is as good as its best score, or
- * as its best two (groups_by_two). */
+ * as its best two (groups_by_two). Experts may have a space of their own, of L values, which the router and the shared one know nothing
+ * of: then they get x to_experts^T, and what they have made together is multiplied by from_experts^T. */
 struct moe_desc {
     int32_t num_experts, num_chosen;       /* E */
     int32_t num_groups, num_chosen_groups; /* num_groups 0 or 1: none */
@@ -105,9 +106,10 @@ struct moe_desc {
     struct weight_view router;         /* [E][H] */
     struct weight_view router_bias;    /* [1][E]: of its logits; data NULL: none */
     struct weight_view choice_bias;    /* [1][E]: added to scores where experts are chosen; data NULL: none */
-    const struct expert_desc *experts; /* [E] */
-    struct expert_desc shared;         /* up.data NULL: none */
-    struct weight_view shared_gate;    /* [1][H]: the shared one is weighed by its sigmoid; data NULL: by 1 */
+    const struct expert_desc *experts; /* [E]; of L in the place of H where they have a space of their own */
+    struct weight_view to_experts, from_experts; /* [L][H], [H][L]; data NULL: they have not */
+    struct expert_desc shared;                   /* up.data NULL: none */
+    struct weight_view shared_gate; /* [1][H]: the shared one is weighed by its sigmoid; data NULL: by 1 */
 };
 
 struct moe; /* device's own */

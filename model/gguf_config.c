@@ -172,7 +172,7 @@ static int check_unsupported(struct keys *k, const struct family *family)
         {"attention.temperature_scale", family->scales_queries},
         {"rope.scaling.yarn_log_multiplier", family->latent_attention},
         {"expert_group_count", family->latent_attention || family->mlps_are_layers},
-        {"moe_latent_size", false},
+        {"moe_latent_size", family->mlps_are_layers},
     };
     double value;
     struct gguf_array array;
@@ -339,7 +339,7 @@ static int read_choice(struct keys *k, struct model_config *c)
 
 static int read_experts(struct keys *k, struct model_config *c)
 {
-    int64_t num = 0, first = 0, step = 1, shared = 0, num_shared = 0;
+    int64_t num = 0, first = 0, step = 1, shared = 0, num_shared = 0, num_latents;
     double scale = 1;
     find_int(k, "expert_count", &num);
     if (c->family->mlps_are_layers && !model_config_has_sparse_layers(c)) return k->status;
@@ -353,6 +353,8 @@ static int read_experts(struct keys *k, struct model_config *c)
     if (c->family->has_shared_weight) shared = c->intermediate_size;
     if (c->family->has_dense_size) shared = width;
     find_int(k, "expert_shared_feed_forward_length", &shared);
+    if (find_int(k, "moe_latent_size", &num_latents) && num_latents != 0)
+        c->expert_hidden_size = required_int(k, "moe_latent_size");
     const bool tells_first = find_int(k, "leading_dense_block_count", &first);
     find_int(k, "interleave_moe_layer_step", &step);
     find_real(k, "expert_weights_scale", &scale);

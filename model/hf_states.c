@@ -209,12 +209,10 @@ static int read_nemotron_h(struct json_reader *r, struct model_config *c)
     if (!json_bool(r, "use_conv_bias", true) || strcmp(json_text(r, "mamba_hidden_act", "silu"), "silu") != 0)
         return error_set(r->err, STATUS_UNSUPPORTED,
                          "%s: use_conv_bias must be true and mamba_hidden_act \"silu\"", r->path);
-    const char *unknown = has_step_limit(r)                 ? "time_step_limit"
-                          : json_find(r, "moe_latent_size") ? "moe_latent_size"
-                                                            : NULL;
-    if (unknown)
-        return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s is set, which is not supported", r->path,
-                         unknown);
+    if (has_step_limit(r))
+        return error_set(r->err, STATUS_UNSUPPORTED, "%s: time_step_limit is set, which is not supported",
+                         r->path);
+    if (json_find(r, "moe_latent_size")) c->expert_hidden_size = hf_size(r, "moe_latent_size", 0);
     return r->status;
 }
 

@@ -258,6 +258,8 @@ static struct moe_desc describe_moe(struct builder *b, int32_t layer)
                              .router = find_weight(b, WEIGHT_ROUTER, layer),
                              .router_bias = find_weight(b, WEIGHT_ROUTER_LOGIT_BIAS, layer),
                              .choice_bias = find_weight(b, WEIGHT_ROUTER_BIAS, layer),
+                             .to_experts = find_weight(b, WEIGHT_TO_EXPERTS, layer),
+                             .from_experts = find_weight(b, WEIGHT_FROM_EXPERTS, layer),
                              .shared = {.gate = find_weight(b, WEIGHT_SHARED_GATE, layer),
                                         .up = find_weight(b, WEIGHT_SHARED_UP, layer),
                                         .down = find_weight(b, WEIGHT_SHARED_DOWN, layer)},
@@ -635,6 +637,7 @@ static void prepare_device(struct builder *b)
     for (int32_t i = 0; i < c->num_layers; i++) attention[i] = b->m->layers[i].attention;
     int32_t width = max_of(model_config_mlp_width(c), (int32_t)model_config_delta_width(c));
     width = max_of(width, max_of(c->latent.q_rank, c->latent.plain_dim));
+    width = max_of(width, c->expert_hidden_size);
     b->status =
         d->ops->prepare(d, b->limits, c->vocab_size, c->hidden_size, width, attention, c->num_layers, b->err);
     free(attention);

@@ -197,6 +197,8 @@ static int check_experts(const struct model_config *c, const char *source, struc
     if (!status && c->shared_intermediate_size != 0)
         status = check_range(source, "intermediate size of the shared expert", c->shared_intermediate_size,
                              WIDTH_MAX, err);
+    if (!status && c->expert_hidden_size != 0)
+        status = check_range(source, "size of what experts get", c->expert_hidden_size, WIDTH_MAX, err);
     if (!status && c->num_expert_groups != 1) status = check_groups(c, source, err);
     if (!status && !(isfinite(c->router_scale) && c->router_scale > 0))
         status = error_set(err, STATUS_INVALID, "%s: the experts' scale is %g; a positive number is expected",

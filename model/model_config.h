@@ -54,6 +54,7 @@ struct model_config {
     int32_t first_position_row; /* of the first token; as many rows as max_position_embeddings follow it */
     /* of sparse_layers: each token has num_chosen_experts of num_experts, and the shared one */
     int32_t num_experts, num_chosen_experts, expert_intermediate_size, shared_intermediate_size;
+    int32_t expert_hidden_size; /* of a space of experts' own (device.h: moe_desc); 0: they have none */
     int32_t num_expert_groups, num_chosen_expert_groups; /* device.h: moe_desc; 1: none */
     enum router_scores router_scores;
     bool router_normalizes, has_router_bias;

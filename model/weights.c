@@ -86,6 +86,8 @@ static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
                             DIM_SHARED, PRESENT_IF_SHARED},
     [WEIGHT_SHARED_WEIGHT] = {"ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight", DIM_1, DIM_HIDDEN,
                               PRESENT_IF_SHARED_WEIGHT},
+    [WEIGHT_TO_EXPERTS] = {.presence = PRESENT_NEVER},
+    [WEIGHT_FROM_EXPERTS] = {.presence = PRESENT_NEVER},
     [WEIGHT_EXPERT_GATE] = {"ffn_gate_exps.weight", "mlp.experts.*.gate_proj.weight", DIM_EXPERT, DIM_HIDDEN,
                             PRESENT_IF_SPARSE},
     [WEIGHT_EXPERT_UP] = {"ffn_up_exps.weight", "mlp.experts.*.up_proj.weight", DIM_EXPERT, DIM_HIDDEN,
@@ -589,10 +591,17 @@ const struct weight_change nemotron_h_weights[] = {
       PRESENT_IF_SHARED}},
     {WEIGHT_EXPERT_GATE, {.presence = PRESENT_NEVER}},
     {WEIGHT_EXPERT_UP,
-     {"+ffn_up_exps.weight", "+mixer.experts.*.up_proj.weight", DIM_EXPERT, DIM_HIDDEN, PRESENT_IF_SPARSE}},
-    {WEIGHT_EXPERT_DOWN,
-     {"+ffn_down_exps.weight", "+mixer.experts.*.down_proj.weight", DIM_HIDDEN, DIM_EXPERT,
+     {"+ffn_up_exps.weight", "+mixer.experts.*.up_proj.weight", DIM_EXPERT, DIM_EXPERT_HIDDEN,
       PRESENT_IF_SPARSE}},
+    {WEIGHT_EXPERT_DOWN,
+     {"+ffn_down_exps.weight", "+mixer.experts.*.down_proj.weight", DIM_EXPERT_HIDDEN, DIM_EXPERT,
+      PRESENT_IF_SPARSE}},
+    {WEIGHT_TO_EXPERTS,
+     {"+ffn_latent_down.weight", "+mixer.fc1_latent_proj.weight", DIM_EXPERT_HIDDEN, DIM_HIDDEN,
+      PRESENT_IF_OWN_SPACE}},
+    {WEIGHT_FROM_EXPERTS,
+     {"+ffn_latent_up.weight", "+mixer.fc2_latent_proj.weight", DIM_HIDDEN, DIM_EXPERT_HIDDEN,
+      PRESENT_IF_OWN_SPACE}},
     STATE_SPACE_AND_ATTENTION("mixer.", "mixer."),
     {.role = WEIGHT_ROLE_COUNT},
 };
@@ -846,6 +855,8 @@ int64_t weight_dimension(const struct model_config *c, enum weight_dimension dim
         return c->num_experts;
     case DIM_EXPERT:
         return c->expert_intermediate_size;
+    case DIM_EXPERT_HIDDEN:
+        return c->expert_hidden_size > 0 ? c->expert_hidden_size : c->hidden_size;
     case DIM_SHARED:
         return c->shared_intermediate_size;
     case DIM_LATENT_Q:
@@ -911,6 +922,8 @@ bool weight_is_required(const struct model_config *c, enum weight_presence prese
         return !bit_set_has(c->layers_without_mlp, (size_t)layer);
     case PRESENT_IF_ROUTER_BIAS:
         return is_sparse && c->has_router_bias;
+    case PRESENT_IF_OWN_SPACE:
+        return is_sparse && c->expert_hidden_size > 0;
     case PRESENT_IF_SHARED:
         return is_sparse && c->shared_intermediate_size > 0;
     case PRESENT_BEHIND_FIRST:

@@ -87,6 +87,9 @@ enum weight_role {
     WEIGHT_SHARED_UP,         /* [S][H] */
     WEIGHT_SHARED_DOWN,       /* [H][S] */
     WEIGHT_SHARED_WEIGHT,     /* [1][H]: its sigmoid weighs that expert */
+    /* of experts with a space of their own, of L values, which is their H below (device.h: moe_desc) */
+    WEIGHT_TO_EXPERTS,   /* [L][H] */
+    WEIGHT_FROM_EXPERTS, /* [H][L] */
     /* per expert */
     WEIGHT_EXPERT_GATE, /* [J][H] */
     WEIGHT_EXPERT_UP,   /* [J][H] */
@@ -112,6 +115,7 @@ enum weight_dimension {
     DIM_ROTATIONS,
     DIM_EXPERTS,
     DIM_EXPERT,
+    DIM_EXPERT_HIDDEN, /* of their own space, if they have one */
     DIM_SHARED,
     DIM_LATENT_Q, /* all heads' values */
     DIM_LATENT_VALUES,
@@ -146,7 +150,8 @@ enum weight_presence {
     PRESENT_IF_SPARSE, /* it has experts */
     PRESENT_IF_MLP,    /* it has one of these */
     PRESENT_IF_ROUTER_BIAS,
-    PRESENT_IF_SHARED, /* one expert is every token's */
+    PRESENT_IF_OWN_SPACE, /* it has experts, in a space of their own */
+    PRESENT_IF_SHARED,    /* one expert is every token's */
     PRESENT_IF_SHARED_WEIGHT,
     PRESENT_BEHIND_FIRST, /* the layer is not the first */
     PRESENT_IF_ATTENTION, /* the layer has K and V */

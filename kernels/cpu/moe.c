@@ -2,6 +2,7 @@
  *
  *   logits = x router^T, scores, the best num_chosen of each row
  *   for each expert in order: its rows gathered | gate and up, or up alone | down | added to the rows' outputs, times their scores
+ *   where experts have a space of their own, a product before and behind them; the shared one comes after that
  *
  * An expert is two linears like any other's, whose results for a row do not depend on its neighbours; and a row's
  * contributions come in the order of experts. So its bits are its own. Where scores are for what experts are given, rows
@@ -19,27 +20,30 @@ struct expert {
 
 struct moe {
     int32_t num_experts, num_chosen, hidden_size;
+    int32_t expert_hidden;                 /* of what experts get: hidden_size, or that of their own space */
     int32_t num_groups, num_chosen_groups; /* 1 and 1: none */
     bool groups_by_two;
     enum router_scores scores;
     bool normalize, scale_input;
     float scale, near;
-    struct linear *router, *shared_gate; /* shared_gate: NULL: the shared expert is weighed by 1 */
-    const float *choice_bias;            /* [E], NULL: none */
-    struct expert *experts;              /* [E], then the shared one if there is one */
+    struct linear *router, *shared_gate;      /* shared_gate: NULL: the shared expert is weighed by 1 */
+    struct linear *to_experts, *from_experts; /* NULL: they have no space of their own */
+    const float *choice_bias;                 /* [E], NULL: none */
+    struct expert *experts;                   /* [E], then the shared one if there is one */
     bool has_shared;
 };
 
 /* For the largest step; layers take turns. */
 struct moe_scratch {
-    int32_t num_experts_max, inner_max; /* what it has room for */
-    float *logits;                      /* [T][E] */
-    int32_t *choices;                   /* [T][num_chosen]: experts */
-    float *weights;                     /* [T][num_chosen] */
-    float *shared_weights;              /* [T] */
-    int32_t *rows;                      /* [T]: those that chose an expert */
-    float *row_weights;                 /* [T] */
-    float *gathered, *inner, *made;     /* [T][H] [T][I] [T][H] */
+    int32_t num_experts_max, inner_max, own_max; /* what it has room for */
+    float *logits;                               /* [T][E] */
+    int32_t *choices;                            /* [T][num_chosen]: experts */
+    float *weights;                              /* [T][num_chosen] */
+    float *shared_weights;                       /* [T] */
+    int32_t *rows;                               /* [T]: those that chose an expert */
+    float *row_weights;                          /* [T] */
+    float *gathered, *inner, *made;              /* [T][H] [T][I] [T][H] */
+    float *own, *own_made;                       /* [T][L] of experts' own space: what they get, and make */
 };
 
 /* ---- creation ---- */
@@ -90,19 +94,25 @@ static bool reserve_scratch(struct cpu_device *c, const struct moe_desc *desc)
     int64_t rows = max_of(c->limits.num_tokens, c->limits.num_logits), hidden = desc->router.cols;
     int32_t inner =
         (int32_t)max_of(weight_view_num_rows(&desc->experts[0].up), weight_view_num_rows(&desc->shared.up));
-    if (s && s->num_experts_max >= desc->num_experts && s->inner_max >= inner) return true;
+    const int32_t own = (int32_t)weight_view_num_rows(&desc->to_experts);
+    if (s && s->num_experts_max >= desc->num_experts && s->inner_max >= inner && s->own_max >= own)
+        return true;
     if (!s) s = c->moe_scratch = device_memory_alloc_array(&c->memory, 1, sizeof *s);
     if (!s) return false;
     s->num_experts_max = max_of(s->num_experts_max, desc->num_experts);
     s->inner_max = max_of(s->inner_max, inner);
+    s->own_max = max_of(s->own_max, own);
     s->choices = device_memory_alloc_array(&c->memory, (uint64_t)rows * (uint64_t)s->num_experts_max,
                                            sizeof *s->choices);
     s->rows = device_memory_alloc_array(&c->memory, (uint64_t)rows, sizeof *s->rows);
     return s->choices && s->rows && alloc_floats(c, &s->logits, rows, s->num_experts_max) &&
            alloc_floats(c, &s->weights, rows, s->num_experts_max) &&
            alloc_floats(c, &s->shared_weights, rows, 1) && alloc_floats(c, &s->row_weights, rows, 1) &&
-           alloc_floats(c, &s->gathered, rows, hidden) && alloc_floats(c, &s->inner, rows, s->inner_max) &&
-           alloc_floats(c, &s->made, rows, hidden);
+           alloc_floats(c, &s->gathered, rows, max_of(hidden, (int64_t)s->own_max)) &&
+           alloc_floats(c, &s->inner, rows, s->inner_max) &&
+           alloc_floats(c, &s->made, rows, max_of(hidden, (int64_t)s->own_max)) &&
+           (s->own_max == 0 ||
+            (alloc_floats(c, &s->own, rows, s->own_max) && alloc_floats(c, &s->own_made, rows, s->own_max)));
 }
 
 static int create_experts(struct device *d, const struct moe_desc *desc, struct moe *m, struct error *err)
@@ -110,6 +120,10 @@ static int create_experts(struct device *d, const struct moe_desc *desc, struct 
     int status = create_single(d, &desc->router, desc->router_bias, &m->router, err);
     if (!status && desc->shared_gate.data)
         status = create_single(d, &desc->shared_gate, (struct weight_view){0}, &m->shared_gate, err);
+    if (!status && desc->to_experts.data)
+        status = create_single(d, &desc->to_experts, (struct weight_view){0}, &m->to_experts, err);
+    if (!status && desc->to_experts.data)
+        status = create_single(d, &desc->from_experts, (struct weight_view){0}, &m->from_experts, err);
     for (int32_t e = 0; e < desc->num_experts && !status; e++)
         status = create_expert(d, desc, &desc->experts[e], &m->experts[e], err);
     if (!status && m->has_shared)
@@ -135,6 +149,7 @@ int cpu_moe_create(struct device *d, const struct moe_desc *desc, struct moe **o
                           .num_chosen_groups = num_groups == 1 ? 1 : desc->num_chosen_groups,
                           .groups_by_two = desc->groups_by_two,
                           .hidden_size = (int32_t)desc->router.cols,
+                          .expert_hidden = (int32_t)desc->experts[0].up.cols,
                           .scores = desc->scores,
                           .normalize = desc->normalize,
                           .scale_input = desc->scale_input,
@@ -282,6 +297,7 @@ struct moe_task {
     const float *x;
     float *out;
     int32_t num_rows; /* of the step; or of an expert */
+    int64_t hidden;   /* of x and out */
 };
 
 static void choose_rows(void *context, int thread_idx, int num_threads)
@@ -300,7 +316,7 @@ static void choose_rows(void *context, int thread_idx, int num_threads)
 static void gather_rows(void *context, int thread_idx, int num_threads)
 {
     const struct moe_task *t = context;
-    int64_t begin, end, hidden = t->m->hidden_size;
+    int64_t begin, end, hidden = t->hidden;
     thread_pool_range(t->num_rows, thread_idx, num_threads, &begin, &end);
     for (int64_t i = begin; i < end; i++) {
         float *to = t->s->gathered + i * hidden, weight = t->s->row_weights[i];
@@ -312,7 +328,7 @@ static void gather_rows(void *context, int thread_idx, int num_threads)
 static void add_rows(void *context, int thread_idx, int num_threads)
 {
     const struct moe_task *t = context;
-    int64_t begin, end, hidden = t->m->hidden_size;
+    int64_t begin, end, hidden = t->hidden;
     thread_pool_range(t->num_rows, thread_idx, num_threads, &begin, &end);
     for (int64_t i = begin; i < end; i++) {
         float *out = t->out + t->s->rows[i] * hidden, weight = t->m->scale_input ? 1 : t->s->row_weights[i];
@@ -349,7 +365,7 @@ static void run_expert(struct cpu_device *c, struct moe_task t, int32_t expert)
     const struct expert *e = &t.m->experts[expert];
     t.num_rows = expert < t.m->num_experts ? find_rows(&t, expert) : find_all_rows(&t);
     if (t.num_rows == 0) return;
-    int64_t work = (int64_t)t.num_rows * t.m->hidden_size;
+    int64_t work = t.num_rows * t.hidden;
     cpu_device_run(c, work, gather_rows, &t);
     cpu_linear_run(e->up, c->pool, c->linear_scratch, t.num_rows, t.s->gathered, t.s->inner);
     cpu_linear_run(e->down, c->pool, c->linear_scratch, t.num_rows, t.s->inner, t.s->made);
@@ -360,12 +376,23 @@ void cpu_moe(struct device *d, const struct batch *b, enum row_set rows, void *o
              const struct moe *m)
 {
     struct cpu_device *c = cpu_device_of(d);
-    struct moe_task t = {
-        .m = m, .s = c->moe_scratch, .x = x, .out = out, .num_rows = batch_num_rows(b, rows)};
+    const struct moe_scratch *s = c->moe_scratch;
+    const struct moe_task whole = {
+        .m = m, .s = s, .x = x, .out = out, .num_rows = batch_num_rows(b, rows), .hidden = m->hidden_size};
+    struct moe_task t = whole;
     cpu_linear_run(m->router, c->pool, c->linear_scratch, t.num_rows, t.x, t.s->logits);
     if (m->shared_gate)
         cpu_linear_run(m->shared_gate, c->pool, c->linear_scratch, t.num_rows, t.x, t.s->shared_weights);
     cpu_device_run(c, (int64_t)t.num_rows * m->num_experts * m->num_chosen, choose_rows, &t);
-    memset(out, 0, (size_t)t.num_rows * (size_t)m->hidden_size * sizeof(float));
-    for (int32_t e = 0; e < m->num_experts + m->has_shared; e++) run_expert(c, t, e);
+    if (m->to_experts) {
+        cpu_linear_run(m->to_experts, c->pool, c->linear_scratch, t.num_rows, x, s->own);
+        t.x = s->own;
+        t.out = s->own_made;
+        t.hidden = m->expert_hidden;
+    }
+    memset(t.out, 0, (size_t)t.num_rows * (size_t)t.hidden * sizeof(float));
+    for (int32_t e = 0; e < m->num_experts; e++) run_expert(c, t, e);
+    if (m->to_experts)
+        cpu_linear_run(m->from_experts, c->pool, c->linear_scratch, t.num_rows, s->own_made, out);
+    if (m->has_shared) run_expert(c, whole, m->num_experts);
 }

@@ -2,7 +2,10 @@
  *
  *   routing    each token's experts, rows for its pairs, tiles of rows of one expert (moe_routing.cu)
  *   products   gate and up, or up alone, then down, of each tile (moe_small.cu, moe_packed.cu, moe_blocks.cu, moe_large.cu, moe_plain.cu)
- *   combine    a token's pairs, times their scores, in the order of experts; the shared expert's, an ordinary MLP, last */
+ *   combine    a token's pairs, times their scores, in the order of experts; the shared expert's, an ordinary MLP, last
+ *
+ * Where experts have a space of their own, a product before routing makes what they get, and another one behind their combine brings
+ * it back, to which a combine of that alone adds the shared expert's. */
 #include <vector>
 
 #include "kernels/cuda/bf16.cuh"
@@ -35,8 +38,8 @@ enum {
 struct combine_args {
     __nv_bfloat16 *out;
     const __nv_bfloat16 *made, *shared_made; /* shared_made: NULL: no shared expert */
-    const int32_t *rows;
-    const float *weights, *shared_weight; /* shared_weight: NULL: 1 */
+    const int32_t *rows;                     /* NULL: a token's one pair is the row of its number, times 1 */
+    const float *weights, *shared_weight;    /* shared_weight: NULL: 1 */
     int32_t num_chosen, hidden;
 };
 
@@ -63,8 +66,8 @@ __device__ __forceinline__ void add_pairs(float (&sum)[8], const combine_args &a
 #pragma unroll
     for (int c = 0; c < COMBINE_PAIRS; c++) {
         if (first + c >= a.num_chosen) continue;
-        at[c] = a.rows[pair + c];
-        weights[c] = a.weights[pair + c];
+        at[c] = a.rows ? a.rows[pair + c] : (int32_t)pair;
+        weights[c] = a.rows ? a.weights[pair + c] : 1.0f;
     }
     __syncwarp();
 #pragma unroll
@@ -148,8 +151,21 @@ bool reserve_scratch(struct cuda_device *d, const struct moe *m, int32_t shared_
         CUDA_CHECK(d, cudaMemsetAsync(s->few_logits, 0xff, num_few * sizeof *s->few_logits, d->stream));
     if (ok && s->shared_inner > 0)
         ok = allocate(d, &s->shared_mid, rows * (size_t)s->shared_inner, what) &&
-             allocate(d, &s->shared_made, rows * (size_t)m->hidden, what);
+             allocate(d, &s->shared_made, rows * (size_t)m->router_hidden, what);
     return ok;
+}
+
+/* Of experts' own space. */
+bool reserve_own(struct cuda_device *d, const struct moe_desc *desc)
+{
+    struct moe_scratch *s = d->moe_scratch;
+    const size_t rows = (size_t)rows_max(d);
+    const int32_t own = (int32_t)weight_view_num_rows(&desc->to_experts);
+    if (own <= s->own_hidden) return true;
+    s->own_hidden = own;
+    return allocate(d, &s->own, rows * (size_t)own, "experts") &&
+           allocate(d, &s->own_made, rows * (size_t)own, "experts") &&
+           allocate(d, &s->widened, rows * (size_t)desc->router.cols, "experts");
 }
 
 /* Tensor cores have its logits then. */
@@ -161,17 +177,17 @@ bool router_is_bf16(const struct moe_desc *desc)
 
 bool upload_router_bf16(struct cuda_device *d, struct moe *m, const struct moe_desc *desc, size_t count)
 {
-    return allocate(d, &m->router_bf16, count + (size_t)m->hidden, "weights") &&
+    return allocate(d, &m->router_bf16, count + (size_t)m->router_hidden, "weights") &&
            cuda_upload(&d->base, m->router_bf16, desc->router.data, count * 2) == STATUS_OK &&
            (!m->has_shared_gate || cuda_upload(&d->base, m->router_bf16 + count, desc->shared_gate.data,
-                                               (size_t)m->hidden * 2) == STATUS_OK);
+                                               (size_t)m->router_hidden * 2) == STATUS_OK);
 }
 
 bool upload_router(struct cuda_device *d, struct moe *m, const struct moe_desc *desc)
 {
-    size_t count = (size_t)m->num_experts * (size_t)m->hidden;
+    size_t count = (size_t)m->num_experts * (size_t)m->router_hidden;
     bool ok = router_is_bf16(desc) ? upload_router_bf16(d, m, desc, count)
-                                   : allocate(d, &m->router, count + (size_t)m->hidden, "weights") &&
+                                   : allocate(d, &m->router, count + (size_t)m->router_hidden, "weights") &&
                                          upload_f32(d, m->router, &desc->router);
     if (ok && m->router && m->has_shared_gate) ok = upload_f32(d, m->router + count, &desc->shared_gate);
     if (ok && desc->router_bias.data)
@@ -196,6 +212,17 @@ int create_shared(struct device *device, struct moe *m, const struct moe_desc *d
     down.parts[0] = desc->shared.down;
     int status = cuda_linear_create(device, &gate_up, &m->shared_gate_up, err);
     return status ? status : cuda_linear_create(device, &down, &m->shared_down, err);
+}
+
+int create_own(struct device *device, struct moe *m, const struct moe_desc *desc, struct error *err)
+{
+    struct linear_desc to = {}, from = {};
+    to.num_parts = from.num_parts = 1;
+    to.parts[0] = desc->to_experts;
+    from.parts[0] = desc->from_experts;
+    to.quantise_input = from.quantise_input = desc->quantise_input;
+    int status = cuda_linear_create(device, &to, &m->to_experts, err);
+    return status ? status : cuda_linear_create(device, &from, &m->from_experts, err);
 }
 
 bool has_biases(const struct expert_desc *e)
@@ -238,7 +265,7 @@ int check_desc(const struct cuda_device *d, const struct moe_desc *desc, struct 
             err, STATUS_UNSUPPORTED,
             "the CUDA device has mixtures of at most %d experts, %d of them chosen, not of %d and %d",
             (int)MOE_EXPERTS_MAX, (int)MOE_CHOSEN_MAX, desc->num_experts, desc->num_chosen);
-    if (weight_view_num_rows(&e->up) % 8 != 0 || desc->router.cols % 8 != 0)
+    if (weight_view_num_rows(&e->up) % 8 != 0 || desc->router.cols % 8 != 0 || e->up.cols % 8 != 0)
         return error_set(
             err, STATUS_UNSUPPORTED,
             "the CUDA device wants experts whose hidden and intermediate sizes are multiples of 8");
@@ -268,7 +295,8 @@ int cuda_moe_create(struct device *device, const struct moe_desc *desc, struct m
     struct moe *m = new struct moe();
     m->num_experts = desc->num_experts;
     m->num_chosen = desc->num_chosen;
-    m->hidden = (int32_t)desc->router.cols;
+    m->hidden = (int32_t)desc->experts[0].up.cols;
+    m->router_hidden = (int32_t)desc->router.cols;
     m->inner = (int32_t)weight_view_num_rows(&desc->experts[0].up);
     m->scores = desc->scores;
     m->gate = desc->gate;
@@ -281,11 +309,12 @@ int cuda_moe_create(struct device *device, const struct moe_desc *desc, struct m
     m->num_chosen_groups = desc->num_chosen_groups;
     m->groups_by_two = desc->groups_by_two;
     m->has_shared_gate = desc->shared_gate.data != NULL;
-    if (!reserve_scratch(d, m, (int32_t)weight_view_num_rows(&desc->shared.up)) ||
+    if (!reserve_scratch(d, m, (int32_t)weight_view_num_rows(&desc->shared.up)) || !reserve_own(d, desc) ||
         !upload_router(d, m, desc) || !cuda_moe_upload_experts(d, m, desc))
         status = error_set(err, STATUS_NO_MEMORY, "the GPU has no room for the experts (%s)",
                            cudaGetErrorString(d->first_error));
     if (!status && desc->shared.up.data) status = create_shared(device, m, desc, err);
+    if (!status && desc->to_experts.data) status = create_own(device, m, desc, err);
     if (status)
         delete m;
     else
@@ -455,22 +484,64 @@ void multiply(struct cuda_device *d, const struct moe *m, const struct plan &pla
     run_product(d, plan, &p);
 }
 
-void combine(struct cuda_device *d, const struct moe *m, void *out, int32_t num_tokens)
+void launch_combine(struct cuda_device *d, const combine_args &a, int32_t num_tokens)
 {
-    struct moe_scratch *s = d->moe_scratch;
+    launch_dependent(
+        d, combine_kernel,
+        dim3((unsigned)num_tokens, (unsigned)((a.hidden + COMBINE_COLUMNS - 1) / COMBINE_COLUMNS)),
+        dim3(COMBINE_THREADS), 0, a);
+}
+
+/* Of the experts that were chosen. */
+combine_args combine_args_of(const struct cuda_device *d, const struct moe *m, void *out)
+{
+    const struct moe_scratch *s = d->moe_scratch;
     combine_args a = {};
     a.out = (__nv_bfloat16 *)out;
     a.made = s->gathered;
-    a.shared_made = m->shared_down ? s->shared_made : NULL;
     a.rows = s->rows;
     a.weights = s->weights;
-    a.shared_weight = m->has_shared_gate ? s->shared_weight : NULL;
     a.num_chosen = m->num_chosen;
     a.hidden = m->hidden;
-    launch_dependent(
-        d, combine_kernel,
-        dim3((unsigned)num_tokens, (unsigned)((m->hidden + COMBINE_COLUMNS - 1) / COMBINE_COLUMNS)),
-        dim3(COMBINE_THREADS), 0, a);
+    return a;
+}
+
+void add_shared(const struct cuda_device *d, const struct moe *m, combine_args *a)
+{
+    const struct moe_scratch *s = d->moe_scratch;
+    a->shared_made = m->shared_down ? s->shared_made : NULL;
+    a->shared_weight = m->has_shared_gate ? s->shared_weight : NULL;
+}
+
+/* Of experts with a space of their own. */
+void combine_own(struct device *device, const struct batch *b, enum row_set rows, const struct moe *m,
+                 void *out, int32_t num_tokens)
+{
+    struct cuda_device *d = cuda_of(device);
+    struct moe_scratch *s = d->moe_scratch;
+    launch_combine(d, combine_args_of(d, m, s->own_made), num_tokens);
+    cuda_linear(device, b, rows, m->shared_down ? s->widened : out, s->own_made, m->from_experts);
+    if (!m->shared_down) return;
+    combine_args a = {};
+    a.out = (__nv_bfloat16 *)out;
+    a.made = s->widened;
+    a.num_chosen = 1;
+    a.hidden = m->router_hidden;
+    add_shared(d, m, &a);
+    launch_combine(d, a, num_tokens);
+}
+
+void combine(struct device *device, const struct batch *b, enum row_set rows, const struct moe *m, void *out,
+             int32_t num_tokens)
+{
+    struct cuda_device *d = cuda_of(device);
+    if (m->to_experts) {
+        combine_own(device, b, rows, m, out, num_tokens);
+        return;
+    }
+    combine_args a = combine_args_of(d, m, out);
+    add_shared(d, m, &a);
+    launch_combine(d, a, num_tokens);
 }
 
 } // namespace
@@ -483,8 +554,10 @@ void cuda_moe(struct device *device, const struct batch *b, enum row_set rows, v
     int32_t num_tokens = batch_num_rows(b, rows);
     const struct plan plan = plan_of(d, m, num_tokens);
     const struct fp8_rows *quantised = NULL;
+    const __nv_bfloat16 *of_experts = m->to_experts ? s->own : (const __nv_bfloat16 *)x;
+    if (m->to_experts) cuda_linear(device, b, rows, s->own, x, m->to_experts);
     if (m->fp8_down.codes) {
-        quantised = cuda_fp8_rows(d, num_tokens, m->hidden, x, m->fp8_gate_up.in_blocks);
+        quantised = cuda_fp8_rows(d, num_tokens, m->hidden, of_experts, m->fp8_gate_up.in_blocks);
         if (!quantised) {
             cuda_check(d, cudaErrorUnknown, "experts");
             return;
@@ -493,16 +566,16 @@ void cuda_moe(struct device *device, const struct batch *b, enum row_set rows, v
     if (plan.method == METHOD_SHARED)
         cuda_moe_route_few(d, m, (const __nv_bfloat16 *)x, num_tokens);
     else
-        cuda_moe_route(d, m, (const __nv_bfloat16 *)x, quantised, num_tokens, plan.tile_rows);
+        cuda_moe_route(d, m, (const __nv_bfloat16 *)x, of_experts, quantised, num_tokens, plan.tile_rows);
     if (m->scale_input)
         launch_dependent(d, scale_kernel, dim3((unsigned)(num_tokens * m->num_chosen)), dim3(SCALE_THREADS),
                          0, s->gathered, (const int32_t *)s->rows, s->weights, m->hidden);
-    multiply(d, m, plan, (const __nv_bfloat16 *)x, quantised, num_tokens);
+    multiply(d, m, plan, of_experts, quantised, num_tokens);
     if (m->shared_down) {
         cuda_linear(device, b, rows, s->shared_mid, x, m->shared_gate_up);
         cuda_linear(device, b, rows, s->shared_made, s->shared_mid, m->shared_down);
     }
-    combine(d, m, out, num_tokens);
+    combine(device, b, rows, m, out, num_tokens);
     cuda_fp8_target_forget(d);
     cuda_check(d, cudaPeekAtLastError(), "experts");
 }

@@ -15,7 +15,8 @@ struct moe_tile {
 };
 
 struct moe {
-    int32_t num_experts, num_chosen, hidden, inner; /* E, K, H, I */
+    int32_t num_experts, num_chosen, hidden, inner; /* E, K, H, I; hidden: of what experts get */
+    int32_t router_hidden; /* of x: hidden unless experts have a space of their own */
     enum router_scores scores;
     enum gate_function gate;
     bool has_gate; /* else it is of up alone */
@@ -35,6 +36,7 @@ struct moe {
     struct fp8_weight fp8_gate_up, fp8_down; /* in e4m3, as many rows; else codes is NULL */
     float *gate_up_bias, *down_bias; /* [E][2 I], [E][H]; NULL: none, as with any gate but the clamped one */
     struct linear *shared_gate_up, *shared_down; /* NULL: no shared expert */
+    struct linear *to_experts, *from_experts;    /* NULL: experts have no space of their own */
     bool has_shared_gate;
 };
 
@@ -60,6 +62,8 @@ struct moe_scratch {
     __nv_bfloat16 *gathered;                 /* [rows][H]: x, and when that has been read, results */
     __nv_bfloat16 *mid;                      /* [rows][I] */
     __nv_bfloat16 *shared_mid, *shared_made; /* [T][S] [T][H] */
+    __nv_bfloat16 *own, *own_made, *widened; /* [T][L] [T][L] [T][H] of experts' own space */
+    int32_t own_hidden;                      /* L that there is room for */
     struct fp8_rows fp8;                     /* [rows][H or I], x, then mid; codes NULL: no experts of e4m3 */
     int32_t fp8_columns;                     /* that there is room for */
 };
@@ -131,10 +135,11 @@ static __host__ __device__ constexpr bool moe_has_bias(enum moe_epilogue e)
 /* moe_weights.cu: into m, whose sizes are known. False: there is no room. */
 bool cuda_moe_upload_experts(struct cuda_device *d, struct moe *m, const struct moe_desc *desc);
 
-/* moe_routing.cu: the step's choices, their weights, the rows and tiles of at most tile_rows of them; x gathered, or quantised, the same
- * rows in e4m3, which then is what is gathered. */
+/* moe_routing.cu: the step's choices by x, their weights, the rows and tiles of at most tile_rows of them; of_experts, which is x unless
+ * they have a space of their own, gathered, or quantised, the same rows in e4m3, which then is what is gathered. */
 void cuda_moe_route(struct cuda_device *d, const struct moe *m, const __nv_bfloat16 *x,
-                    const struct fp8_rows *quantised, int32_t num_tokens, int32_t tile_rows);
+                    const __nv_bfloat16 *of_experts, const struct fp8_rows *quantised, int32_t num_tokens,
+                    int32_t tile_rows);
 
 /* The same for at most MOE_SHARED_TOKENS tokens, with router_bf16: an expert's tile has a row for each token, and x is not gathered. */
 enum { MOE_SHARED_TOKENS = 8 };

@@ -421,12 +421,8 @@ __global__ void __launch_bounds__(THREADS) route_one_kernel(few_args a)
 logit_args logit_args_of(const struct cuda_device *d, const struct moe *m, const __nv_bfloat16 *x,
                          int32_t num_tokens)
 {
-    return {d->moe_scratch->logits,
-            x,
-            m->router_bf16,
-            num_tokens,
-            m->num_experts + m->has_shared_gate,
-            m->hidden};
+    return {d->moe_scratch->logits, x, m->router_bf16, num_tokens, m->num_experts + m->has_shared_gate,
+            m->router_hidden};
 }
 
 choose_args choose_args_of(const struct cuda_device *d, const struct moe *m, int32_t num_tokens)
@@ -470,7 +466,7 @@ void compute_logits(struct cuda_device *d, const struct moe *m, const __nv_bfloa
     dim3 grid((unsigned)((num_tokens + FMA_TOKENS - 1) / FMA_TOKENS),
               (unsigned)((num_rows + WARPS - 1) / WARPS));
     launch_dependent(d, fma_logits_kernel, grid, dim3(THREADS), 0, d->moe_scratch->logits, x, m->router,
-                     num_rows, m->hidden, num_tokens);
+                     num_rows, m->router_hidden, num_tokens);
 }
 
 /* call(SCORES, PER_LANE), both as types whose value is known when it is compiled. */
@@ -545,12 +541,13 @@ void gather(struct cuda_device *d, const struct moe *m, const __nv_bfloat16 *x,
 } // namespace
 
 void cuda_moe_route(struct cuda_device *d, const struct moe *m, const __nv_bfloat16 *x,
-                    const struct fp8_rows *quantised, int32_t num_tokens, int32_t tile_rows)
+                    const __nv_bfloat16 *of_experts, const struct fp8_rows *quantised, int32_t num_tokens,
+                    int32_t tile_rows)
 {
     compute_logits(d, m, x, num_tokens);
     choose(d, m, num_tokens);
     group_rows(d, m, tile_rows);
-    gather(d, m, x, quantised, num_tokens);
+    gather(d, m, of_experts, quantised, num_tokens);
 }
 
 void cuda_moe_route_few(struct cuda_device *d, const struct moe *m, const __nv_bfloat16 *x,
@@ -566,13 +563,13 @@ void cuda_moe_route_few(struct cuda_device *d, const struct moe *m, const __nv_b
         };
         auto launch_one = [&](auto batch) {
             launch(route_one_kernel<batch.value, scores.value, per_lane.value>,
-                   2 * (size_t)logit_columns_padded<batch.value>(m->hidden) +
+                   2 * (size_t)logit_columns_padded<batch.value>(m->router_hidden) +
                        sizeof(float) * (size_t)m->num_experts);
         };
         if (num_tokens > 1)
             launch(route_few_kernel<scores.value, per_lane.value>,
                    sizeof(float) * (WARPS + 1) * (size_t)m->num_experts);
-        else if (m->hidden <= LOGIT_BATCH * LOGIT_STEP)
+        else if (m->router_hidden <= LOGIT_BATCH * LOGIT_STEP)
             launch_one(std::integral_constant<int, LOGIT_BATCH>());
         else
             launch_one(std::integral_constant<int, LOGIT_BATCH_LONG>());

@@ -1057,6 +1057,22 @@ CASES |= {
         ),
     ),
 }
+NEMOTRON_3_SUPER = {**NEMOTRON_H, **NEMOTRON_H_EXPERTS, "moe_latent_size": 40, "num_hidden_layers": 5, "n_group": 1, "topk_group": 1}
+CASES |= {
+    "nemotron 3, experts in a space of their own": ({**NEMOTRON_3_SUPER, "hybrid_override_pattern": "MEM*E"}, None),
+    "nemotron 3, experts in a space of their own, as GGUF files are": (
+        {**NEMOTRON_3_SUPER, "num_hidden_layers": 4, "hybrid_override_pattern": "ME*E"},
+        (
+            "nemotron_h_moe",
+            {
+                **CASES["nemotron 3, as GGUF files are"][1][1],
+                "moe_latent_size": 40,
+                "feed_forward_length": [0, 48, 0, 48],
+                "attention.head_count_kv": [0, 0, 2, 0],
+            },
+        ),
+    ),
+}
 MISTRAL_4_SCALING = {"llama_4_scaling_beta": 0.4, "original_max_position_embeddings": 40}
 CASES |= {
     "glm-4.7-flash": (
@@ -1448,6 +1464,7 @@ GGUF_ONLY = {
     "granite 4, hybrid, as GGUF files are": granite_hybrid,
     "nemotron-h, as GGUF files are": nemotron_h,
     "nemotron 3, as GGUF files are": nemotron_h,
+    "nemotron 3, experts in a space of their own, as GGUF files are": nemotron_h,
 }
 
 GGUF_NAMES = {

@@ -13,6 +13,8 @@ NAMES = {
     **{f"mixer.{p}_proj": f"ffn_{p}.weight" for p in ("up", "down")},
     **{f"mixer.experts.{p}_proj": f"ffn_{p}_exps.weight" for p in ("up", "down")},
     **{f"mixer.shared_experts.{p}_proj": f"ffn_{p}_shexp.weight" for p in ("up", "down")},
+    "mixer.fc1_latent_proj": "ffn_latent_down.weight",
+    "mixer.fc2_latent_proj": "ffn_latent_up.weight",
     "mixer.gate": "ffn_gate_inp.weight",
     "mixer.gate.e_score_correction_bias": "exp_probs_b.bias",
 }

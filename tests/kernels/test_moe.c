@@ -25,6 +25,7 @@ struct shape {
     int32_t int4; /* all but the router: integers of four bits, a scale of bf16 for so many columns; 0: not */
     enum scales fp8; /* all but the router: e4m3, for a model whose rows are quantised, too */
     int32_t num_groups, num_chosen_groups; /* 0: none */
+    int32_t own;                           /* values of experts' own space; 0: they get x */
 };
 
 static const struct shape shapes[] = {
@@ -96,6 +97,12 @@ static const struct shape shapes[] = {
     {600, 384, 384, 0, 6, 2, ROUTER_SOFTMAX, GATE_SILU, .normalize = true, .fp8 = OF_ALL},
     {TOKENS_MAX, 128, 128, 0, 6, 1, ROUTER_SIGMOID, GATE_RELU_SQUARED, .choice_bias = true, .crowded = true,
      .f32_router = true, .fp8 = OF_BLOCKS},
+    /* a space of their own */
+    {TOKENS_MAX, 136, 72, 48, 12, 4, ROUTER_SIGMOID, GATE_RELU_SQUARED, .normalize = true,
+     .choice_bias = true, .own = 56},
+    {150, 72, 64, 0, 9, 3, ROUTER_SIGMOID, GATE_RELU_SQUARED, .normalize = true, .choice_bias = true,
+     .f32_router = true, .own = 104},
+    {150, 256, 128, 128, 8, 2, ROUTER_SIGMOID, GATE_SILU, .normalize = true, .choice_bias = true, .own = 128},
 };
 
 /* Values as a weight of BF16 holds them, [rows][cols]. */
@@ -113,6 +120,7 @@ struct matrix {
 
 struct mixture {
     struct shape s;
+    struct matrix to_experts, from_experts;
     struct matrix router, shared_gate, gate[EXPERTS_MAX + 1], up[EXPERTS_MAX + 1], down[EXPERTS_MAX + 1];
     float choice_bias[EXPERTS_MAX], router_bias[EXPERTS_MAX];
     float biases[HIDDEN_MAX +
@@ -294,11 +302,15 @@ static void mixture_fill(struct mixture *m, struct random *random)
     memcpy(m->router.values + 2 * s->hidden, m->router.values + s->hidden, (size_t)s->hidden * sizeof(float));
     memcpy(m->router.bits + 2 * s->hidden, m->router.bits + s->hidden, (size_t)s->hidden * sizeof(uint16_t));
     for (int32_t e = 0; e < num; e++) {
-        int32_t inner = e < s->num_experts ? s->inner : s->shared_inner;
-        m->gate[e] = matrix_create(s, random, inner, s->hidden);
-        m->up[e] = matrix_create(s, random, inner, s->hidden);
-        m->down[e] = matrix_create(s, random, s->hidden, inner);
+        const bool is_shared = e == s->num_experts;
+        const int32_t inner = is_shared ? s->shared_inner : s->inner,
+                      hidden = s->own && !is_shared ? s->own : s->hidden;
+        m->gate[e] = matrix_create(s, random, inner, hidden);
+        m->up[e] = matrix_create(s, random, inner, hidden);
+        m->down[e] = matrix_create(s, random, hidden, inner);
     }
+    if (s->own) m->to_experts = matrix_create(s, random, s->own, s->hidden);
+    if (s->own) m->from_experts = matrix_create(s, random, s->hidden, s->own);
     if (s->shared_gate) m->shared_gate = matrix_new(random, 1, s->hidden, 1 / sqrtf((float)s->hidden));
     for (int32_t e = 0; e < s->num_experts; e++)
         m->choice_bias[e] = e == 2 ? m->choice_bias[1] : random_normal(random);
@@ -332,6 +344,8 @@ static bool mixture_open(struct mixture *m, struct device *d, struct random *ran
         .router = s->f32_router ? weight_view_plain(m->router.values, DTYPE_F32, s->num_experts, s->hidden)
                                 : view_of(&m->router),
         .experts = experts,
+        .to_experts = view_of(&m->to_experts),
+        .from_experts = view_of(&m->from_experts),
         .shared_gate = view_of(&m->shared_gate)};
     if (s->choice_bias) desc.choice_bias = weight_view_plain(m->choice_bias, DTYPE_F32, 1, s->num_experts);
     if (s->biases) desc.router_bias = weight_view_plain(m->router_bias, DTYPE_F32, 1, s->num_experts);
@@ -351,6 +365,8 @@ static void mixture_free(struct mixture *m)
 {
     matrix_free(&m->router);
     matrix_free(&m->shared_gate);
+    matrix_free(&m->to_experts);
+    matrix_free(&m->from_experts);
     for (int32_t e = 0; e <= EXPERTS_MAX; e++) {
         matrix_free(&m->gate[e]);
         matrix_free(&m->up[e]);
@@ -426,7 +442,7 @@ static void add_expert(const struct mixture *m, const struct device *d, int32_t 
                        double weight, double *out, struct tolerance *tolerance)
 {
     const float a_little = 0x1p-6f; /* of roundings before values are quantised */
-    int32_t inner = m->gate[e].rows, hidden = m->s.hidden;
+    int32_t inner = m->gate[e].rows, hidden = m->gate[e].cols;
     const float *gate_bias = bias_of(m, e, OF_GATE), *up_bias = bias_of(m, e, OF_UP),
                 *bias = bias_of(m, e, OF_DOWN);
     float *made = malloc((size_t)inner * sizeof *made);
@@ -537,21 +553,56 @@ static bool weigh_sparsely(const struct mixture *m, double *scores, const bool *
     return clear;
 }
 
+/* What experts get where they have a space of their own, as the device has it. */
+static void enter_own(const struct mixture *m, const struct device *d, const double *x, double *out)
+{
+    for (int32_t i = 0; i < m->s.own; i++) {
+        const float value = (float)dot_wide(m->to_experts.values + i * m->s.hidden, x, m->s.hidden);
+        out[i] = (double)(d->act_bytes == 2 ? dtype_bf16_to_f32(dtype_f32_to_bf16(value)) : value);
+    }
+}
+
+/* made and its tolerance: [own]. */
+static void leave_own(const struct mixture *m, const double *made, const struct tolerance *tolerance,
+                      double *out, struct tolerance *of_out)
+{
+    for (int32_t i = 0; i < m->s.hidden; i++)
+        for (int32_t j = 0; j < m->s.own; j++) {
+            const double weight = (double)m->from_experts.values[i * m->s.own + j];
+            out[i] += weight * made[j];
+            of_out[i].magnitude += fabs(weight) * (fabs(made[j]) + tolerance[j].magnitude);
+            of_out[i].jump += fabs(weight) * tolerance[j].jump;
+        }
+}
+
+/* The chosen experts', of what they get. */
+static void add_chosen(const struct mixture *m, const struct device *d, const bool *chosen,
+                       const double *scores, const double *x, double *out, struct tolerance *tolerance)
+{
+    double sum = 0;
+    for (int32_t e = 0; e < m->s.num_experts; e++) sum += chosen[e] ? scores[e] : 0;
+    for (int32_t e = 0; e < m->s.num_experts; e++)
+        if (chosen[e]) add_expert(m, d, e, x, 1.5 * scores[e] / (m->s.normalize ? sum : 1), out, tolerance);
+}
+
 /* Whether the token could be checked. */
 static bool check_token(const struct mixture *m, const struct device *d, int32_t token, const float *out)
 {
     const struct shape *s = &m->s;
     const float *x = m->x + (size_t)token * (size_t)s->hidden;
-    double taken[HIDDEN_MAX], scores[EXPERTS_MAX], sum = 0,
-                                                   *expected = calloc((size_t)s->hidden, sizeof *expected);
+    double taken[HIDDEN_MAX], scores[EXPERTS_MAX], *expected = calloc((size_t)s->hidden, sizeof *expected);
     struct tolerance *tolerance = calloc((size_t)s->hidden, sizeof *tolerance);
     bool chosen[EXPERTS_MAX], clear = choose(m, x, scores, chosen);
     if (s->scores == ROUTER_SPARSE) clear = weigh_sparsely(m, scores, chosen) && clear;
     take_row(m, d, x, s->hidden, 1, taken);
-    for (int32_t e = 0; e < s->num_experts; e++) sum += chosen[e] ? scores[e] : 0;
-    for (int32_t e = 0; e < s->num_experts && clear; e++)
-        if (chosen[e])
-            add_expert(m, d, e, taken, 1.5 * scores[e] / (s->normalize ? sum : 1), expected, tolerance);
+    if (s->own && clear) {
+        double own[HIDDEN_MAX], made[HIDDEN_MAX] = {0};
+        struct tolerance of_own[HIDDEN_MAX] = {{0}};
+        enter_own(m, d, taken, own);
+        add_chosen(m, d, chosen, scores, own, made, of_own);
+        leave_own(m, made, of_own, expected, tolerance);
+    } else if (clear)
+        add_chosen(m, d, chosen, scores, taken, expected, tolerance);
     double shared = m->shared_gate.values ? 1 / (1 + exp(-dot(m->shared_gate.values, x, s->hidden))) : 1;
     if (s->shared_inner && clear) add_expert(m, d, s->num_experts, taken, shared, expected, tolerance);
     double rounding = d->act_bytes == 2 ? 3 * 0x1p-8 : 64 * 0x1p-24;

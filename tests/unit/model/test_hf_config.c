@@ -396,6 +396,11 @@ static void reads_nemotron_3(void **state)
     assert_true(c.router_scores == ROUTER_SIGMOID && c.router_normalizes && c.router_scale == 2.5f);
     assert_true(bit_set_has(c.sparse_layers, 1) && !bit_set_has(c.sparse_layers, 2));
     assert_true(bit_set_has(c.layers_without_mlp, 2) && bit_set_has(c.sparse_layers, 3));
+    /* Super's experts have a space of their own */
+    c = read_good(NEMOTRON_H("'hybrid_override_pattern':'M-*E'", NEMOTRON_EXPERTS ",'moe_latent_size':1024"));
+    assert_int_equal(c.expert_hidden_size, 1024);
+    expect_refusal(NEMOTRON_H("'hybrid_override_pattern':'M-*E'", NEMOTRON_EXPERTS ",'moe_latent_size':0"),
+                   STATUS_INVALID, "moe_latent_size should be an integer from 1");
     /* what newer programs write for models that have none */
     c = read_good(NEMOTRON_H("'hybrid_override_pattern':'M-*'", NEMOTRON_EXPERTS ",'moe_latent_size':null"));
     assert_true(c.num_experts == 0 && !model_config_has_sparse_layers(&c));
@@ -508,8 +513,6 @@ static void refuses_what_it_does_not_compute(void **state)
         {STATE_SPACE("'mamba','attention'", NO_EXPERTS ",'mamba_conv_bias':false"), "mamba_conv_bias"},
         {STATE_SPACE("'mamba','attention'", NO_EXPERTS ",'mamba_proj_bias':true"), "mamba_proj_bias"},
         {STATE_SPACE("'mamba','attention'", NO_EXPERTS ",'position_embedding_type':'alibi'"), "\"alibi\""},
-        {NEMOTRON_H("'hybrid_override_pattern':'M-*E'", NEMOTRON_EXPERTS ",'moe_latent_size':1024"),
-         "moe_latent_size is set"},
         {NEMOTRON_H("'layers_block_type':['attention','moe','moe']", NEMOTRON_EXPERTS),
          "follows neither attention nor a state"},
         {NEMOTRON_H("'hybrid_override_pattern':'-M*'", ""), "follows neither attention nor a state"},

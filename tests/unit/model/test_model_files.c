@@ -224,7 +224,7 @@ static void put_nemotron_experts(struct gguf_builder *g)
 
 static void put_latent_experts(struct gguf_builder *g)
 {
-    gguf_put_u32(g, "nemotron_h_moe.moe_latent_size", 32);
+    gguf_put_u32(g, "qwen2.moe_latent_size", 32);
 }
 
 static void put_gpt_oss_experts(struct gguf_builder *g)
@@ -346,12 +346,9 @@ static void refuses_gguf_files_that_do_not_fit(void **state)
           .more_keys = put_nemotron_experts},
          STATUS_INVALID,
          "nemotron_h_moe.expert_used_count is missing"},
-        {{.architecture = "nemotron_h_moe",
-          .array_of_heads = true,
-          .widths = "0 96",
-          .more_keys = put_latent_experts},
+        {{.architecture = "qwen2", .more_keys = put_latent_experts},
          STATUS_UNSUPPORTED,
-         "nemotron_h_moe.moe_latent_size is set"},
+         "qwen2.moe_latent_size is set"},
         {{.architecture = "llama", .left_out = "token_embd.weight"},
          STATUS_INVALID,
          "token_embd.weight is missing"},
