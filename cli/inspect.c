@@ -108,8 +108,8 @@ static void print_fit(const struct model_cost *m)
                "alike; of %d of %d "
                "layers\n",
                2 * (double)model_config_state_bytes(c) / (1 << 20),
-               (double)model_config_state_bytes(c) / (1 << 20),
-               c->num_layers - model_config_num_attention_layers(c, c->num_layers), c->num_layers);
+               (double)model_config_state_bytes(c) / (1 << 20), model_config_num_stateful_layers(c),
+               c->num_layers);
     printf("this machine  %.1f GiB of memory: the weights%s and about %.1f million tokens of bf16 K/V\n",
            (double)memory / (double)GIB, left ? " fit," : " do not fit,",
            (double)left / (double)max_of(token_bytes, (uint64_t)1) / 1e6);

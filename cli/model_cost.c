@@ -182,11 +182,10 @@ struct step_work model_cost_step(const struct model_cost *m, int32_t num_seqs, i
 {
     struct step_work w = {0, 0};
     double num_tokens = (double)num_seqs * num_new;
-    for (int32_t layer = 0; layer < m->config->num_layers; layer++)
-        if (bit_set_has(m->config->stateful_layers, (size_t)layer))
-            add_state(m->config, num_new, &w);
-        else
-            add_attention(m, layer, num_new, num_done, &w);
+    for (int32_t layer = 0; layer < m->config->num_layers; layer++) {
+        if (bit_set_has(m->config->stateful_layers, (size_t)layer)) add_state(m->config, num_new, &w);
+        if (model_config_has_attention(m->config, layer)) add_attention(m, layer, num_new, num_done, &w);
+    }
     w.flops *= num_seqs;
     w.bytes *= num_seqs;
     for (int o = 0; o < NUM_OPERATIONS; o++) {

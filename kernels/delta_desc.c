@@ -39,6 +39,14 @@ int delta_desc_check(const struct delta_desc *desc, struct error *err)
     return status ? status : weight_view_check_vector(&desc->norm, desc->v_dim, err);
 }
 
+/* What a channel of a state space is multiplied by before the convolution. */
+static float scale_of_channel(const struct delta_desc *desc, int64_t channel)
+{
+    const int64_t v = (int64_t)desc->num_v_heads * desc->v_dim, k = (int64_t)desc->num_k_heads * desc->k_dim;
+    const float scale = channel < v ? desc->v_scale : channel < v + k ? desc->k_scale : desc->q_scale;
+    return desc->kind == DELTA_STATE_SPACE && scale > 0 ? scale : 1;
+}
+
 void delta_desc_read_taps(const struct delta_desc *desc, float *out)
 {
     const struct weight_view *taps = &desc->convolution;
@@ -48,7 +56,7 @@ void delta_desc_read_taps(const struct delta_desc *desc, float *out)
         float row[DELTA_TAPS] = {0};
         dtype_row_to_f32(taps->dtype, (const char *)taps->data + (size_t)i * row_bytes, num,
                          row + DELTA_TAPS - num);
-        for (int j = 0; j < DELTA_TAPS; j++) out[j * taps->rows + i] = row[j];
+        for (int j = 0; j < DELTA_TAPS; j++) out[j * taps->rows + i] = row[j] * scale_of_channel(desc, i);
     }
 }
 

@@ -163,7 +163,8 @@ enum delta_kind {
  *
  *   d = softplus(t + dt_bias);   S <- e^(-e^decay d) S + k (d v)^T;   o = S^T q + skip v
  *
- * give the RMSNorm of o SiLU(z) over the heads that share k and q, times norm. There are no rates. */
+ * give the RMSNorm of o SiLU(z) over the heads that share k and q, times norm, or o SiLU(z) where norm.data is NULL. There are no
+ * rates. */
 struct delta_desc {
     enum delta_kind kind;
     int32_t num_k_heads, num_v_heads, k_dim, v_dim; /* Gk, Gv, Dk, Dv */
@@ -177,7 +178,8 @@ struct delta_desc {
         convolution; /* [2 Gk Dk + Gv Dv][DELTA_TAPS]: of q, k and v; newest token last; DELTA_CONVOLUTION: [Dv][SHORT_TAPS], and no other */
     struct weight_view decay, dt_bias; /* [1][Gv] */
     struct weight_view norm;           /* [1][Dv]; DELTA_STATE_SPACE: [1][Gv Dv] */
-    /* of DELTA_STATE_SPACE */
+    /* of DELTA_STATE_SPACE; what v, k, q and t are multiplied by as they are projected: 0: by nothing */
+    float v_scale, k_scale, q_scale, step_scale;
     struct weight_view convolution_bias; /* [1][2 Gk Dk + Gv Dv] */
     struct weight_view skip;             /* [1][Gv] */
 };

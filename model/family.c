@@ -468,6 +468,16 @@ static const struct family families[] = {
         .delta_kind = DELTA_STATE_SPACE,
         .experts_may_be_none = true,
     },
+    {
+        .names = {"falcon-h1", "FalconH1ForCausalLM", "falcon_h1"},
+        .weight_changes = falcon_h1_weights,
+        .delta_kind = DELTA_STATE_SPACE,
+        .states_beside_attention = true,
+        .has_branch_scales = true, /* of a GGUF file they are in its weights */
+        .num_kv_heads = 8,
+        .max_position_embeddings = 8192,
+        .norm_eps = 1e-5,
+    },
 #define NEMOTRON_H                                                                                           \
     .weight_changes = nemotron_h_weights, .gate = GATE_RELU_SQUARED, .delta_kind = DELTA_STATE_SPACE,        \
     .mlps_are_layers = true, .has_experts = true, .router_scores = ROUTER_SIGMOID,                           \
@@ -766,7 +776,6 @@ static const struct other_family {
     {{NULL, "Gemma4UnifiedForConditionalGeneration", "gemma4_unified"}, GEMMA_4},
     {{"gemma3n", "Gemma3nForConditionalGeneration", "gemma3n"},
      "several residual streams and embeddings of each layer"},
-    {{"falcon-h1", "FalconH1ForCausalLM", "falcon_h1"}, "a state beside attention in one layer"},
     {{"mimo2", "MiMoV2FlashForCausalLM", "mimo_v2_flash"}, "values of another size than keys"},
     {{"laguna", "LagunaForCausalLM", "laguna"}, "layers with other numbers of heads"},
     {{"kimi-linear", "KimiLinearForCausalLM", "kimi_linear"}, "a delta rule with a decay for each value"},

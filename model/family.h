@@ -80,7 +80,9 @@ struct family {
     bool gated_attention;      /* each head of q has a gate of attention's output behind it */
     int32_t
         full_attention_interval; /* every so many layers one has attention, the others a state; 0: all have attention */
-    enum delta_kind delta_kind; /* of the layers that have a state */
+    enum delta_kind delta_kind;   /* of the layers that have a state */
+    bool states_beside_attention; /* each layer has both, of one norm, and what they make is added */
+    bool has_branch_scales;       /* model_config.h: branch_scales */
     bool
         mlps_are_layers; /* a file counts an MLP, or experts, as a layer behind the one that it is of, which may have none */
     bool delta_by_k_head,

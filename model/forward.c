@@ -12,7 +12,7 @@ struct stream {
 /* What follows attention in a layer, and the norm before the logits. */
 struct tail {
     struct stream residual;
-    void *attended;
+    void *attended, *state_mixed;
     void *normed; /* what attention has got, where the MLP gets it, too; else room */
 };
 
@@ -59,11 +59,14 @@ static struct tail last_tail(const struct model *m, const struct batch *b, const
     assert_debug(step->num_logits > 0 && step->num_logits <= step->num_tokens);
     if (step->num_logits == step->num_tokens) return *all;
     /* attention was the last to read qkv, and nothing is in logit_rows yet */
-    struct tail tail = {stream_of(m, ROWS_LOGITS, m->logit_residual), m->qkv, m->logit_rows};
+    struct tail tail = {stream_of(m, ROWS_LOGITS, m->logit_residual), m->qkv, m->projected, m->logit_rows};
     d->ops->pick_logit_rows(d, b, tail.residual.x, all->residual.x,
                             (size_t)c->hidden_size * (size_t)d->res_bytes);
     d->ops->pick_logit_rows(d, b, tail.attended, m->attended,
                             (size_t)m->layers[c->num_layers - 1].mixed_width * (size_t)d->act_bytes);
+    if (m->state_mixed)
+        d->ops->pick_logit_rows(d, b, tail.state_mixed, m->state_mixed,
+                                (size_t)model_config_delta_width(c) * (size_t)d->act_bytes);
     if (c->family->is_parallel)
         d->ops->pick_logit_rows(d, b, tail.normed, m->normed, (size_t)c->hidden_size * (size_t)d->act_bytes);
     return tail;
@@ -77,7 +80,8 @@ static void project_tokens(const struct model *m, const struct batch *b, const s
     const struct kernel_table *k = d->ops;
     void *projected = layer->delta_net || m->config.family->gated_attention ? m->projected : m->qkv;
     const struct linear *w = layer->delta_net ? layer->projections : layer->qkv;
-    if (!layer->latent && !layer->gates && !m->config.family->is_parallel) {
+    const bool has_both = layer->delta_net && layer->qkv;
+    if (!layer->latent && !layer->gates && !has_both && !m->config.family->is_parallel) {
         multiply_normed(m, b, residual, n, projected, w, false);
         return;
     }
@@ -86,6 +90,7 @@ static void project_tokens(const struct model *m, const struct batch *b, const s
         k->latent_qkv(d, b, m->qkv, n->normed, layer->latent);
     else
         k->linear(d, b, ROWS_TOKENS, projected, n->normed, w);
+    if (has_both) k->linear(d, b, ROWS_TOKENS, m->qkv, n->normed, layer->qkv);
     if (layer->gates) k->linear(d, b, ROWS_TOKENS, m->gates, n->normed, layer->gates);
 }
 
@@ -97,8 +102,8 @@ static void mix_tokens(const struct model *m, const struct batch *b, const struc
     const struct kernel_table *k = d->ops;
     const bool gated = m->config.family->gated_attention;
     if (layer->delta_net) {
-        k->delta(d, b, m->attended, m->projected, m->gates, layer->delta_net);
-        return;
+        k->delta(d, b, layer->qkv ? m->state_mixed : m->attended, m->projected, m->gates, layer->delta_net);
+        if (!layer->qkv) return;
     }
     if (gated) k->split_gates(d, b, m->qkv, m->gates, m->projected, &layer->attention);
     k->rope_kv_write(d, b, m->qkv, m->kv_pool, layer->kv_layer, &layer->rope);
@@ -109,13 +114,26 @@ static void mix_tokens(const struct model *m, const struct batch *b, const struc
     if (gated || layer->gates) k->apply_gates(d, b, m->attended, m->gates, &layer->attention);
 }
 
+/* What attention, or a state, has made, as the next norm adds it; of both attention's at once. */
+static void project_mixed(const struct model *m, const struct batch *b, const struct layer *layer,
+                          struct tail *t)
+{
+    const struct kernel_table *k = m->device->ops;
+    const enum row_set rows = t->residual.rows;
+    k->linear(m->device, b, rows, m->delta, t->attended, layer->o);
+    if (!layer->state_o) return;
+    const struct next_norm sum = {&layer->sum, m->delta, t->normed};
+    norm_rows(m, b, &t->residual, &sum);
+    k->linear(m->device, b, rows, m->delta, t->state_mixed, layer->state_o);
+}
+
 void forward(const struct model *m, const struct batch *b, const struct step *step)
 {
     struct device *d = m->device;
     const struct kernel_table *k = d->ops;
     const int32_t last = m->config.num_layers - 1;
     const bool is_parallel = m->config.family->is_parallel;
-    struct tail t = {stream_of(m, ROWS_TOKENS, m->residual), m->attended, m->normed};
+    struct tail t = {stream_of(m, ROWS_TOKENS, m->residual), m->attended, m->state_mixed, m->normed};
 
     k->embed(d, b, m->residual, m->embedding, m->embedding_scale);
     if (m->positions) k->embed_positions(d, b, m->residual, m->positions);
@@ -130,7 +148,7 @@ void forward(const struct model *m, const struct batch *b, const struct step *st
         if (i == last) t = last_tail(m, b, step, &t);
         const enum row_set rows = t.residual.rows;
         if (is_parallel) k->linear_gated(d, b, rows, m->mlp, t.normed, layer->gate_up);
-        k->linear(d, b, rows, m->delta, t.attended, layer->o);
+        project_mixed(m, b, layer, &t);
         if (!layer->moe && !layer->down) continue; /* it has no MLP */
         const struct next_norm between = {&layer->mlp_norm, m->delta, t.normed};
         if (is_parallel || layer->moe) norm_rows(m, b, &t.residual, &between);

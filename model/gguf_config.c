@@ -466,6 +466,11 @@ static int read_states(struct keys *k, struct model_config *c)
 {
     int64_t interval = c->family->full_attention_interval;
     bool rotates = true;
+    if (c->family->states_beside_attention) {
+        model_config_add_layers(c->stateful_layers, c->num_layers, 0);
+        c->states_have_no_norm = !has_layer_tensor(k, 0, "ssm_norm.weight");
+        return read_delta(k, c);
+    }
     if (c->family->delta_kind == DELTA_STATE_SPACE) {
         (void)gguf_find_bool(k->gguf, key_name(k, "rope.scaling.finetuned").text, &rotates);
         for (int32_t i = 0; !rotates && i < min_of(c->num_layers, LAYERS_MAX); i++)

@@ -323,6 +323,52 @@ static float read_softcap(struct json_reader *r, const char *key, double fallbac
     return is_null ? 0 : (float)json_real(r, key, fallback, 0, 1e9);
 }
 
+static double read_factor(struct json_reader *r, const char *key)
+{
+    return json_real(r, key, 1, 1e-9, 1e9);
+}
+
+/* All of a list, 1 where there is none. */
+static void read_factors(struct json_reader *r, const char *key, double *out, int32_t num)
+{
+    const cJSON *list = json_find(r, key), *item = cJSON_IsArray(list) ? list->child : NULL;
+    bool is_good = !list || cJSON_GetArraySize(list) == num;
+    for (int32_t i = 0; i < num; i++, item = item ? item->next : NULL) {
+        out[i] = cJSON_IsNumber(item) ? item->valuedouble : 1;
+        is_good = is_good && (!list || cJSON_IsNumber(item)) && out[i] >= 1e-9 && out[i] <= 1e9;
+    }
+    if (!is_good && !r->status)
+        r->status = error_set(r->err, STATUS_INVALID, "%s: %s should be a list of %d positive numbers",
+                              r->path, key, num);
+}
+
+/* Falcon-H1's. */
+static void read_branch_scales(struct json_reader *r, struct model_config *c)
+{
+    enum { OF_Z, OF_V, OF_K, OF_Q, OF_STEPS, NUM_OF_STATE };
+    enum { OF_GATE, OF_DOWN, NUM_OF_MLP };
+    double of_state[NUM_OF_STATE], of_mlp[NUM_OF_MLP];
+    read_factors(r, "ssm_multipliers", of_state, NUM_OF_STATE);
+    read_factors(r, "mlp_multipliers", of_mlp, NUM_OF_MLP);
+    const double norm = read_factor(r, "ssm_in_multiplier") * of_state[OF_Z],
+                 attention = read_factor(r, "attention_in_multiplier") / norm;
+    c->scales = (struct branch_scales){
+        .norm = (float)norm,
+        .mlp_norm = (float)of_mlp[OF_GATE],
+        .attention = (float)(attention * read_factor(r, "attention_out_multiplier")),
+        .state = (float)read_factor(r, "ssm_out_multiplier"),
+        .mlp = (float)(of_mlp[OF_DOWN] / of_mlp[OF_GATE]),
+        .v = (float)(of_state[OF_V] / of_state[OF_Z]),
+        .k = (float)(of_state[OF_K] / of_state[OF_Z]),
+        .q = (float)(of_state[OF_Q] / of_state[OF_Z]),
+        .steps = (float)(of_state[OF_STEPS] / of_state[OF_Z]),
+    };
+    c->attention_scale =
+        (float)(attention * attention * read_factor(r, "key_multiplier") / sqrt((double)c->head_dim));
+    c->embedding_scale = (float)read_factor(r, "embedding_multiplier");
+    c->logit_scale = (float)read_factor(r, "lm_head_multiplier");
+}
+
 static void read_multipliers(struct json_reader *r, struct model_config *c)
 {
     const struct family *family = c->family;
@@ -344,6 +390,7 @@ static void read_multipliers(struct json_reader *r, struct model_config *c)
     }
     if (family->has_logit_scale && !family->scales_q)
         c->logit_scale = (float)json_real(r, "logit_scale", 0.0625, 1e-9, 1e9);
+    if (family->has_branch_scales) read_branch_scales(r, c);
     if (!family->has_multipliers) return;
     if (family->multiplies_logits && !json_bool(r, "use_post_norm", true) && !r->status)
         r->status = error_set(r->err, STATUS_UNSUPPORTED,

@@ -1,5 +1,6 @@
 #include "model/hf_parts.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -81,11 +82,35 @@ static int read_short_convolutions(struct json_reader *r, struct model_config *c
     return r->status;
 }
 
-/* Granite 4: of a layer with a state, its shape. */
+/* Of steps of the state; time_step_min and time_step_max are of the values that training begins with. */
+static bool has_step_limit(struct json_reader *r)
+{
+    const cJSON *limits = json_find(r, "time_step_limit"), *low = cJSON_GetArrayItem(limits, 0),
+                *high = cJSON_GetArrayItem(limits, 1);
+    return (cJSON_IsNumber(low) && low->valuedouble > 0) ||
+           (cJSON_IsNumber(high) && isfinite(high->valuedouble));
+}
+
+static int check_step_limit(struct json_reader *r)
+{
+    if (!has_step_limit(r)) return STATUS_OK;
+    return error_set(r->err, STATUS_UNSUPPORTED, "%s: time_step_limit is set, which is not supported",
+                     r->path);
+}
+
+/* Values of all heads of v. Falcon-H1 has a key for it, which may be null. */
+static int64_t read_state_width(struct json_reader *r, const struct model_config *c)
+{
+    const bool is_null = cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(r->object, "mamba_d_ssm"));
+    if (c->family->states_beside_attention && !is_null) return json_int(r, "mamba_d_ssm", 1024, 1, INT32_MAX);
+    return json_int(r, "mamba_expand", 2, 1, 1024) * c->hidden_size;
+}
+
+/* Granite 4 and Falcon-H1: of a layer with a state, its shape. */
 static int read_state_space_shape(struct json_reader *r, struct model_config *c)
 {
     const cJSON *head = json_find(r, "mamba_d_head");
-    const int64_t width = json_int(r, "mamba_expand", 2, 1, 1024) * c->hidden_size;
+    const int64_t width = read_state_width(r, c);
     c->delta_v_heads = hf_size(r, "mamba_n_heads", 128);
     c->delta_k_heads = hf_size(r, "mamba_n_groups", 1);
     c->delta_k_dim = hf_size(r, "mamba_d_state", 256);
@@ -94,15 +119,32 @@ static int read_state_space_shape(struct json_reader *r, struct model_config *c)
     c->delta_v_dim = is_auto ? (int32_t)(width / c->delta_v_heads) : hf_size(r, "mamba_d_head", 0);
     if (model_config_delta_width(c) != width)
         return error_set(r->err, STATUS_INVALID,
-                         "%s: mamba_n_heads and mamba_d_head are not mamba_expand times hidden_size",
-                         r->path);
+                         "%s: mamba_n_heads times mamba_d_head should be %" PRId64
+                         ", mamba_d_ssm or mamba_expand times hidden_size",
+                         r->path, width);
     if (json_int(r, "mamba_d_conv", DELTA_TAPS, 1, INT32_MAX) != DELTA_TAPS)
         return error_set(r->err, STATUS_UNSUPPORTED, "%s: mamba_d_conv is not supported unless it is %d",
                          r->path, DELTA_TAPS);
     if (!json_bool(r, "mamba_conv_bias", true) || json_bool(r, "mamba_proj_bias", false))
         return error_set(r->err, STATUS_UNSUPPORTED,
                          "%s: mamba_conv_bias must be true and mamba_proj_bias false", r->path);
-    return r->status;
+    int status = check_step_limit(r);
+    return status ? status : r->status;
+}
+
+/* Falcon-H1's, in all layers beside attention. */
+static int read_states_beside_attention(struct json_reader *r, struct model_config *c)
+{
+    static const char *const must_be_false[] = {"projectors_bias", "attention_bias"};
+    const bool has_norm = json_bool(r, "mamba_rms_norm", false);
+    int status = hf_want_false(r, must_be_false, array_length(must_be_false));
+    if (status) return status;
+    if (has_norm && json_bool(r, "mamba_norm_before_gate", true))
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: mamba_norm_before_gate is true, which is not supported", r->path);
+    c->states_have_no_norm = !has_norm;
+    model_config_add_layers(c->stateful_layers, c->num_layers, 0);
+    return read_state_space_shape(r, c);
 }
 
 /* Which layers have one: layer_types name them. Those with attention rotate all, or none. */
@@ -183,15 +225,6 @@ static int read_blocks(struct json_reader *r, struct model_config *c)
     return status;
 }
 
-/* Of steps of the state; time_step_min and time_step_max are of the values that training begins with. */
-static bool has_step_limit(struct json_reader *r)
-{
-    const cJSON *limits = json_find(r, "time_step_limit"), *low = cJSON_GetArrayItem(limits, 0),
-                *high = cJSON_GetArrayItem(limits, 1);
-    return (cJSON_IsNumber(low) && low->valuedouble > 0) ||
-           (cJSON_IsNumber(high) && isfinite(high->valuedouble));
-}
-
 static int read_nemotron_h(struct json_reader *r, struct model_config *c)
 {
     static const char *const must_be_false[] = {"mamba_proj_bias", "attention_bias"};
@@ -209,9 +242,8 @@ static int read_nemotron_h(struct json_reader *r, struct model_config *c)
     if (!json_bool(r, "use_conv_bias", true) || strcmp(json_text(r, "mamba_hidden_act", "silu"), "silu") != 0)
         return error_set(r->err, STATUS_UNSUPPORTED,
                          "%s: use_conv_bias must be true and mamba_hidden_act \"silu\"", r->path);
-    if (has_step_limit(r))
-        return error_set(r->err, STATUS_UNSUPPORTED, "%s: time_step_limit is set, which is not supported",
-                         r->path);
+    status = check_step_limit(r);
+    if (status) return status;
     if (json_find(r, "moe_latent_size")) c->expert_hidden_size = hf_size(r, "moe_latent_size", 0);
     return r->status;
 }
@@ -220,6 +252,7 @@ int hf_read_states(struct json_reader *r, struct model_config *c)
 {
     if (c->family->full_attention_interval > 0) return read_deltas(r, c);
     if (c->family->mlps_are_layers) return read_nemotron_h(r, c);
+    if (c->family->states_beside_attention) return read_states_beside_attention(r, c);
     if (c->family->delta_kind == DELTA_STATE_SPACE) return read_state_spaces(r, c);
     if (c->family->delta_kind == DELTA_CONVOLUTION) return read_short_convolutions(r, c);
     return STATUS_OK;

@@ -328,6 +328,10 @@ static struct delta_net *create_delta_net(struct builder *b, int32_t layer)
                                              !c->family->delta_rates_by_k_head,
                                     .has_rates = c->delta_is_gguf,
                                     .norm_eps = c->rms_norm_eps,
+                                    .v_scale = c->scales.v,
+                                    .k_scale = c->scales.k,
+                                    .q_scale = c->scales.q,
+                                    .step_scale = c->scales.steps,
                                     .convolution = find_weight(b, WEIGHT_DELTA_CONVOLUTION, layer),
                                     .decay = find_weight(b, WEIGHT_DELTA_DECAY, layer),
                                     .dt_bias = find_weight(b, WEIGHT_DELTA_DT_BIAS, layer),
@@ -350,7 +354,11 @@ static void create_state_layer(struct builder *b, int32_t i)
         create_stacked(b, i, projections, 3, model_config_projected_width(c), c->hidden_size);
     if (c->family->delta_kind == DELTA_RULE)
         layer->gates = create_stacked(b, i, rates, 3, 2 * (int64_t)c->delta_v_heads, c->hidden_size);
-    layer->o = create_stacked(b, i, outs, 1, c->hidden_size, width);
+    struct linear *out = create_stacked(b, i, outs, 1, c->hidden_size, width);
+    if (model_config_has_attention(c, i))
+        layer->state_o = out;
+    else
+        layer->o = out;
     layer->delta_net = create_delta_net(b, i);
 }
 
@@ -424,8 +432,8 @@ static void create_norms(struct builder *b, int32_t i)
         create_layer_norm(b, WEIGHT_MLP_NORM, i, 1, &layer->mlp_norm);
         return;
     }
-    layer->attention_norm.weight = create_norm(b, WEIGHT_ATTENTION_NORM, i, 1);
-    layer->mlp_norm.weight = create_norm(b, WEIGHT_MLP_NORM, i, 1);
+    layer->attention_norm.weight = create_norm(b, WEIGHT_ATTENTION_NORM, i, m->config.scales.norm);
+    layer->mlp_norm.weight = create_norm(b, WEIGHT_MLP_NORM, i, m->config.scales.mlp_norm);
     layer->mlp_norm.delta_weight = create_norm(b, WEIGHT_ATTENTION_POST_NORM, i, 1);
     next->delta_weight = create_norm(b, WEIGHT_MLP_POST_NORM, i, 1);
 }
@@ -435,10 +443,8 @@ static void create_layer(struct builder *b, int32_t i)
     struct model *m = b->m;
     struct layer *layer = &m->layers[i];
     create_norms(b, i);
-    if (bit_set_has(m->config.stateful_layers, (size_t)i))
-        create_state_layer(b, i);
-    else
-        create_attention_layer(b, i);
+    if (bit_set_has(m->config.stateful_layers, (size_t)i)) create_state_layer(b, i);
+    if (model_config_has_attention(&m->config, i)) create_attention_layer(b, i);
     if (bit_set_has(m->config.sparse_layers, (size_t)i)) {
         layer->moe = create_moe(b, i);
         return;
@@ -565,6 +571,8 @@ static void create_activations(struct builder *b)
     if (may_be(m, WEIGHT_ATTENTION_GATE)) m->gates = alloc_act(b, tokens, q_width(c), "gates");
     if (c->family->delta_kind != DELTA_RULE && model_config_has_states(c))
         m->projected = alloc_act(b, tokens, model_config_projected_width(c), "projections");
+    if (c->family->states_beside_attention)
+        m->state_mixed = alloc_act(b, tokens, model_config_delta_width(c), "what states give");
     if (c->latent.rank > 0) m->projected = alloc_act(b, tokens, q_width(c), "sums of latents");
     m->delta = alloc_act(b, tokens, c->hidden_size, "linear outputs");
     m->mlp = alloc_act(b, tokens, model_config_mlp_width(c), "MLP activations");
@@ -601,7 +609,10 @@ static void describe_layer(const struct model_config *c, const struct kv_layout 
     assert_debug(!config.rope || config.rope->rotary_dim <= c->head_dim);
     layer->kv_layer = place.layer;
     layer->mixed_width = (int32_t)model_config_mixed_width(c, i);
-    layer->attention_norm = layer->mlp_norm = norm_args(c);
+    layer->attention_norm = layer->mlp_norm = layer->sum = norm_args(c);
+    layer->attention_norm.delta_scale *= c->scales.mlp;
+    layer->mlp_norm.delta_scale *= c->scales.state;
+    layer->sum.delta_scale *= c->scales.attention;
     layer->attention = (struct attention_args){.num_heads = c->num_heads,
                                                .num_kv_heads = c->num_kv_heads,
                                                .head_dim = c->head_dim,
@@ -690,6 +701,7 @@ int model_create(struct device *device, const struct model_files *files, const s
     m->kv_layout = limits->num_kv_groups > 1 ? kv_layout_of(c, INT32_MAX) : kv_layout_single(c);
     m->embedding_scale = c->embedding_scale;
     m->output_norm = norm_args(c);
+    m->output_norm.delta_scale *= c->scales.mlp;
     for (int32_t i = 0; i < c->num_layers; i++)
         describe_layer(&m->config, &m->kv_layout, limits->max_model_len, i, &m->layers[i]);
     struct builder b = {.m = m,

@@ -39,6 +39,7 @@ void model_config_init(struct model_config *c)
     memset(c, 0, sizeof *c);
     c->embedding_scale = c->residual_scale = c->logit_scale = c->router_scale = 1;
     c->num_expert_groups = c->num_chosen_expert_groups = 1;
+    c->scales = (struct branch_scales){1, 1, 1, 1, 1, 1, 1, 1, 1};
     c->score_pooling = POOLING_FIRST;
     c->bos_id = -1;
 }
@@ -307,7 +308,19 @@ int model_config_validate(const struct model_config *c, const char *source, stru
 int32_t model_config_num_attention_layers(const struct model_config *c, int32_t layer)
 {
     int32_t count = 0;
-    for (int32_t i = 0; i < layer; i++) count += !bit_set_has(c->stateful_layers, (size_t)i);
+    for (int32_t i = 0; i < layer; i++) count += model_config_has_attention(c, i);
+    return count;
+}
+
+bool model_config_has_attention(const struct model_config *c, int32_t layer)
+{
+    return c->family->states_beside_attention || !bit_set_has(c->stateful_layers, (size_t)layer);
+}
+
+int32_t model_config_num_stateful_layers(const struct model_config *c)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < c->num_layers; i++) count += bit_set_has(c->stateful_layers, (size_t)i);
     return count;
 }
 
@@ -328,7 +341,7 @@ bool model_config_has_sparse_layers(const struct model_config *c)
 
 bool model_config_has_states(const struct model_config *c)
 {
-    return model_config_num_attention_layers(c, c->num_layers) < c->num_layers;
+    return model_config_num_stateful_layers(c) > 0;
 }
 
 int64_t model_config_projected_width(const struct model_config *c)
@@ -353,8 +366,7 @@ uint64_t model_config_state_bytes(const struct model_config *c)
 {
     uint64_t floats = (uint64_t)model_config_delta_width(c) * (uint64_t)c->delta_k_dim +
                       (DELTA_TAPS - 1) * (uint64_t)model_config_delta_channels(c);
-    int32_t num_layers = c->num_layers - model_config_num_attention_layers(c, c->num_layers);
-    return sizeof(float) * floats * (uint64_t)num_layers;
+    return sizeof(float) * floats * (uint64_t)model_config_num_stateful_layers(c);
 }
 
 int64_t model_config_delta_channels(const struct model_config *c)
@@ -371,7 +383,7 @@ uint64_t model_config_kv_bytes_per_token(const struct model_config *c, enum dtyp
 
 int64_t model_config_mixed_width(const struct model_config *c, int32_t layer)
 {
-    if (bit_set_has(c->stateful_layers, (size_t)layer)) return model_config_delta_width(c);
+    if (!model_config_has_attention(c, layer)) return model_config_delta_width(c);
     return (int64_t)c->num_heads * (c->latent.rank > 0 ? c->latent.value_dim : c->head_dim);
 }
 

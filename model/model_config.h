@@ -65,7 +65,8 @@ struct model_config {
     int32_t sliding_window;  /* of windowed_layers; 0: none */
     bool windows_are_chunks; /* they do not slide, but begin at multiples of their size */
     int32_t delta_k_heads, delta_v_heads, delta_k_dim,
-        delta_v_dim;    /* of stateful_layers (device.h: delta_desc) */
+        delta_v_dim;          /* of stateful_layers (device.h: delta_desc) */
+    bool states_have_no_norm; /* of state spaces: what they give is not normed */
     bool delta_is_gguf; /* rates stand in the place of decays; heads of v are tiled but for Qwen3-Next */
     /* device.h: latent_desc. rank 0: attention is not latent; else there is one K/V head, of rotary_dim + rank */
     struct latent_config {
@@ -79,6 +80,13 @@ struct model_config {
     float embedding_scale, residual_scale, logit_scale; /* what these are multiplied by */
     float attention_scale;                              /* of q k^T */
     float attention_softcap, logit_softcap;             /* 0: none */
+    /* What a directory of Falcon-H1 multiplies beside, all else 1. The norm before attention and state has what their z wants, the MLP's
+     * what its gate does; what else follows is made up for behind: attention's part in attention_scale and attention. */
+    struct branch_scales {
+        float norm, mlp_norm;        /* these norms' weights */
+        float attention, state, mlp; /* what each of these gives, as it is added */
+        float v, k, q, steps;        /* of a state (device.h: delta_desc) */
+    } scales;
     bool qkv_bias, o_bias; /* the family needs them (others are used where the file has them) */
     struct rope_config rope, window_rope; /* window_rope: of windowed_layers */
     /* bit sets */
@@ -136,10 +144,14 @@ struct layer_config model_config_layer(const struct model_config *c, int32_t lay
 /* Some layers have experts. */
 bool model_config_has_sparse_layers(const struct model_config *c);
 
-/* Some layers have no K and V but a state: what was computed cannot be gone back to. */
+/* Some layers have a state, most of them in the place of K and V: what was computed cannot be gone back to. */
 bool model_config_has_states(const struct model_config *c);
+int32_t model_config_num_stateful_layers(const struct model_config *c);
 
-/* Layers before layer that have attention, and so K and V. */
+/* The layer has attention, and so K and V. */
+bool model_config_has_attention(const struct model_config *c, int32_t layer);
+
+/* Layers before layer that have it. */
 int32_t model_config_num_attention_layers(const struct model_config *c, int32_t layer);
 
 /* The number that a layer has in a file, with MLPs counted where they are layers. */
@@ -154,7 +166,7 @@ int model_config_validate(const struct model_config *c, const char *source, stru
 
 extern const struct generation_defaults generation_defaults_none; /* nothing given */
 
-/* Of what attention's output product takes, or that of a layer's state. */
+/* Of what attention's output product takes, or that of a layer's state where there is no attention. */
 int64_t model_config_mixed_width(const struct model_config *c, int32_t layer);
 /* Values of an embedding. */
 int32_t model_config_embedding_size(const struct model_config *c);

@@ -233,6 +233,22 @@ const struct weight_change granite_hybrid_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
+/* A state, whose norm may not be, beside attention in each layer. */
+const struct weight_change falcon_h1_weights[] = {
+    {WEIGHT_DELTA_NORM,
+     {"ssm_norm.weight", "mamba.norm.weight", DIM_1, DIM_DELTA_WIDTH, PRESENT_IF_STATE_NORM}},
+    STATE_SPACE_AND_ATTENTION("self_attn.", "mamba."),
+    {WEIGHT_OUTPUT_NORM, {"output_norm.weight", "final_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_MLP_NORM, {"ffn_norm", "pre_ff_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_GATE,
+     {"ffn_gate.weight", "feed_forward.gate_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_UP,
+     {"ffn_up.weight", "feed_forward.up_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_DOWN,
+     {"ffn_down.weight", "feed_forward.down_proj.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_ALWAYS}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
 const struct weight_change glm_weights[] = {
     MLP_NORM_OF_OTHER_NAME,
     SHARED_EXPERTS,
@@ -929,9 +945,11 @@ bool weight_is_required(const struct model_config *c, enum weight_presence prese
     case PRESENT_BEHIND_FIRST:
         return layer > 0;
     case PRESENT_IF_ATTENTION:
-        return !bit_set_has(c->stateful_layers, (size_t)layer);
+        return model_config_has_attention(c, layer);
     case PRESENT_IF_STATE:
         return bit_set_has(c->stateful_layers, (size_t)layer);
+    case PRESENT_IF_STATE_NORM:
+        return bit_set_has(c->stateful_layers, (size_t)layer) && !c->states_have_no_norm;
     case PRESENT_IF_Q_RANK:
         return c->latent.q_rank > 0;
     case PRESENT_IF_NO_Q_RANK:

@@ -153,9 +153,10 @@ enum weight_presence {
     PRESENT_IF_OWN_SPACE, /* it has experts, in a space of their own */
     PRESENT_IF_SHARED,    /* one expert is every token's */
     PRESENT_IF_SHARED_WEIGHT,
-    PRESENT_BEHIND_FIRST, /* the layer is not the first */
-    PRESENT_IF_ATTENTION, /* the layer has K and V */
-    PRESENT_IF_STATE,     /* it has a state */
+    PRESENT_BEHIND_FIRST,  /* the layer is not the first */
+    PRESENT_IF_ATTENTION,  /* the layer has K and V */
+    PRESENT_IF_STATE,      /* it has a state */
+    PRESENT_IF_STATE_NORM, /* and what that gives is normed */
     PRESENT_IF_Q_RANK,
     PRESENT_IF_NO_Q_RANK,
     PRESENT_IF_SPLIT, /* latent_config */
@@ -189,7 +190,7 @@ extern const struct weight_change gemma_weights[], olmo_weights[], phi_weights[]
     granite_hybrid_weights[], nemotron_h_weights[], jais2_weights[], hunyuan_weights[], apertus_weights[],
     phimoe_weights[], lfm2_weights[], modernbert_weights[], modernbert_score_weights[], nomic_weights[],
     gte_weights[], gte_score_weights[], hunyuan_moe_weights[], hy3_weights[], exaone_moe_weights[],
-    hyperclovax_weights[], afmoe_weights[], muse_glimmer_weights[];
+    hyperclovax_weights[], afmoe_weights[], muse_glimmer_weights[], falcon_h1_weights[];
 
 /* changes: NULL for none. */
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role);

@@ -26,7 +26,8 @@ struct delta_net {
     int32_t num_k_heads, num_v_heads, k_dim, v_dim;
     enum delta_kind kind;
     bool by_k_head, rates_by_k_head, tiled;
-    float norm_eps;
+    bool has_norm;
+    float norm_eps, step_scale;
     float *taps, *bias;            /* [DELTA_TAPS][channels], [channels] of the convolution */
     float *decay, *dt_bias, *norm; /* [num_v_heads] e^decay of the desc, [num_v_heads], as the desc has it */
     float *skip;                   /* [num_v_heads] */
@@ -128,7 +129,7 @@ static void take_weights(struct delta_net *n, const struct delta_desc *desc)
     if (desc->kind == DELTA_CONVOLUTION) return;
     delta_desc_read_decay(desc, n->decay);
     weight_view_vector_to_f32(&desc->dt_bias, n->dt_bias);
-    weight_view_vector_to_f32(&desc->norm, n->norm);
+    if (n->has_norm) weight_view_vector_to_f32(&desc->norm, n->norm);
     if (desc->kind != DELTA_STATE_SPACE) return;
     weight_view_vector_to_f32(&desc->convolution_bias, n->bias);
     weight_view_vector_to_f32(&desc->skip, n->skip);
@@ -152,7 +153,9 @@ int cpu_delta_net_create(struct device *d, const struct delta_desc *desc, struct
                                 .rates_by_k_head = desc->rates_by_k_head,
                                 .tiled = desc->tiled,
                                 .kind = desc->kind,
-                                .norm_eps = desc->norm_eps};
+                                .has_norm = desc->norm.data != NULL,
+                                .norm_eps = desc->norm_eps,
+                                .step_scale = desc->step_scale > 0 ? desc->step_scale : 1};
     if (!n || !alloc_net(c, n) || !alloc_scratch(c, n))
         return error_set(err, STATUS_NO_MEMORY,
                          "no memory for the states of %d sequences: lower --max-num-seqs",
@@ -328,7 +331,7 @@ static void find_rates(const struct delta_task *t, int32_t token, int32_t head, 
             b = n->rates_by_k_head ? head + head / per_head * per_head : head,
             a = has_steps ? head : b + (n->rates_by_k_head ? per_head : n->num_v_heads);
     const float *rates = t->rates + token * t->rates_stride;
-    double step = softplus((double)rates[a] + (double)n->dt_bias[head]);
+    double step = softplus((double)rates[a] * (double)n->step_scale + (double)n->dt_bias[head]);
     *decay = (float)exp(-(double)n->decay[head] * step);
     *beta = (float)(has_steps ? step : 1 / (1 + exp(-(double)rates[b])));
 }
@@ -482,7 +485,7 @@ void cpu_delta(struct device *d, const struct batch *b, void *out, const void *p
         cpu_device_run(c, work, n->kind == DELTA_CONVOLUTION ? multiply : gather, &t);
     cpu_device_run(c, work * DELTA_TAPS, convolve, &t);
     if (n->kind != DELTA_CONVOLUTION) cpu_device_run(c, step->num_tokens * state_floats(n), update, &t);
-    if (n->kind == DELTA_STATE_SPACE) cpu_device_run(c, work, close_rows, &t);
+    if (n->kind == DELTA_STATE_SPACE && n->has_norm) cpu_device_run(c, work, close_rows, &t);
     for (int32_t seq = 0; seq < step->num_seqs; seq++) close_place(&t, seq);
 }
 

@@ -37,7 +37,7 @@ size_t norm_width(const struct delta_net &n)
     return (size_t)(n.kind == DELTA_STATE_SPACE ? v_width(n) : n.v_dim);
 }
 
-bool alloc_net(struct cuda_device *d, struct delta_net *n)
+bool alloc_net(struct cuda_device *d, struct delta_net *n, bool has_norm)
 {
     const size_t channels = (size_t)num_channels(*n), slots = (size_t)n->num_batch_slots,
                  num_states = slots * 2 + (size_t)d->limits.num_states;
@@ -49,14 +49,14 @@ bool alloc_net(struct cuda_device *d, struct delta_net *n)
     if (n->kind == DELTA_CONVOLUTION) return n->taps && n->states;
     n->decay = floats((size_t)n->num_v_heads);
     n->dt_bias = floats((size_t)n->num_v_heads);
-    n->norm = floats(norm_width(*n));
+    if (has_norm) n->norm = floats(norm_width(*n));
     if (n->kind == DELTA_STATE_SPACE) {
         n->bias = floats(channels);
         n->skip = floats((size_t)n->num_v_heads);
         if (!n->bias || !n->skip) return false;
     }
     n->inputs = (__nv_bfloat16 *)cuda_alloc(&d->base, num_states * input_values(*n) * 2, "states");
-    return n->taps && n->decay && n->dt_bias && n->norm && n->states && n->inputs;
+    return n->taps && n->decay && n->dt_bias && (n->norm || !has_norm) && n->states && n->inputs;
 }
 
 int check_desc(const struct delta_desc *desc, struct error *err)
@@ -86,7 +86,7 @@ int upload_weights(struct cuda_device *d, struct delta_net *n, const struct delt
     delta_desc_read_decay(desc, scratch);
     status = cuda_upload(&d->base, n->decay, scratch, heads * sizeof(float));
     if (!status) status = upload_vector(d, n->dt_bias, &desc->dt_bias, heads, scratch);
-    if (!status) status = upload_vector(d, n->norm, &desc->norm, norm_width(*n), scratch);
+    if (!status && n->norm) status = upload_vector(d, n->norm, &desc->norm, norm_width(*n), scratch);
     if (status || n->kind != DELTA_STATE_SPACE) return status;
     status = upload_vector(d, n->bias, &desc->convolution_bias, channels, scratch);
     return status ? status : upload_vector(d, n->skip, &desc->skip, heads, scratch);
@@ -112,8 +112,9 @@ int cuda_delta_net_create(struct device *device, const struct delta_desc *desc, 
     n->tiled = desc->tiled;
     n->kind = desc->kind;
     n->norm_eps = desc->norm_eps;
+    n->step_scale = desc->step_scale > 0 ? desc->step_scale : 1;
     std::vector<float> scratch((size_t)num_channels(*n) * DELTA_TAPS);
-    if (!alloc_net(d, n) || !alloc_scratch(d, n))
+    if (!alloc_net(d, n, desc->norm.data != NULL) || !alloc_scratch(d, n))
         return error_set(err, STATUS_NO_MEMORY,
                          "no memory for the states of %d sequences: lower --max-num-seqs",
                          d->limits.num_batch_slots);

@@ -23,10 +23,11 @@ struct delta_net {
     int32_t num_batch_slots, num_k_heads, num_v_heads, k_dim, v_dim;
     enum delta_kind kind;
     bool by_k_head, rates_by_k_head, tiled;
-    float norm_eps;
-    float *taps, *bias;            /* [DELTA_TAPS][channels], [channels] of the convolution */
-    float *decay, *dt_bias, *norm; /* [num_v_heads] e^decay of the desc, [num_v_heads], as the desc has it */
-    float *skip;                   /* [num_v_heads] of a state space */
+    float norm_eps, step_scale;
+    float *taps, *bias; /* [DELTA_TAPS][channels], [channels] of the convolution */
+    float *decay, *dt_bias,
+        *norm;             /* [num_v_heads] e^decay of the desc, [num_v_heads], as the desc has it or NULL */
+    float *skip;           /* [num_v_heads] of a state space */
     float *states;         /* [num_batch_slots][2], then [num_states], of [num_v_heads][k_dim][v_dim] */
     __nv_bfloat16 *inputs; /* of each of these [DELTA_TAPS - 1][channels] q, k and v of the newest tokens */
 };
@@ -228,7 +229,7 @@ static __device__ float2 steps_of(const delta_args &a, int32_t token, int32_t he
 {
     const delta_net &n = a.n;
     const size_t at = (size_t)token * row_values(n) + v_width(n) + num_channels(n) + head;
-    const float step = softplus(__bfloat162float(a.projected[at]) + n.dt_bias[head]);
+    const float step = softplus(fmaf(__bfloat162float(a.projected[at]), n.step_scale, n.dt_bias[head]));
     return make_float2(expf(-n.decay[head] * step), step);
 }
 

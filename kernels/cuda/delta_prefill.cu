@@ -411,7 +411,7 @@ __global__ void __launch_bounds__(NORM_THREADS) norm_heads_kernel(const __grid_c
                                      silu(projected_of(a, token, num_channels(n) + head * v_dim + i)));
 }
 
-/* Of a state space: the heads that share k and q have a norm together. */
+/* Of a state space: the heads that share k and q have a norm together, if there is one. */
 __global__ void __launch_bounds__(NORM_THREADS) norm_groups_kernel(const __grid_constant__ delta_args a)
 {
     extern __shared__ __align__(16) unsigned char shared[];
@@ -443,13 +443,13 @@ __global__ void __launch_bounds__(NORM_THREADS) norm_groups_kernel(const __grid_
     if (threadIdx.x % WARP == 0) partial[threadIdx.x / WARP] = squares;
     __syncthreads();
     for (float other : partial) sum += other;
-    const float scale = 1 / sqrtf(sum / (float)width + n.norm_eps);
+    const float scale = n.norm ? 1 / sqrtf(sum / (float)width + n.norm_eps) : 1;
     __nv_bfloat16 *out = a.out + (size_t)token * v_width(n) + first;
     for (int32_t begin = threadIdx.x; begin < width; begin += NORM_AT_ONCE * NORM_THREADS) {
         float weights[NORM_AT_ONCE];
 #pragma unroll
         for (int j = 0; j < NORM_AT_ONCE; j++)
-            weights[j] = n.norm[first + min(begin + j * NORM_THREADS, width - 1)];
+            weights[j] = n.norm ? n.norm[first + min(begin + j * NORM_THREADS, width - 1)] : 1;
 #pragma unroll
         for (int j = 0; j < NORM_AT_ONCE; j++) {
             const int32_t i = begin + j * NORM_THREADS;

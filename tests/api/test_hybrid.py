@@ -18,6 +18,8 @@ CONFIGS = {
     "state space": SHAPE | {"architectures": ["GraniteMoeHybridForCausalLM"], "model_type": "granitemoehybrid", "mamba_n_heads": 4,
                             "mamba_d_state": 32, "layer_types": ["mamba", "mamba", "mamba", "attention"], "num_local_experts": 4,
                             "num_experts_per_tok": 2, "shared_intermediate_size": 48},
+    "beside attention": SHAPE | {"architectures": ["FalconH1ForCausalLM"], "model_type": "falcon_h1", "num_hidden_layers": 1, "mamba_d_ssm": 128,
+                                 "mamba_n_heads": 4, "mamba_d_head": 32, "mamba_d_state": 32},
 }
 TOKEN_BYTES = 2 * 64 * 2  # of K and V in bf16: of one layer in four
 PROMPTS = ["".join(chr(97 + (i * i + k) % 23) for i in range(20 + 45 * k)) for k in range(12)]

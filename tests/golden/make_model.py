@@ -23,6 +23,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
 import deepseek
+import falcon_h1
 import gpt_oss
 import granite_hybrid
 import llama4
@@ -33,6 +34,7 @@ from quantised import FORMATS
 QUANTISED_HEADER = pathlib.Path(__file__).resolve().parents[1] / "unit" / "model" / "quantised_goldens.h"
 HEADER = pathlib.Path(__file__).resolve().parents[1] / "unit" / "model" / "family_goldens.h"
 VOCAB, NUM_TOKENS, WHOLE_POSITIONS = 96, 208, [0, 63, 207]
+HYBRIDS = (qwen3_5, granite_hybrid, nemotron_h, falcon_h1)
 MASK = (1 << 64) - 1
 BASE = {
     "hidden_size": 64,
@@ -1073,6 +1075,43 @@ CASES |= {
         ),
     ),
 }
+FALCON_H1 = {
+    "architectures": ["FalconH1ForCausalLM"],
+    "model_type": "falcon_h1",
+    "mamba_d_ssm": 96,
+    "mamba_n_heads": 6,
+    "mamba_d_head": 16,
+    "mamba_n_groups": 2,
+    "mamba_d_state": 24,
+    "mamba_chunk_size": 64,
+    "mamba_norm_before_gate": False,
+    "rope_theta": 1e11,
+}
+FALCON_H1_SCALES = {
+    "embedding_multiplier": 5.656854249492381,
+    "lm_head_multiplier": 0.3,
+    "key_multiplier": 0.39,
+    "attention_in_multiplier": 1.5,
+    "attention_out_multiplier": 0.9375,
+    "ssm_in_multiplier": 1.25,
+    "ssm_out_multiplier": 0.2357,
+    "mlp_multipliers": [0.8838834764831844, 0.5859375],
+    "ssm_multipliers": [0.3535533905932738, 0.25, 0.7071067811865476, 0.5, 0.4],
+}
+FALCON_H1_KEYS = {
+    "ssm.conv_kernel": 4,
+    "ssm.state_size": 24,
+    "ssm.group_count": 2,
+    "ssm.inner_size": 96,
+    "ssm.time_step_rank": 6,
+    "rope.freq_base": 1e11,
+}
+CASES |= {
+    "falcon-h1": ({**FALCON_H1, **FALCON_H1_SCALES}, None),
+    "falcon-h1, states with a norm": ({**FALCON_H1, **FALCON_H1_SCALES, "mamba_rms_norm": True, "mamba_d_ssm": None, "mamba_n_heads": 8, "num_hidden_layers": 2}, None),
+    "falcon-h1, as GGUF files are": (FALCON_H1, ("falcon-h1", FALCON_H1_KEYS)),
+    "falcon-h1, states with a norm, as GGUF files are": ({**FALCON_H1, "mamba_rms_norm": True, "num_hidden_layers": 2}, ("falcon-h1", FALCON_H1_KEYS)),
+}
 MISTRAL_4_SCALING = {"llama_4_scaling_beta": 0.4, "original_max_position_embeddings": 40}
 CASES |= {
     "glm-4.7-flash": (
@@ -1465,6 +1504,8 @@ GGUF_ONLY = {
     "nemotron-h, as GGUF files are": nemotron_h,
     "nemotron 3, as GGUF files are": nemotron_h,
     "nemotron 3, experts in a space of their own, as GGUF files are": nemotron_h,
+    "falcon-h1, as GGUF files are": falcon_h1,
+    "falcon-h1, states with a norm, as GGUF files are": falcon_h1,
 }
 
 GGUF_NAMES = {
@@ -1837,7 +1878,7 @@ def latent_tensors(published, config):
 def gguf_tensors(name):
     """(name or None, GGUF's name, rows, cols, center, scale, type, low, count), what they hold, and what transformers makes of that."""
     config, own = config_of(name), GGUF_ONLY[name]
-    if own in (qwen3_5, granite_hybrid, nemotron_h):
+    if own in HYBRIDS:
         return hybrid_tensors(own, config)
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
@@ -1963,7 +2004,7 @@ def add_gguf_tensors(writer, name, config):
         heads = config["num_attention_heads"]
         split = [v.float().reshape(heads, -1, t[2]) if t[0].endswith(("k_b.weight", "v_b.weight")) else v for t, v in zip(tensors, data)]
         return add_stacked(writer, tensors, data, {t[0]: v.numpy() for t, v in zip(tensors, split) if v.ndim == 3})
-    if GGUF_ONLY[name] in (qwen3_5, granite_hybrid, nemotron_h):
+    if GGUF_ONLY[name] in HYBRIDS:
         return add_stacked(writer, tensors, data)
     num = config["num_local_experts"]
     for (own, rows, cols, _, _, kind, _, _), value in zip(tensors, data):

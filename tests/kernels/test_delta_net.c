@@ -10,30 +10,38 @@ struct shape {
     int32_t num_k_heads, num_v_heads, k_dim, v_dim;
     bool by_k_head, rates_by_k_head, tiled, has_rates;
     enum delta_kind kind;
+    bool is_scaled, has_no_norm; /* of a state space */
 };
 
+/* Of a state space that is scaled. */
+static const float v_scale = 0.7f, k_scale = 1.3f, q_scale = 0.5f, step_scale = 1.6f;
+
 static const struct shape shapes[] = {
-    {1, 1, 8, 16, false, false, false, false, DELTA_RULE},
-    {2, 4, 24, 48, false, false, false, false, DELTA_RULE},
-    {2, 4, 24, 48, false, true, false, true, DELTA_RULE},
-    {2, 4, 24, 48, false, false, true, true, DELTA_RULE},
-    {2, 6, 24, 48, true, true, false, false, DELTA_RULE},
-    {1, 3, 64, 32, true, true, false, false, DELTA_RULE},
-    {2, 2, 128, 128, false, false, false, false, DELTA_RULE},
-    {1, 2, 160, 160, false, false, false, false, DELTA_RULE},
+    {1, 1, 8, 16, false, false, false, false, .kind = DELTA_RULE},
+    {2, 4, 24, 48, false, false, false, false, .kind = DELTA_RULE},
+    {2, 4, 24, 48, false, true, false, true, .kind = DELTA_RULE},
+    {2, 4, 24, 48, false, false, true, true, .kind = DELTA_RULE},
+    {2, 6, 24, 48, true, true, false, false, .kind = DELTA_RULE},
+    {1, 3, 64, 32, true, true, false, false, .kind = DELTA_RULE},
+    {2, 2, 128, 128, false, false, false, false, .kind = DELTA_RULE},
+    {1, 2, 160, 160, false, false, false, false, .kind = DELTA_RULE},
     {2, 24, 16, 80, false, false, true, false,
-     DELTA_RULE}, /* many heads: a GPU has CTAs of other shapes for them */
-    {2, 48, 132, 16, true, false, false, false, DELTA_RULE},
-    {2, 64, 16, 32, false, false, false, false, DELTA_RULE},
-    {0, 1, 0, 40, false, false, false, false, DELTA_CONVOLUTION},
-    {1, 1, 8, 16, false, false, false, false, DELTA_STATE_SPACE},
-    {2, 6, 24, 48, false, false, false, true, DELTA_STATE_SPACE},
-    {1, 4, 128, 64, false, false, false, false, DELTA_STATE_SPACE},
-    {2, 4, 100, 80, false, false, false, false, DELTA_STATE_SPACE},
-    {1, 2, 256, 64, false, false, false, false, DELTA_STATE_SPACE},
-    {2, 24, 16, 80, false, false, false, false, DELTA_STATE_SPACE},
-    {4, 64, 16, 80, false, false, false, false, DELTA_STATE_SPACE},
-    {1, 64, 20, 32, false, false, false, false, DELTA_STATE_SPACE},
+     .kind = DELTA_RULE}, /* many heads: a GPU has CTAs of other shapes for them */
+    {2, 48, 132, 16, true, false, false, false, .kind = DELTA_RULE},
+    {2, 64, 16, 32, false, false, false, false, .kind = DELTA_RULE},
+    {0, 1, 0, 40, false, false, false, false, .kind = DELTA_CONVOLUTION},
+    {1, 1, 8, 16, false, false, false, false, .kind = DELTA_STATE_SPACE},
+    {2, 6, 24, 48, false, false, false, true, .kind = DELTA_STATE_SPACE},
+    {1, 4, 128, 64, false, false, false, false, .kind = DELTA_STATE_SPACE},
+    {2, 4, 100, 80, false, false, false, false, .kind = DELTA_STATE_SPACE},
+    {1, 2, 256, 64, false, false, false, false, .kind = DELTA_STATE_SPACE},
+    {2, 24, 16, 80, false, false, false, false, .kind = DELTA_STATE_SPACE},
+    {4, 64, 16, 80, false, false, false, false, .kind = DELTA_STATE_SPACE},
+    {1, 64, 20, 32, false, false, false, false, .kind = DELTA_STATE_SPACE},
+    {2, 4, 24, 48, false, false, false, false, .kind = DELTA_STATE_SPACE, .is_scaled = true},
+    {1, 6, 256, 64, false, false, false, false, .kind = DELTA_STATE_SPACE, .is_scaled = true,
+     .has_no_norm = true},
+    {2, 8, 100, 48, false, false, false, true, .kind = DELTA_STATE_SPACE, .has_no_norm = true},
 };
 
 /* A layer's weights, and of each sequence what it projects and what comes out: of lengths[s] tokens. */
@@ -93,12 +101,20 @@ static double silu(double x)
     return x / (1 + exp(-x));
 }
 
+/* What a channel of a state space is multiplied by. */
+static double scale_of(const struct layer *l, int32_t channel)
+{
+    const int32_t k_width = l->shape.num_k_heads * l->shape.k_dim;
+    if (!l->shape.is_scaled) return 1;
+    return (double)(channel < l->width ? v_scale : channel < l->width + k_width ? k_scale : q_scale);
+}
+
 static double mixed_of(const struct layer *l, int32_t seq, int32_t token, int32_t channel)
 {
     double sum = l->shape.kind == DELTA_STATE_SPACE ? (double)l->bias[channel] : 0;
     for (int j = 0; j < DELTA_TAPS; j++)
         sum += (double)l->taps[channel * DELTA_TAPS + j] *
-               projected_of(l, seq, token - DELTA_TAPS + 1 + j, channel);
+               projected_of(l, seq, token - DELTA_TAPS + 1 + j, channel) * scale_of(l, channel);
     return silu(sum);
 }
 
@@ -147,8 +163,10 @@ static void space_reference(const struct layer *l, int32_t seq, int32_t token, i
     const struct shape *s = &l->shape;
     const int32_t k = l->width + head * s->num_k_heads / s->num_v_heads * s->k_dim,
                   q = k + s->num_k_heads * s->k_dim;
-    const double step = log1p(exp((double)l->projected[seq][token * l->row + l->width + l->channels + head] +
-                                  (double)l->dt_bias[head])),
+    const double scale = s->is_scaled ? (double)step_scale : 1,
+                 step = log1p(
+                     exp((double)l->projected[seq][token * l->row + l->width + l->channels + head] * scale +
+                         (double)l->dt_bias[head])),
                  decay = exp((s->has_rates ? (double)l->decay[head] : -exp((double)l->decay[head])) * step);
     for (int32_t j = 0; j < s->v_dim; j++) {
         const double v = mixed_of(l, seq, token, head * s->v_dim + j);
@@ -197,7 +215,7 @@ static void compute_expected(struct layer *l, int32_t seq)
         for (int32_t h = 0; h < s->num_v_heads; h++)
             (s->kind == DELTA_RULE ? update_reference : space_reference)(
                 l, seq, token, h, states + h * head_floats, row + h * s->v_dim);
-        if (s->kind == DELTA_STATE_SPACE) norm_reference(l, row);
+        if (s->kind == DELTA_STATE_SPACE && !s->has_no_norm) norm_reference(l, row);
     }
     free(states);
 }
@@ -265,23 +283,28 @@ static void rig_open(struct rig *r, const char *isa, int num_threads, const stru
                                        .max_model_len = TOKENS_MAX,
                                        .num_steps_in_flight = 1};
     const int32_t norm_width = s->kind == DELTA_STATE_SPACE ? l->width : s->v_dim;
-    const struct delta_desc desc = {.kind = s->kind,
-                                    .num_k_heads = s->num_k_heads,
-                                    .num_v_heads = s->num_v_heads,
-                                    .k_dim = s->k_dim,
-                                    .v_dim = s->v_dim,
-                                    .by_k_head = s->by_k_head,
-                                    .rates_by_k_head = s->rates_by_k_head,
-                                    .tiled = s->tiled,
-                                    .has_rates = s->has_rates,
-                                    .norm_eps = 1e-6f,
-                                    .convolution =
-                                        weight_view_plain(l->taps, DTYPE_F32, l->channels, num_taps),
-                                    .decay = weight_view_plain(l->decay, DTYPE_F32, 1, s->num_v_heads),
-                                    .dt_bias = weight_view_plain(l->dt_bias, DTYPE_F32, 1, s->num_v_heads),
-                                    .norm = weight_view_plain(l->norm, DTYPE_F32, 1, norm_width),
-                                    .convolution_bias = weight_view_plain(l->bias, DTYPE_F32, 1, l->channels),
-                                    .skip = weight_view_plain(l->skip, DTYPE_F32, 1, s->num_v_heads)};
+    const struct delta_desc desc = {
+        .kind = s->kind,
+        .num_k_heads = s->num_k_heads,
+        .num_v_heads = s->num_v_heads,
+        .k_dim = s->k_dim,
+        .v_dim = s->v_dim,
+        .by_k_head = s->by_k_head,
+        .rates_by_k_head = s->rates_by_k_head,
+        .tiled = s->tiled,
+        .has_rates = s->has_rates,
+        .norm_eps = 1e-6f,
+        .convolution = weight_view_plain(l->taps, DTYPE_F32, l->channels, num_taps),
+        .decay = weight_view_plain(l->decay, DTYPE_F32, 1, s->num_v_heads),
+        .dt_bias = weight_view_plain(l->dt_bias, DTYPE_F32, 1, s->num_v_heads),
+        .norm =
+            s->has_no_norm ? (struct weight_view){0} : weight_view_plain(l->norm, DTYPE_F32, 1, norm_width),
+        .v_scale = s->is_scaled ? v_scale : 0,
+        .k_scale = s->is_scaled ? k_scale : 0,
+        .q_scale = s->is_scaled ? q_scale : 0,
+        .step_scale = s->is_scaled ? step_scale : 0,
+        .convolution_bias = weight_view_plain(l->bias, DTYPE_F32, 1, l->channels),
+        .skip = weight_view_plain(l->skip, DTYPE_F32, 1, s->num_v_heads)};
     struct error err = {0};
     *r = (struct rig){.d = test_device_open(isa, num_threads), .layer = l};
     if (r->d->ops->prepare(r->d, &limits, 64, 64, 64, &attention, 1, &err)) fail_msg("prepare: %s", err.text);

@@ -462,6 +462,31 @@ static void reads_nomic_bert(void **state)
     "]" extra "}"
 #define NO_EXPERTS ",'num_local_experts':0"
 
+#define FALCON_H1(extra)                                                                                     \
+    "{'architectures':['FalconH1ForCausalLM'],'hidden_size':64,'intermediate_size':64,"                      \
+    "'num_attention_heads':4,'num_hidden_layers':2,'num_key_value_heads':2,'vocab_size':32,"                 \
+    "'mamba_d_ssm':96,'mamba_n_heads':6,'mamba_d_head':16,'mamba_d_state':16" extra "}"
+
+/* Numbers that stand for others: of a norm, and what makes up for that behind. */
+static void reads_falcon_h1(void **state)
+{
+    (void)state;
+    struct model_config c = read_good(
+        FALCON_H1(",'key_multiplier':0.5,'attention_in_multiplier':3,'attention_out_multiplier':0.5,"
+                  "'ssm_in_multiplier':4,'ssm_out_multiplier':0.125,'ssm_multipliers':[0.5,1,2,3,4],"
+                  "'mlp_multipliers':[2,8],'embedding_multiplier':5,'lm_head_multiplier':0.25"));
+    const struct branch_scales *s = &c.scales;
+    assert_true(model_config_num_attention_layers(&c, 2) == 2 && model_config_num_stateful_layers(&c) == 2);
+    assert_true(c.states_have_no_norm && c.delta_k_heads == 1 && model_config_mixed_width(&c, 1) == 64);
+    assert_true(s->norm == 2 && s->v == 2 && s->k == 4 && s->q == 6 && s->steps == 8 && s->state == 0.125f);
+    assert_true(s->attention == 0.75f && c.attention_scale == 2.25f * 0.5f / 4);
+    assert_true(s->mlp_norm == 2 && s->mlp == 4 && c.embedding_scale == 5 && c.logit_scale == 0.25f);
+    c = read_good(FALCON_H1(",'mamba_rms_norm':true,'mamba_norm_before_gate':false"));
+    assert_true(!c.states_have_no_norm && c.scales.norm == 1 && c.attention_scale == 0.25f);
+    expect_refusal(FALCON_H1(",'ssm_multipliers':[1,1,1,1]"), STATUS_INVALID, "list of 5 positive numbers");
+    expect_refusal(FALCON_H1(",'mlp_multipliers':[1,0]"), STATUS_INVALID, "list of 2 positive numbers");
+}
+
 #define MUSE(extra)                                                                                          \
     "{'architectures':['MuseGlimmerForConditionalGeneration'],'text_config':{'hidden_size':64,"              \
     "'intermediate_size':64,'num_attention_heads':2,'num_hidden_layers':2,'vocab_size':32,"                  \
@@ -507,6 +532,10 @@ static void refuses_what_it_does_not_compute(void **state)
         {LLAMA(",'num_local_experts':8"), "num_local_experts"},
         {LLAMA(",'hidden_act':'gelu_pytorch_tanh'"), "gelu_pytorch_tanh"},
         {LLAMA(",'mlp_bias':true"), "mlp_bias"},
+        {FALCON_H1(",'mamba_rms_norm':true"), "mamba_norm_before_gate is true"},
+        {FALCON_H1(",'attention_bias':true"), "attention_bias"},
+        {FALCON_H1(",'time_step_limit':[0.001,1e3]"), "time_step_limit"},
+        {STATE_SPACE("'mamba','attention'", NO_EXPERTS ",'time_step_limit':[0.0,0.1]"), "time_step_limit"},
         {STATE_SPACE("'mamba','rwkv'", NO_EXPERTS), "\"rwkv\"; \"attention\" and \"mamba\" are supported"},
         {STATE_SPACE("'mamba','mamba'", NO_EXPERTS), "no layer has attention"},
         {STATE_SPACE("'mamba','attention'", NO_EXPERTS ",'mamba_d_conv':3"), "mamba_d_conv"},
@@ -636,6 +665,7 @@ int main(void)
         TEST(reads_deepseek),
         TEST(reads_nemotron_h),
         TEST(reads_nemotron_3),
+        TEST(reads_falcon_h1),
         TEST(generation_config_adds_eos_ids_and_defaults),
         TEST(nothing_is_given_without_generation_config),
         TEST(refuses_what_it_does_not_compute),
