@@ -9,11 +9,16 @@ int64_t delta_desc_num_channels(const struct delta_desc *desc)
     return 2 * (int64_t)desc->num_k_heads * desc->k_dim + (int64_t)desc->num_v_heads * desc->v_dim;
 }
 
+int64_t delta_desc_num_decays(const struct delta_desc *desc)
+{
+    return (int64_t)desc->num_v_heads * (desc->kind == DELTA_CHANNELS ? desc->k_dim : 1);
+}
+
 static int check_short(const struct delta_desc *desc, struct error *err)
 {
     assert_always(desc->num_v_heads == 1 && desc->num_k_heads == 0);
-    if (desc->convolution.rows == desc->v_dim && desc->convolution.cols == SHORT_TAPS)
-        return weight_view_check_whole(&desc->convolution, err);
+    if (desc->convolution[0].rows == desc->v_dim && desc->convolution[0].cols == SHORT_TAPS)
+        return weight_view_check_whole(&desc->convolution[0], err);
     return error_set(err, STATUS_INVALID, "a convolution's shape is not that of its channels");
 }
 
@@ -26,15 +31,29 @@ static int check_state_space(const struct delta_desc *desc, struct error *err)
                   : weight_view_check_vector(&desc->norm, (int64_t)desc->num_v_heads * desc->v_dim, err);
 }
 
+static int check_convolution(const struct delta_desc *desc, struct error *err)
+{
+    int64_t rows = delta_desc_num_channels(desc);
+    int status = STATUS_OK;
+    for (int i = 0; i < DELTA_CONVOLUTION_PARTS && desc->convolution[i].data && !status; i++) {
+        rows -= desc->convolution[i].rows;
+        status = desc->convolution[i].cols == DELTA_TAPS ? weight_view_check_whole(&desc->convolution[i], err)
+                                                         : STATUS_INVALID;
+    }
+    if (status == STATUS_INVALID || rows != 0)
+        return error_set(err, STATUS_INVALID, "a convolution's shape is not that of its channels");
+    return status;
+}
+
 int delta_desc_check(const struct delta_desc *desc, struct error *err)
 {
     if (desc->kind == DELTA_CONVOLUTION) return check_short(desc, err);
     assert_always(desc->num_v_heads % desc->num_k_heads == 0);
-    if (desc->convolution.rows != delta_desc_num_channels(desc) || desc->convolution.cols != DELTA_TAPS)
-        return error_set(err, STATUS_INVALID, "a convolution's shape is not that of its channels");
-    int status = weight_view_check_whole(&desc->convolution, err);
+    assert_always(desc->kind != DELTA_CHANNELS ||
+                  (desc->num_v_heads == desc->num_k_heads && desc->z_is_apart));
+    int status = check_convolution(desc, err);
     if (!status) status = weight_view_check_vector(&desc->decay, desc->num_v_heads, err);
-    if (!status) status = weight_view_check_vector(&desc->dt_bias, desc->num_v_heads, err);
+    if (!status) status = weight_view_check_vector(&desc->dt_bias, delta_desc_num_decays(desc), err);
     if (desc->kind == DELTA_STATE_SPACE) return status ? status : check_state_space(desc, err);
     return status ? status : weight_view_check_vector(&desc->norm, desc->v_dim, err);
 }
@@ -49,14 +68,19 @@ static float scale_of_channel(const struct delta_desc *desc, int64_t channel)
 
 void delta_desc_read_taps(const struct delta_desc *desc, float *out)
 {
-    const struct weight_view *taps = &desc->convolution;
     const int num = desc->kind == DELTA_CONVOLUTION ? SHORT_TAPS : DELTA_TAPS;
-    size_t row_bytes = dtype_row_bytes(taps->dtype, (uint64_t)num);
-    for (int64_t i = 0; i < taps->rows; i++) {
-        float row[DELTA_TAPS] = {0};
-        dtype_row_to_f32(taps->dtype, (const char *)taps->data + (size_t)i * row_bytes, num,
-                         row + DELTA_TAPS - num);
-        for (int j = 0; j < DELTA_TAPS; j++) out[j * taps->rows + i] = row[j] * scale_of_channel(desc, i);
+    const int64_t num_channels = delta_desc_num_channels(desc);
+    int64_t channel = 0;
+    for (int part = 0; part < DELTA_CONVOLUTION_PARTS && desc->convolution[part].data; part++) {
+        const struct weight_view *taps = &desc->convolution[part];
+        const size_t row_bytes = dtype_row_bytes(taps->dtype, (uint64_t)num);
+        for (int64_t i = 0; i < taps->rows; i++, channel++) {
+            float row[DELTA_TAPS] = {0};
+            dtype_row_to_f32(taps->dtype, (const char *)taps->data + (size_t)i * row_bytes, num,
+                             row + DELTA_TAPS - num);
+            for (int j = 0; j < DELTA_TAPS; j++)
+                out[j * num_channels + channel] = row[j] * scale_of_channel(desc, channel);
+        }
     }
 }
 

@@ -5,8 +5,16 @@
 
 #include "kernels/device.h"
 
+/* The delta rule, with one decay or many: what the state answers to k is taken from v first. */
+static inline bool delta_kind_corrects(enum delta_kind kind)
+{
+    return kind == DELTA_RULE || kind == DELTA_CHANNELS;
+}
+
 /* Of q, k and v: what the convolution has weights for. */
 int64_t delta_desc_num_channels(const struct delta_desc *desc);
+/* What dt_bias has a value for. */
+int64_t delta_desc_num_decays(const struct delta_desc *desc);
 /* STATUS_INVALID where a weight has not the shape that the others say. */
 int delta_desc_check(const struct delta_desc *desc, struct error *err) must_check;
 /* out[DELTA_TAPS][channels]: a tap of all channels is a row, with what its channel's input is multiplied by; of DELTA_CONVOLUTION the

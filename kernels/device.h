@@ -136,13 +136,14 @@ struct latent_desc {
 
 struct latent; /* device's own */
 
-enum { DELTA_TAPS = 4, SHORT_TAPS = 3 };
+enum { DELTA_TAPS = 4, SHORT_TAPS = 3, DELTA_CONVOLUTION_PARTS = 3 };
 
 /* What a layer does with its state. */
 enum delta_kind {
     DELTA_RULE,
     DELTA_CONVOLUTION,
     DELTA_STATE_SPACE,
+    DELTA_CHANNELS,
 };
 
 /* A layer that has a state in the place of K and V.
@@ -153,7 +154,10 @@ enum delta_kind {
  *
  *   S <- e^(-e^decay softplus(a + dt_bias)) S;   S <- S + k (sigmoid(b) (v - S^T k))^T;   o = S^T q
  *
- * and gives RMSNorm(o) * norm * SiLU(z).
+ * and gives RMSNorm(o) * norm * SiLU(z). b may count more than once (beta_scale).
+ *
+ * DELTA_CHANNELS (Kimi Team, "Kimi Linear", 2025: KDA): the same with a decay for each of Dk rows of S, which comes of Gv Dk values f in the
+ * place of a, e^(-e^decay softplus(f + dt_bias)), or, with decay_floor, e^(decay_floor sigmoid(e^decay (f + dt_bias))). Gk is Gv.
  *
  * DELTA_CONVOLUTION (LFM2): the state is the convolution's alone. Of Dv channels each b, c and x are projected, in a row, and it
  * gives c times the convolution of b x over SHORT_TAPS tokens. Gk and Dk are 0, Gv is 1, there are no rates.
@@ -169,14 +173,19 @@ struct delta_desc {
     enum delta_kind kind;
     int32_t num_k_heads, num_v_heads, k_dim, v_dim; /* Gk, Gv, Dk, Dv */
     bool by_k_head,
-        rates_by_k_head; /* rows of the projections, or of b and a, come by heads of k, not by what they are
+        rates_by_k_head;  /* rows of the projections, or of b and a, come by heads of k, not by what they are
                                         (delta) */
-    bool tiled;          /* head h of v goes with head h % Gk of k */
-    bool has_rates;      /* decay holds -e^decay, as GGUF files have it */
+    bool tiled;           /* head h of v goes with head h % Gk of k */
+    bool z_is_apart;      /* not among the projections (delta_inputs) */
+    bool gate_is_sigmoid; /* of z, in the place of SiLU; of the rule, and of channels */
+    float beta_scale;     /* 0: 1 */
+    float decay_floor;    /* of DELTA_CHANNELS; 0: none */
+    bool has_rates;       /* decay holds -e^decay, as GGUF files have it */
     float norm_eps;
-    struct weight_view
-        convolution; /* [2 Gk Dk + Gv Dv][DELTA_TAPS]: of q, k and v; newest token last; DELTA_CONVOLUTION: [Dv][SHORT_TAPS], and no other */
-    struct weight_view decay, dt_bias; /* [1][Gv] */
+    /* [2 Gk Dk + Gv Dv][DELTA_TAPS]: of q, k and v, newest token last, in one or one for each; DELTA_CONVOLUTION: [Dv][SHORT_TAPS], and no
+     * other weight */
+    struct weight_view convolution[DELTA_CONVOLUTION_PARTS];
+    struct weight_view decay, dt_bias; /* [1][Gv]; of DELTA_CHANNELS dt_bias [1][Gv Dk] */
     struct weight_view norm;           /* [1][Dv]; DELTA_STATE_SPACE: [1][Gv Dv] */
     /* of DELTA_STATE_SPACE; what v, k, q and t are multiplied by as they are projected: 0: by nothing */
     float v_scale, k_scale, q_scale, step_scale;
@@ -185,6 +194,18 @@ struct delta_desc {
 };
 
 struct delta_net; /* device's own; with the state of each batch_slot */
+
+/* What has been projected for a layer with a state: act, a row for each token. */
+struct delta_inputs {
+    /* q, k, v and z: all heads of one after those of the other, or q, k, v, z (by_k_head) of one head of k after the other; or what
+     * another kind has in a row */
+    const void *projected;
+    const void *z; /* [Gv Dv]: with z_is_apart */
+    const void *
+        rates; /* b and a: all of one after those of the other, or b, a (rates_by_k_head) of one head of k after the other; of
+                           DELTA_CHANNELS b; or NULL */
+    const void *decays; /* [Gv Dk]: f of DELTA_CHANNELS */
+};
 
 struct kv_shape {
     int32_t num_layers; /* of a block: those of a group, where layers have block tables of their own */
@@ -436,12 +457,10 @@ struct kernel_table {
     void (*latent_values)(struct device *d, const struct batch *b, void *out, const void *x,
                           const struct latent *latent);
 
-    /* out[T][Gv Dv] (act), where projected[T] (act) are q, k, v and z, and rates[T] (act) b and a: all heads of one after those
-     * of the other, or q, k, v, z (by_k_head), or b, a (rates_by_k_head), of one head of k after the other. A sequence whose first token here has
-     * position 0 begins with zeros; one goes on where its last step ended, or with that step's last token again, or behind a
-     * state that has come back. */
-    void (*delta)(struct device *d, const struct batch *b, void *out, const void *projected,
-                  const void *rates, struct delta_net *net);
+    /* out[T][Gv Dv] (act). A sequence whose first token here has position 0 begins with zeros; one goes on where its last step ended,
+     * or with that step's last token again, or behind a state that has come back. */
+    void (*delta)(struct device *d, const struct batch *b, void *out, const struct delta_inputs *in,
+                  struct delta_net *net);
     /* Attention whose output is gated: projected[T][(2 Hq + 2 Hk) D] (act) has a gate behind each head of q; qkv gets the rest,
      * gates[T][Hq D] the gates. Behind attention, x[T][Hq D] (act) *= sigmoid(gates). */
     void (*split_gates)(struct device *d, const struct batch *b, void *qkv, void *gates,

@@ -134,6 +134,17 @@ static const struct family families[] = {
         .theta = 500000,
         .window = WINDOW_DEFAULT_4096,
     },
+    {
+        .names = {NULL, "OlmoHybridForCausalLM", "olmo_hybrid"},
+        .weight_changes = olmo_hybrid_weights,
+        .qk_norm = true,
+        .qk_norm_all_heads = true,
+        .full_attention_interval = 4,
+        .delta_z_is_apart = true,
+        .delta_norm_eps = 1e-5,
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 65536,
+    },
 #define EXAONE_4                                                                                             \
     .weight_changes = exaone4_weights, .qk_norm = true, .full_layer_period = 4, .only_windows_rotate = true, \
     .kv_heads_may_be_missing = true, .max_position_embeddings = 2048, .norm_eps = 1e-5,                      \
@@ -779,7 +790,6 @@ static const struct other_family {
     {{"mimo2", "MiMoV2FlashForCausalLM", "mimo_v2_flash"}, "values of another size than keys"},
     {{"laguna", "LagunaForCausalLM", "laguna"}, "layers with other numbers of heads"},
     {{"kimi-linear", "KimiLinearForCausalLM", "kimi_linear"}, "a delta rule with a decay for each value"},
-    {{NULL, "OlmoHybridForCausalLM", "olmo_hybrid"}, "a delta rule whose rates go up to 2"},
     {{NULL, "Lfm3ForCausalLM", "lfm3"}, "short convolutions over seven tokens, and a gate for each head"},
 #define SPARSE "attention to tokens that are chosen by an indexer"
     {{"deepseek32", "DeepseekV32ForCausalLM", "deepseek_v32"}, SPARSE},

@@ -85,6 +85,9 @@ struct family {
     bool has_branch_scales;       /* model_config.h: branch_scales */
     bool
         mlps_are_layers; /* a file counts an MLP, or experts, as a layer behind the one that it is of, which may have none */
+    bool delta_z_is_apart; /* device.h: delta_desc */
+    bool delta_is_gated_by_sigmoid;
+    double delta_norm_eps; /* of what a state gives; 0: as all others */
     bool delta_by_k_head,
         delta_rates_by_k_head; /* projections of a layer with a state, or b and a, come by heads of k */
     bool has_chunks;           /* attention_chunk_size, of layers that rotate unless layer_types says which */

@@ -72,6 +72,15 @@ static struct tail last_tail(const struct model *m, const struct batch *b, const
     return tail;
 }
 
+/* p: wide NULL: nothing. */
+static void multiply(const struct model *m, const struct batch *b, void *out, const void *x,
+                     const struct product *p)
+{
+    const struct kernel_table *k = m->device->ops;
+    if (p->narrow) k->linear(m->device, b, ROWS_TOKENS, m->narrow, x, p->narrow);
+    if (p->wide) k->linear(m->device, b, ROWS_TOKENS, out, p->narrow ? m->narrow : x, p->wide);
+}
+
 /* What attention, or a state, works on. */
 static void project_tokens(const struct model *m, const struct batch *b, const struct layer *layer,
                            struct stream *residual, const struct next_norm *n)
@@ -92,6 +101,8 @@ static void project_tokens(const struct model *m, const struct batch *b, const s
         k->linear(d, b, ROWS_TOKENS, projected, n->normed, w);
     if (has_both) k->linear(d, b, ROWS_TOKENS, m->qkv, n->normed, layer->qkv);
     if (layer->gates) k->linear(d, b, ROWS_TOKENS, m->gates, n->normed, layer->gates);
+    multiply(m, b, m->z, n->normed, &layer->z);
+    multiply(m, b, m->decays, n->normed, &layer->decays);
 }
 
 /* Of all tokens, into attended; but where nobody wants logits of the last layer, what it leaves for later steps alone. */
@@ -102,7 +113,8 @@ static void mix_tokens(const struct model *m, const struct batch *b, const struc
     const struct kernel_table *k = d->ops;
     const bool gated = m->config.family->gated_attention;
     if (layer->delta_net) {
-        k->delta(d, b, layer->qkv ? m->state_mixed : m->attended, m->projected, m->gates, layer->delta_net);
+        const struct delta_inputs in = {m->projected, m->z, m->gates, m->decays};
+        k->delta(d, b, layer->qkv ? m->state_mixed : m->attended, &in, layer->delta_net);
         if (!layer->qkv) return;
     }
     if (gated) k->split_gates(d, b, m->qkv, m->gates, m->projected, &layer->attention);

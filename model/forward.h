@@ -8,15 +8,21 @@
 #include "kernels/device.h"
 #include "model/kv_layout.h"
 
+/* Of rows of x, or of what narrow makes of them. */
+struct product {
+    struct linear *narrow, *wide; /* narrow NULL: x itself */
+};
+
 struct layer {
     struct norm_args attention_norm, mlp_norm; /* before each; with what the one before it leaves */
-    struct norm_args sum;        /* where there are both delta_net and qkv: what adds attention */
-    struct linear *qkv, *o;      /* qkv NULL where there is delta_net alone, or latent */
-    struct linear *projections;  /* of delta_net: q, k, v and z */
-    struct linear *state_o;      /* of delta_net beside attention; else o is its */
-    struct linear *gates;        /* of delta_net b and a; of attention with gates of its own those; or NULL */
-    struct delta_net *delta_net; /* NULL: the layer has attention alone */
-    struct latent *latent;       /* in the place of qkv; NULL: attention is not latent */
+    struct norm_args sum;       /* where there are both delta_net and qkv: what adds attention */
+    struct linear *qkv, *o;     /* qkv NULL where there is delta_net alone, or latent */
+    struct linear *projections; /* of delta_net: q, k, v and z */
+    struct linear *state_o;     /* of delta_net beside attention; else o is its */
+    struct linear *gates; /* of delta_net b and a, or b; of attention with gates of its own those; or NULL */
+    struct product z, decays; /* of delta_net: where they are apart (delta_inputs); wide NULL: they are not */
+    struct delta_net *delta_net;   /* NULL: the layer has attention alone */
+    struct latent *latent;         /* in the place of qkv; NULL: attention is not latent */
     struct linear *gate_up, *down; /* NULL where there is moe */
     struct moe *moe;               /* NULL: the layer has one MLP */
     struct rope_args rope;         /* with the layer's q and k norms */
@@ -46,6 +52,8 @@ struct model {
     /* (act) NULL where no layer needs them: what attention with gates, or a delta_net, is made of, or what latent attention
      * leaves; gates, or rates */
     void *projected, *gates;
+    void *z, *decays,
+        *narrow; /* (act) of delta_nets: delta_inputs, and what products' narrow ones make; NULL where there are none */
     void *state_mixed;    /* (act) [T][U] what a delta_net beside attention gives; NULL where there is none */
     void *logit_residual; /* [R + 1][H] (res) */
     void *logit_rows;     /* [R][H] (act) */

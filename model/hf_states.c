@@ -8,6 +8,31 @@
 #include "base/check.h"
 #include "files/file_map.h"
 
+/* What stands for sizes that are missing: 0: twice that of k. */
+static void read_delta_shape(struct json_reader *r, struct model_config *c, int32_t k_heads, int32_t v_heads,
+                             int32_t k_dim, int32_t v_dim)
+{
+    c->delta_k_heads = hf_size(r, "linear_num_key_heads", k_heads);
+    c->delta_v_heads = hf_size(r, "linear_num_value_heads", v_heads);
+    c->delta_k_dim = hf_size(r, "linear_key_head_dim", k_dim);
+    c->delta_v_dim =
+        hf_size(r, "linear_value_head_dim", v_dim > 0 ? v_dim : 2 * min_of(c->delta_k_dim, HEAD_DIM_MAX));
+}
+
+/* OLMo Hybrid's, whose attention does not rotate where theta is null. */
+static void read_olmo_deltas(struct json_reader *r, struct model_config *c)
+{
+    const cJSON *rope = json_find(r, "rope_parameters"),
+                *own = cJSON_GetObjectItemCaseSensitive(rope, "rope_theta"),
+                *theta = own ? own : cJSON_GetObjectItemCaseSensitive(r->object, "rope_theta");
+    const int32_t k_heads = hf_size(r, "linear_num_key_heads", c->num_heads);
+    read_delta_shape(r, c, c->num_heads, c->num_heads, max_of((int32_t)(0.75 * c->hidden_size / k_heads), 1),
+                     0);
+    if (json_bool(r, "linear_allow_neg_eigval", true)) c->delta_beta_scale = 2;
+    for (int32_t i = 0; i < min_of(c->num_layers, LAYERS_MAX) && cJSON_IsNull(theta); i++)
+        bit_set_add(c->unrotated_layers, (size_t)i);
+}
+
 /* The delta rule: which layers have a state in the place of K and V, and its shape. */
 static int read_deltas(struct json_reader *r, struct model_config *c)
 {
@@ -20,14 +45,14 @@ static int read_deltas(struct json_reader *r, struct model_config *c)
     else
         model_config_add_layers(c->stateful_layers, c->num_layers, (int32_t)interval);
     if (status) return status;
-    c->delta_k_heads = hf_size(r, "linear_num_key_heads", 16);
-    c->delta_v_heads = hf_size(r, "linear_num_value_heads", 32);
-    c->delta_k_dim = hf_size(r, "linear_key_head_dim", 128);
-    c->delta_v_dim = hf_size(r, "linear_value_head_dim", 128);
+    if (c->family->gated_attention)
+        read_delta_shape(r, c, 16, 32, 128, 128);
+    else
+        read_olmo_deltas(r, c);
     if (json_int(r, "linear_conv_kernel_dim", DELTA_TAPS, 1, INT32_MAX) != DELTA_TAPS)
         return error_set(r->err, STATUS_UNSUPPORTED,
                          "%s: linear_conv_kernel_dim is not supported unless it is %d", r->path, DELTA_TAPS);
-    if (!json_bool(r, "attn_output_gate", true))
+    if (c->family->gated_attention && !json_bool(r, "attn_output_gate", true))
         return error_set(r->err, STATUS_UNSUPPORTED, "%s: attn_output_gate is false, which is not supported",
                          r->path);
     return r->status;

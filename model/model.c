@@ -317,43 +317,66 @@ static struct delta_net *create_delta_net(struct builder *b, int32_t layer)
         return NULL;
     }
     const enum delta_kind kind = c->family->delta_kind;
-    const struct delta_desc desc = {.kind = kind,
-                                    .num_k_heads = c->delta_k_heads,
-                                    .num_v_heads = c->delta_v_heads,
-                                    .k_dim = c->delta_k_dim,
-                                    .v_dim = c->delta_v_dim,
-                                    .by_k_head = c->family->delta_by_k_head,
-                                    .rates_by_k_head = c->family->delta_rates_by_k_head,
-                                    .tiled = kind == DELTA_RULE && c->delta_is_gguf &&
-                                             !c->family->delta_rates_by_k_head,
-                                    .has_rates = c->delta_is_gguf,
-                                    .norm_eps = c->rms_norm_eps,
-                                    .v_scale = c->scales.v,
-                                    .k_scale = c->scales.k,
-                                    .q_scale = c->scales.q,
-                                    .step_scale = c->scales.steps,
-                                    .convolution = find_weight(b, WEIGHT_DELTA_CONVOLUTION, layer),
-                                    .decay = find_weight(b, WEIGHT_DELTA_DECAY, layer),
-                                    .dt_bias = find_weight(b, WEIGHT_DELTA_DT_BIAS, layer),
-                                    .norm = find_weight(b, WEIGHT_DELTA_NORM, layer),
-                                    .convolution_bias = find_weight(b, WEIGHT_DELTA_CONVOLUTION_BIAS, layer),
-                                    .skip = find_weight(b, WEIGHT_DELTA_SKIP, layer)};
+    const struct delta_desc desc = {
+        .kind = kind,
+        .num_k_heads = c->delta_k_heads,
+        .num_v_heads = c->delta_v_heads,
+        .k_dim = c->delta_k_dim,
+        .v_dim = c->delta_v_dim,
+        .by_k_head = c->family->delta_by_k_head,
+        .rates_by_k_head = c->family->delta_rates_by_k_head,
+        .tiled = kind == DELTA_RULE && c->delta_is_gguf && !c->family->delta_rates_by_k_head,
+        .has_rates = c->delta_is_gguf,
+        .z_is_apart = c->family->delta_z_is_apart,
+        .gate_is_sigmoid = c->family->delta_is_gated_by_sigmoid,
+        .beta_scale = c->delta_beta_scale,
+        .norm_eps = c->family->delta_norm_eps > 0 ? (float)c->family->delta_norm_eps : c->rms_norm_eps,
+        .v_scale = c->scales.v,
+        .k_scale = c->scales.k,
+        .q_scale = c->scales.q,
+        .step_scale = c->scales.steps,
+        .convolution = {find_weight(b, WEIGHT_DELTA_CONVOLUTION, layer),
+                        find_weight(b, WEIGHT_DELTA_CONVOLUTION_K, layer),
+                        find_weight(b, WEIGHT_DELTA_CONVOLUTION_V, layer)},
+        .decay = find_weight(b, WEIGHT_DELTA_DECAY, layer),
+        .dt_bias = find_weight(b, WEIGHT_DELTA_DT_BIAS, layer),
+        .norm = find_weight(b, WEIGHT_DELTA_NORM, layer),
+        .convolution_bias = find_weight(b, WEIGHT_DELTA_CONVOLUTION_BIAS, layer),
+        .skip = find_weight(b, WEIGHT_DELTA_SKIP, layer)};
     if (!b->status) b->status = d->ops->delta_net_create(d, &desc, &net, b->err);
     return net;
 }
 
+/* Of one weight, or of that and a narrow one; where the family has none nothing. */
+static struct product create_product(struct builder *b, int32_t layer, enum weight_role role,
+                                     enum weight_role narrow_role, int64_t rows)
+{
+    const struct model_config *c = &b->m->config;
+    const bool is_narrow = may_be(b->m, narrow_role);
+    struct product p = {NULL, NULL};
+    if (!may_be(b->m, role)) return p;
+    if (is_narrow) p.narrow = create_stacked(b, layer, &narrow_role, 1, c->delta_v_dim, c->hidden_size);
+    p.wide = create_stacked(b, layer, &role, 1, rows, is_narrow ? c->delta_v_dim : c->hidden_size);
+    return p;
+}
+
 static void create_state_layer(struct builder *b, int32_t i)
 {
-    static const enum weight_role projections[] = {WEIGHT_DELTA_QKV, WEIGHT_DELTA_Z, WEIGHT_DELTA_QKVZ},
+    /* the last one is not there where it is apart */
+    static const enum weight_role projections[] = {WEIGHT_DELTA_QKV, WEIGHT_DELTA_Q,    WEIGHT_DELTA_K,
+                                                   WEIGHT_DELTA_V,   WEIGHT_DELTA_QKVZ, WEIGHT_DELTA_Z},
                                   rates[] = {WEIGHT_DELTA_B, WEIGHT_DELTA_A, WEIGHT_DELTA_BA},
                                   outs[] = {WEIGHT_DELTA_OUT};
     const struct model_config *c = &b->m->config;
     struct layer *layer = &b->m->layers[i];
+    const bool is_apart = c->family->delta_z_is_apart;
     int64_t width = model_config_delta_width(c);
-    layer->projections =
-        create_stacked(b, i, projections, 3, model_config_projected_width(c), c->hidden_size);
-    if (c->family->delta_kind == DELTA_RULE)
-        layer->gates = create_stacked(b, i, rates, 3, 2 * (int64_t)c->delta_v_heads, c->hidden_size);
+    layer->projections = create_stacked(b, i, projections, (int)array_length(projections) - is_apart,
+                                        model_config_projected_width(c), c->hidden_size);
+    if (c->family->delta_kind == DELTA_RULE || c->family->delta_kind == DELTA_CHANNELS)
+        layer->gates = create_stacked(b, i, rates, 3, model_config_num_rates(c), c->hidden_size);
+    if (is_apart) layer->z = create_product(b, i, WEIGHT_DELTA_Z, WEIGHT_DELTA_Z_NARROW, width);
+    layer->decays = create_product(b, i, WEIGHT_DELTA_F, WEIGHT_DELTA_F_NARROW, model_config_num_decays(c));
     struct linear *out = create_stacked(b, i, outs, 1, c->hidden_size, width);
     if (model_config_has_attention(c, i))
         layer->state_o = out;
@@ -551,6 +574,32 @@ static void *alloc_act(struct builder *b, int64_t rows, int64_t width, const cha
     return alloc(b, (uint64_t)rows, (uint64_t)width * (uint64_t)b->m->device->act_bytes, what);
 }
 
+static void alloc_if_any(struct builder *b, void **out, int64_t width, const char *what)
+{
+    if (width > 0) *out = alloc_act(b, b->limits->num_tokens, width, what);
+}
+
+/* What states, and attention with gates or latents, are made of, and what states beside attention give. */
+static void create_inputs(struct builder *b)
+{
+    struct model *m = b->m;
+    const struct model_config *c = &m->config;
+    const bool has_states = model_config_has_states(c), is_gated = c->family->gated_attention,
+               has_gates = is_gated || may_be(m, WEIGHT_ATTENTION_GATE),
+               is_narrow = may_be(m, WEIGHT_DELTA_Z_NARROW) || may_be(m, WEIGHT_DELTA_F_NARROW);
+    const int64_t of_states = has_states ? model_config_projected_width(c) : 0,
+                  of_attention = is_gated             ? qkv_width(c)
+                                 : c->latent.rank > 0 ? q_width(c)
+                                                      : 0;
+    alloc_if_any(b, &m->projected, max_of(of_states, of_attention), "projections");
+    alloc_if_any(b, &m->gates, max_of(has_gates ? q_width(c) : 0, model_config_num_rates(c)), "gates");
+    alloc_if_any(b, &m->z, c->family->delta_z_is_apart ? model_config_delta_width(c) : 0, "gates of states");
+    alloc_if_any(b, &m->decays, may_be(m, WEIGHT_DELTA_F) ? model_config_num_decays(c) : 0, "decays");
+    alloc_if_any(b, &m->narrow, is_narrow ? c->delta_v_dim : 0, "narrow products");
+    alloc_if_any(b, &m->state_mixed, c->family->states_beside_attention ? model_config_delta_width(c) : 0,
+                 "what states give");
+}
+
 static void create_activations(struct builder *b)
 {
     struct model *m = b->m;
@@ -563,17 +612,7 @@ static void create_activations(struct builder *b)
         max_of(q_width(c), model_config_delta_width(c)); /* of latent attention it is less */
     m->qkv = alloc_act(b, tokens, max_of(q_width(c) + 2 * kv_width(c), mixed_width), "q, k and v");
     m->attended = alloc_act(b, tokens, mixed_width, "attention's output");
-    if (c->family->gated_attention) {
-        m->projected =
-            alloc_act(b, tokens, max_of(model_config_projected_width(c), qkv_width(c)), "projections");
-        m->gates = alloc_act(b, tokens, max_of(q_width(c), 2 * (int64_t)c->delta_v_heads), "gates");
-    }
-    if (may_be(m, WEIGHT_ATTENTION_GATE)) m->gates = alloc_act(b, tokens, q_width(c), "gates");
-    if (c->family->delta_kind != DELTA_RULE && model_config_has_states(c))
-        m->projected = alloc_act(b, tokens, model_config_projected_width(c), "projections");
-    if (c->family->states_beside_attention)
-        m->state_mixed = alloc_act(b, tokens, model_config_delta_width(c), "what states give");
-    if (c->latent.rank > 0) m->projected = alloc_act(b, tokens, q_width(c), "sums of latents");
+    create_inputs(b);
     m->delta = alloc_act(b, tokens, c->hidden_size, "linear outputs");
     m->mlp = alloc_act(b, tokens, model_config_mlp_width(c), "MLP activations");
     m->logit_residual = alloc(b, (uint64_t)b->limits->num_logits + 1,

@@ -37,7 +37,7 @@ struct layer_config model_config_layer(const struct model_config *c, int32_t lay
 void model_config_init(struct model_config *c)
 {
     memset(c, 0, sizeof *c);
-    c->embedding_scale = c->residual_scale = c->logit_scale = c->router_scale = 1;
+    c->embedding_scale = c->residual_scale = c->logit_scale = c->router_scale = c->delta_beta_scale = 1;
     c->num_expert_groups = c->num_chosen_expert_groups = 1;
     c->scales = (struct branch_scales){1, 1, 1, 1, 1, 1, 1, 1, 1};
     c->score_pooling = POOLING_FIRST;
@@ -346,7 +346,8 @@ bool model_config_has_states(const struct model_config *c)
 
 int64_t model_config_projected_width(const struct model_config *c)
 {
-    const int64_t width = model_config_delta_width(c), both = model_config_delta_channels(c) + width;
+    const int64_t width = model_config_delta_width(c),
+                  both = model_config_delta_channels(c) + (c->family->delta_z_is_apart ? 0 : width);
     switch (c->family->delta_kind) {
     case DELTA_CONVOLUTION:
         return 3 * width;
@@ -360,6 +361,17 @@ int64_t model_config_projected_width(const struct model_config *c)
 int64_t model_config_delta_width(const struct model_config *c)
 {
     return (int64_t)c->delta_v_heads * c->delta_v_dim;
+}
+
+int64_t model_config_num_rates(const struct model_config *c)
+{
+    const enum delta_kind kind = c->family->delta_kind;
+    return (int64_t)c->delta_v_heads * (kind == DELTA_RULE ? 2 : kind == DELTA_CHANNELS ? 1 : 0);
+}
+
+int64_t model_config_num_decays(const struct model_config *c)
+{
+    return (int64_t)c->delta_v_heads * (c->family->delta_kind == DELTA_CHANNELS ? c->delta_k_dim : 1);
 }
 
 uint64_t model_config_state_bytes(const struct model_config *c)

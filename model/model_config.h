@@ -67,6 +67,7 @@ struct model_config {
     int32_t delta_k_heads, delta_v_heads, delta_k_dim,
         delta_v_dim;          /* of stateful_layers (device.h: delta_desc) */
     bool states_have_no_norm; /* of state spaces: what they give is not normed */
+    float delta_beta_scale;   /* 1 unless the file says otherwise */
     bool delta_is_gguf; /* rates stand in the place of decays; heads of v are tiled but for Qwen3-Next */
     /* device.h: latent_desc. rank 0: attention is not latent; else there is one K/V head, of rotary_dim + rank */
     struct latent_config {
@@ -176,8 +177,12 @@ int32_t model_config_mlp_width(const struct model_config *c);
 /* Of what a layer with a state makes of its input: q, k and v; and of v alone. 0 where no layer has one. */
 int64_t model_config_delta_channels(const struct model_config *c);
 int64_t model_config_delta_width(const struct model_config *c);
-/* With z; or b, c and x of a short convolution. */
+/* With z, where it is not apart; or b, c and x of a short convolution. */
 int64_t model_config_projected_width(const struct model_config *c);
+/* b and a of a layer with a state, or b; 0 where it has none. */
+int64_t model_config_num_rates(const struct model_config *c);
+/* Of a layer with a state: one for each of its heads, or for each row of their states. */
+int64_t model_config_num_decays(const struct model_config *c);
 /* One state of all layers that have one, in f32. A running sequence has two of them (kernels/cpu/delta_net.c). */
 uint64_t model_config_state_bytes(const struct model_config *c);
 

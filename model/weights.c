@@ -47,12 +47,20 @@ static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
     [WEIGHT_LATENT_K_B] = {.presence = PRESENT_NEVER},
     [WEIGHT_LATENT_V_B] = {.presence = PRESENT_NEVER},
     [WEIGHT_DELTA_QKV] = {.presence = PRESENT_NEVER},
+    [WEIGHT_DELTA_Q] = {.presence = PRESENT_NEVER},
+    [WEIGHT_DELTA_K] = {.presence = PRESENT_NEVER},
+    [WEIGHT_DELTA_V] = {.presence = PRESENT_NEVER},
     [WEIGHT_DELTA_Z] = {.presence = PRESENT_NEVER},
+    [WEIGHT_DELTA_Z_NARROW] = {.presence = PRESENT_NEVER},
+    [WEIGHT_DELTA_F] = {.presence = PRESENT_NEVER},
+    [WEIGHT_DELTA_F_NARROW] = {.presence = PRESENT_NEVER},
     [WEIGHT_DELTA_QKVZ] = {.presence = PRESENT_NEVER},
     [WEIGHT_DELTA_B] = {.presence = PRESENT_NEVER},
     [WEIGHT_DELTA_A] = {.presence = PRESENT_NEVER},
     [WEIGHT_DELTA_BA] = {.presence = PRESENT_NEVER},
     [WEIGHT_DELTA_CONVOLUTION] = {.presence = PRESENT_NEVER},
+    [WEIGHT_DELTA_CONVOLUTION_K] = {.presence = PRESENT_NEVER},
+    [WEIGHT_DELTA_CONVOLUTION_V] = {.presence = PRESENT_NEVER},
     [WEIGHT_DELTA_CONVOLUTION_BIAS] = {.presence = PRESENT_NEVER},
     [WEIGHT_DELTA_SKIP] = {.presence = PRESENT_NEVER},
     [WEIGHT_DELTA_DECAY] = {.presence = PRESENT_NEVER},
@@ -481,6 +489,42 @@ const struct weight_change qwen3_5_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
+/* clang-format off */
+/* q, k and v of a state apart, and their convolutions. */
+#define PARTED_STATE(delta) \
+    {WEIGHT_DELTA_Q, {"attn_q.weight", delta "q_proj.weight", DIM_DELTA_KEYS, DIM_HIDDEN, PRESENT_IF_STATE}}, \
+    {WEIGHT_DELTA_K, {"attn_k.weight", delta "k_proj.weight", DIM_DELTA_KEYS, DIM_HIDDEN, PRESENT_IF_STATE}}, \
+    {WEIGHT_DELTA_V, {"attn_v.weight", delta "v_proj.weight", DIM_DELTA_WIDTH, DIM_HIDDEN, PRESENT_IF_STATE}}, \
+    {WEIGHT_DELTA_B, {"ssm_beta.weight", delta "b_proj.weight", DIM_DELTA_HEADS, DIM_HIDDEN, PRESENT_IF_STATE}}, \
+    {WEIGHT_DELTA_CONVOLUTION, {"ssm_conv1d_q.weight", delta "q_conv1d.weight", DIM_DELTA_KEYS, DIM_DELTA_TAPS, PRESENT_IF_STATE}}, \
+    {WEIGHT_DELTA_CONVOLUTION_K, {"ssm_conv1d_k.weight", delta "k_conv1d.weight", DIM_DELTA_KEYS, DIM_DELTA_TAPS, PRESENT_IF_STATE}}, \
+    {WEIGHT_DELTA_CONVOLUTION_V, {"ssm_conv1d_v.weight", delta "v_conv1d.weight", DIM_DELTA_WIDTH, DIM_DELTA_TAPS, PRESENT_IF_STATE}}, \
+    {WEIGHT_DELTA_DECAY, {"ssm_a", delta "A_log", DIM_1, DIM_DELTA_HEADS, PRESENT_IF_STATE}}, \
+    {WEIGHT_DELTA_DT_BIAS, {"ssm_dt.bias", delta "dt_bias", DIM_1, DIM_DELTA_DECAYS, PRESENT_IF_STATE}}, \
+    {WEIGHT_DELTA_NORM, {"ssm_norm.weight", delta "o_norm.weight", DIM_1, DIM_DELTA_HEAD, PRESENT_IF_STATE}}, \
+    {WEIGHT_DELTA_OUT, {"attn_output.weight", delta "o_proj.weight", DIM_HIDDEN, DIM_DELTA_WIDTH, PRESENT_IF_STATE}}
+/* clang-format on */
+
+/* Norms before a state and the MLP behind it, but behind attention and the MLP there. */
+const struct weight_change olmo_hybrid_weights[] = {
+    PARTED_STATE("linear_attn."),
+    {WEIGHT_DELTA_A, {NULL, "linear_attn.a_proj.weight", DIM_DELTA_HEADS, DIM_HIDDEN, PRESENT_IF_STATE}},
+    {WEIGHT_DELTA_Z, {NULL, "linear_attn.g_proj.weight", DIM_DELTA_WIDTH, DIM_HIDDEN, PRESENT_IF_STATE}},
+    {WEIGHT_Q, {NULL, "self_attn.q_proj.weight", DIM_Q, DIM_HIDDEN, PRESENT_IF_ATTENTION}},
+    {WEIGHT_K, {NULL, "self_attn.k_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_IF_ATTENTION}},
+    {WEIGHT_V, {NULL, "self_attn.v_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_IF_ATTENTION}},
+    {WEIGHT_O, {NULL, "self_attn.o_proj.weight", DIM_HIDDEN, DIM_Q, PRESENT_IF_ATTENTION}},
+    {WEIGHT_Q_NORM, {NULL, "self_attn.q_norm.weight", DIM_1, DIM_Q, PRESENT_IF_ATTENTION}},
+    {WEIGHT_K_NORM, {NULL, "self_attn.k_norm.weight", DIM_1, DIM_KV, PRESENT_IF_ATTENTION}},
+    {WEIGHT_ATTENTION_NORM, {NULL, "attention_layer_norm.weight", DIM_1, DIM_HIDDEN, PRESENT_IF_STATE}},
+    {WEIGHT_MLP_NORM, {NULL, "feedforward_layer_norm.weight", DIM_1, DIM_HIDDEN, PRESENT_IF_STATE}},
+    {WEIGHT_ATTENTION_POST_NORM,
+     {NULL, "post_attention_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_IF_ATTENTION}},
+    {WEIGHT_MLP_POST_NORM,
+     {NULL, "post_feedforward_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_IF_ATTENTION}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
 /* A directory's experts in two tensors. */
 const struct weight_change stacked_weights[] = {
     {WEIGHT_EXPERT_GATE,
@@ -893,6 +937,10 @@ int64_t weight_dimension(const struct model_config *c, enum weight_dimension dim
         return c->latent.plain_dim;
     case DIM_DELTA_CHANNELS:
         return model_config_delta_channels(c);
+    case DIM_DELTA_KEYS:
+        return (int64_t)c->delta_k_heads * c->delta_k_dim;
+    case DIM_DELTA_DECAYS:
+        return model_config_num_decays(c);
     case DIM_DELTA_WIDTH:
         return model_config_delta_width(c);
     case DIM_DELTA_BOTH:
@@ -951,13 +999,13 @@ bool weight_is_required(const struct model_config *c, enum weight_presence prese
     case PRESENT_IF_STATE_NORM:
         return bit_set_has(c->stateful_layers, (size_t)layer) && !c->states_have_no_norm;
     case PRESENT_IF_Q_RANK:
-        return c->latent.q_rank > 0;
+        return c->latent.q_rank > 0 && model_config_has_attention(c, layer);
     case PRESENT_IF_NO_Q_RANK:
-        return c->latent.q_rank == 0;
+        return c->latent.q_rank == 0 && model_config_has_attention(c, layer);
     case PRESENT_IF_SPLIT:
-        return c->latent.is_split;
+        return c->latent.is_split && model_config_has_attention(c, layer);
     case PRESENT_IF_NOT_SPLIT:
-        return !c->latent.is_split;
+        return !c->latent.is_split && model_config_has_attention(c, layer);
     case PRESENT_IF_SHARED_WEIGHT:
         return is_sparse && c->shared_intermediate_size > 0 && c->family->has_shared_weight;
     }

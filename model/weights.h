@@ -55,17 +55,25 @@ enum weight_role {
     WEIGHT_LATENT_K_B,     /* [heads r][Dn] */
     WEIGHT_LATENT_V_B,     /* [heads Dv][r] */
     /* of a layer with a state, Gk heads of k and Gv of v (device.h: delta_desc); C channels, U all values of v */
-    WEIGHT_DELTA_QKV,  /* [C][H] */
-    WEIGHT_DELTA_Z,    /* [U][H] */
+    WEIGHT_DELTA_QKV,      /* [C][H]; or apart: */
+    WEIGHT_DELTA_Q,        /* [Gk Dk][H] */
+    WEIGHT_DELTA_K,        /* [Gk Dk][H] */
+    WEIGHT_DELTA_V,        /* [U][H] */
+    WEIGHT_DELTA_Z,        /* [U][H]; or of what the next makes of it [U][R] */
+    WEIGHT_DELTA_Z_NARROW, /* [R][H] */
+    WEIGHT_DELTA_F,        /* [Gv Dk][H], or [Gv Dk][R]: of decays of the rows of states */
+    WEIGHT_DELTA_F_NARROW, /* [R][H] */
     WEIGHT_DELTA_QKVZ, /* [C + U][H]: both, by heads of k; of other kinds (delta_kind) all that is projected */
     WEIGHT_DELTA_B,    /* [Gv][H] */
     WEIGHT_DELTA_A,    /* [Gv][H] */
     WEIGHT_DELTA_BA,   /* [2 Gv][H]: both, by heads of k */
-    WEIGHT_DELTA_CONVOLUTION,      /* [C][4] */
+    WEIGHT_DELTA_CONVOLUTION,      /* [C][4]; or of q, then: */
+    WEIGHT_DELTA_CONVOLUTION_K,    /* [Gk Dk][4] */
+    WEIGHT_DELTA_CONVOLUTION_V,    /* [U][4] */
     WEIGHT_DELTA_CONVOLUTION_BIAS, /* [1][C] */
     WEIGHT_DELTA_SKIP,             /* [1][Gv] */
     WEIGHT_DELTA_DECAY,            /* [1][Gv] */
-    WEIGHT_DELTA_DT_BIAS,          /* [1][Gv] */
+    WEIGHT_DELTA_DT_BIAS,          /* [1][Gv], or [1][Gv Dk] */
     WEIGHT_DELTA_NORM,             /* [1][Dv] */
     WEIGHT_DELTA_OUT,              /* [H][U] */
     WEIGHT_MLP_NORM,               /* [1][H] */
@@ -126,6 +134,8 @@ enum weight_dimension {
     DIM_LATENT_Q_RANK,
     DIM_LATENT_PLAIN,
     DIM_DELTA_CHANNELS,
+    DIM_DELTA_KEYS, /* all values of k */
+    DIM_DELTA_DECAYS,
     DIM_DELTA_WIDTH,
     DIM_DELTA_BOTH, /* of these two */
     DIM_DELTA_HEADS,
@@ -157,6 +167,7 @@ enum weight_presence {
     PRESENT_IF_ATTENTION,  /* the layer has K and V */
     PRESENT_IF_STATE,      /* it has a state */
     PRESENT_IF_STATE_NORM, /* and what that gives is normed */
+    /* of layers with attention */
     PRESENT_IF_Q_RANK,
     PRESENT_IF_NO_Q_RANK,
     PRESENT_IF_SPLIT, /* latent_config */
@@ -190,7 +201,8 @@ extern const struct weight_change gemma_weights[], olmo_weights[], phi_weights[]
     granite_hybrid_weights[], nemotron_h_weights[], jais2_weights[], hunyuan_weights[], apertus_weights[],
     phimoe_weights[], lfm2_weights[], modernbert_weights[], modernbert_score_weights[], nomic_weights[],
     gte_weights[], gte_score_weights[], hunyuan_moe_weights[], hy3_weights[], exaone_moe_weights[],
-    hyperclovax_weights[], afmoe_weights[], muse_glimmer_weights[], falcon_h1_weights[];
+    hyperclovax_weights[], afmoe_weights[], muse_glimmer_weights[], falcon_h1_weights[],
+    olmo_hybrid_weights[];
 
 /* changes: NULL for none. */
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role);

@@ -26,15 +26,17 @@ struct delta_update {
     const float *q, *k;        /* [k_dim] of each token, unit_stride apart */
     const float *v;            /* [v_dim], v_stride apart */
     const float *decay, *beta; /* [num_tokens] */
-    float *out;                /* [v_dim], out_stride apart */
-    int64_t unit_stride, v_stride, out_stride;
+    const float *
+        decays; /* [k_dim] of each token, decays_stride apart: of each row of the state, in the place of decay; NULL */
+    float *out; /* [v_dim], out_stride apart */
+    int64_t unit_stride, v_stride, decays_stride, out_stride;
 };
 
 struct delta_kernels {
     /* out[i] = SiLU(bias[i] + sum over j of taps[j][i] * in[j][i]) */
     void (*convolve)(int32_t count, const float *const in[DELTA_TAPS], const float *taps, const float *bias,
                      float *out);
-    /* Of each token: to = decay from + k (beta (v - decay from^T k))^T, or decay from + k (beta v)^T; out = to^T q */
+    /* Of each token: to = decay from + k (beta (v - (decay from)^T k))^T, or decay from + k (beta v)^T; out = to^T q */
     void (*update)(const struct delta_update *u);
     /* out[i] = out[i] * scale * weight[i] * SiLU(gate[i]) */
     void (*gate)(int32_t count, float *out, float scale, const float *weight, const float *gate);

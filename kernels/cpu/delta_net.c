@@ -25,11 +25,11 @@ struct delta_net {
     int32_t num_batch_slots;
     int32_t num_k_heads, num_v_heads, k_dim, v_dim;
     enum delta_kind kind;
-    bool by_k_head, rates_by_k_head, tiled;
+    bool by_k_head, rates_by_k_head, tiled, z_is_apart, gate_is_sigmoid;
     bool has_norm;
-    float norm_eps, step_scale;
+    float norm_eps, step_scale, beta_scale, decay_floor;
     float *taps, *bias;            /* [DELTA_TAPS][channels], [channels] of the convolution */
-    float *decay, *dt_bias, *norm; /* [num_v_heads] e^decay of the desc, [num_v_heads], as the desc has it */
+    float *decay, *dt_bias, *norm; /* [num_v_heads] e^decay of the desc; as the desc has them */
     float *skip;                   /* [num_v_heads] */
     struct delta_place *places;    /* [num_batch_slots] */
     int32_t *kept;                 /* [num_states] tokens that a kept state has seen */
@@ -42,8 +42,9 @@ struct delta_net {
 struct delta_scratch {
     float *raw,
         *mixed; /* [T][channels] q, k and v before the convolution, where they are not in a row, and behind it */
-    float *gates; /* [T][Gv Dv] z */
-    float *unit;  /* [T][2 Gk Dk] q and k, unit vectors */
+    float *gates;  /* [T][Gv Dv] z */
+    float *unit;   /* [T][2 Gk Dk] q and k, unit vectors */
+    float *decays; /* [T][Gv Dk] of DELTA_CHANNELS, else NULL */
 };
 
 static int64_t v_width(const struct delta_net *n)
@@ -99,10 +100,12 @@ static bool alloc_scratch(struct cpu_device *c, const struct delta_net *n)
     s->mixed = device_memory_alloc_array(m, tokens * (uint64_t)num_channels(n), sizeof *s->mixed);
     s->gates = device_memory_alloc_array(m, tokens * (uint64_t)v_width(n), sizeof *s->gates);
     s->unit = device_memory_alloc_array(m, tokens * (uint64_t)(2 * k_width(n)), sizeof *s->unit);
-    return s->raw && s->mixed && s->gates && s->unit;
+    if (n->kind == DELTA_CHANNELS)
+        s->decays = device_memory_alloc_array(m, tokens * (uint64_t)k_width(n), sizeof *s->decays);
+    return s->raw && s->mixed && s->gates && s->unit && (s->decays || n->kind != DELTA_CHANNELS);
 }
 
-static bool alloc_net(struct cpu_device *c, struct delta_net *n)
+static bool alloc_net(struct cpu_device *c, struct delta_net *n, int64_t num_decays)
 {
     struct device_memory *m = &c->memory;
     uint64_t slots = (uint64_t)c->limits.num_batch_slots, num_kept = (uint64_t)c->limits.num_states,
@@ -111,7 +114,7 @@ static bool alloc_net(struct cpu_device *c, struct delta_net *n)
     n->bias = device_memory_alloc_array(m, channels, sizeof *n->bias); /* zeros */
     n->skip = device_memory_alloc_array(m, (uint64_t)n->num_v_heads, sizeof *n->skip);
     n->decay = device_memory_alloc_array(m, (uint64_t)n->num_v_heads, sizeof *n->decay);
-    n->dt_bias = device_memory_alloc_array(m, (uint64_t)n->num_v_heads, sizeof *n->dt_bias);
+    n->dt_bias = device_memory_alloc_array(m, (uint64_t)num_decays, sizeof *n->dt_bias);
     n->norm = device_memory_alloc_array(m, (uint64_t)norm_width(n), sizeof *n->norm);
     n->places = device_memory_alloc_array(m, slots, sizeof *n->places);
     n->kept = device_memory_alloc_array(m, num_kept + 1, sizeof *n->kept); /* never none */
@@ -152,11 +155,15 @@ int cpu_delta_net_create(struct device *d, const struct delta_desc *desc, struct
                                 .by_k_head = desc->by_k_head,
                                 .rates_by_k_head = desc->rates_by_k_head,
                                 .tiled = desc->tiled,
+                                .z_is_apart = desc->z_is_apart,
+                                .gate_is_sigmoid = desc->gate_is_sigmoid,
+                                .beta_scale = desc->beta_scale > 0 ? desc->beta_scale : 1,
+                                .decay_floor = desc->decay_floor,
                                 .kind = desc->kind,
                                 .has_norm = desc->norm.data != NULL,
                                 .norm_eps = desc->norm_eps,
                                 .step_scale = desc->step_scale > 0 ? desc->step_scale : 1};
-    if (!n || !alloc_net(c, n) || !alloc_scratch(c, n))
+    if (!n || !alloc_net(c, n, delta_desc_num_decays(desc)) || !alloc_scratch(c, n))
         return error_set(err, STATUS_NO_MEMORY,
                          "no memory for the states of %d sequences: lower --max-num-seqs",
                          c->limits.num_batch_slots);
@@ -176,9 +183,9 @@ struct delta_task {
     int64_t raw_stride;
     const float *gates; /* [T] rows of gates_stride: z */
     int64_t gates_stride;
-    const float *rates; /* [T] rows of rates_stride: b and a, or steps */
+    const float *rates; /* [T] rows of rates_stride: b and a, b, or steps */
     int64_t rates_stride;
-    const float *projected;
+    const float *projected, *decays; /* decays: as in delta_inputs */
     float *out;
 };
 
@@ -281,7 +288,7 @@ static void convolve_token(const struct delta_task *t, int32_t seq, int32_t toke
     find_inputs(t, seq, token, i, in);
     float *mixed = t->scratch->mixed + token * channels, *unit = t->scratch->unit + token * 2 * k_width(n);
     t->device->isa->deltas->convolve((int32_t)channels, in, n->taps, n->bias, mixed);
-    if (n->kind != DELTA_RULE) return;
+    if (!delta_kind_corrects(n->kind)) return;
     for (int32_t h = 0; h < 2 * n->num_k_heads; h++)
         make_unit(mixed + h * n->k_dim, n->k_dim, h < n->num_k_heads ? 1 / sqrt(n->k_dim) : 1,
                   unit + h * n->k_dim);
@@ -323,17 +330,35 @@ static double softplus(double x)
     return x > 20 ? x : log1p(exp(x));
 }
 
+/* Of DELTA_CHANNELS, of each row of a head's state. */
+static void find_decays(const struct delta_task *t, int32_t token, int32_t head)
+{
+    const struct delta_net *n = t->net;
+    const int64_t first = (int64_t)head * n->k_dim, at = token * k_width(n) + first;
+    for (int32_t i = 0; i < n->k_dim; i++) {
+        const float x = t->decays[at + i] + n->dt_bias[first + i], rate = n->decay[head];
+        t->scratch->decays[at + i] = n->decay_floor < 0 ? expf(n->decay_floor / (1 + expf(-rate * x)))
+                                                        : expf(-rate * (x > 20 ? x : log1pf(expf(x))));
+    }
+}
+
 static void find_rates(const struct delta_task *t, int32_t token, int32_t head, float *decay, float *beta)
 {
     const struct delta_net *n = t->net;
     const bool has_steps = n->kind == DELTA_STATE_SPACE;
+    if (n->kind == DELTA_CHANNELS) {
+        find_decays(t, token, head);
+        *decay = 1;
+        *beta = (float)((double)n->beta_scale / (1 + exp(-(double)t->rates[token * t->rates_stride + head])));
+        return;
+    }
     int32_t per_head = n->num_v_heads / n->num_k_heads,
             b = n->rates_by_k_head ? head + head / per_head * per_head : head,
             a = has_steps ? head : b + (n->rates_by_k_head ? per_head : n->num_v_heads);
     const float *rates = t->rates + token * t->rates_stride;
     double step = softplus((double)rates[a] * (double)n->step_scale + (double)n->dt_bias[head]);
     *decay = (float)exp(-(double)n->decay[head] * step);
-    *beta = (float)(has_steps ? step : 1 / (1 + exp(-(double)rates[b])));
+    *beta = (float)(has_steps ? step : (double)n->beta_scale / (1 + exp(-(double)rates[b])));
 }
 
 /* Where a head's q, k and v of a token lie, and of how many floats their rows are. */
@@ -367,8 +392,14 @@ static void close_head(const struct delta_task *t, int32_t token, int32_t head, 
         kernels->skip(n->v_dim, out, n->skip[head], v, gates);
         return;
     }
-    double variance = sum_of_squares(out, n->v_dim) / n->v_dim;
-    kernels->gate(n->v_dim, out, (float)(1 / sqrt(variance + (double)n->norm_eps)), n->norm, gates);
+    const double variance = sum_of_squares(out, n->v_dim) / n->v_dim;
+    const float scale = (float)(1 / sqrt(variance + (double)n->norm_eps));
+    if (!n->gate_is_sigmoid) {
+        kernels->gate(n->v_dim, out, scale, n->norm, gates);
+        return;
+    }
+    for (int32_t i = 0; i < n->v_dim; i++) out[i] = out[i] * scale * n->norm[i];
+    kernels->sigmoid_mul(n->v_dim, out, gates);
 }
 
 /* What a head of v does with at most TILE tokens. from and to: its states. */
@@ -378,7 +409,7 @@ static void update_tokens(const struct delta_task *t, int32_t token, int32_t num
     const struct delta_net *n = t->net;
     float *out = t->out + token * v_width(n) + head * n->v_dim, decay[TILE], beta[TILE];
     for (int32_t i = 0; i < num_tokens; i++) find_rates(t, token + i, head, &decay[i], &beta[i]);
-    struct delta_update u = {.corrects = n->kind == DELTA_RULE,
+    struct delta_update u = {.corrects = delta_kind_corrects(n->kind),
                              .k_dim = n->k_dim,
                              .v_dim = n->v_dim,
                              .num_tokens = num_tokens,
@@ -386,8 +417,11 @@ static void update_tokens(const struct delta_task *t, int32_t token, int32_t num
                              .to = to,
                              .decay = decay,
                              .beta = beta,
+                             .decays_stride = k_width(n),
                              .out = out,
                              .out_stride = v_width(n)};
+    if (n->kind == DELTA_CHANNELS)
+        u.decays = t->scratch->decays + token * k_width(n) + (int64_t)head * n->k_dim;
     find_vectors(t, token, head, &u);
     t->device->isa->deltas->update(&u);
     for (int32_t i = 0; i < num_tokens; i++)
@@ -459,12 +493,15 @@ static void find_rows(struct delta_task *t)
     }
     const bool has_raw = n->by_k_head || n->kind == DELTA_CONVOLUTION;
     t->raw = has_raw ? t->scratch->raw : t->projected;
-    t->raw_stride = has_raw ? channels : channels + width;
+    t->raw_stride = has_raw || n->z_is_apart ? channels : channels + width;
+    t->rates_stride = (n->kind == DELTA_CHANNELS ? 1 : 2) * (int64_t)n->num_v_heads;
+    t->gates_stride = width;
+    if (n->z_is_apart) return;
     t->gates = n->by_k_head ? t->scratch->gates : t->projected + channels;
-    t->gates_stride = n->by_k_head ? width : channels + width;
+    if (!n->by_k_head) t->gates_stride = channels + width;
 }
 
-void cpu_delta(struct device *d, const struct batch *b, void *out, const void *projected, const void *rates,
+void cpu_delta(struct device *d, const struct batch *b, void *out, const struct delta_inputs *in,
                struct delta_net *n)
 {
     struct cpu_device *c = cpu_device_of(d);
@@ -474,9 +511,10 @@ void cpu_delta(struct device *d, const struct batch *b, void *out, const void *p
                            .step = step,
                            .net = n,
                            .scratch = c->delta_scratch,
-                           .projected = projected,
-                           .rates = rates,
-                           .rates_stride = 2 * (int64_t)n->num_v_heads,
+                           .projected = in->projected,
+                           .rates = in->rates,
+                           .gates = in->z,
+                           .decays = in->decays,
                            .out = out};
     find_rows(&t);
     for (int32_t seq = 0; seq < step->num_seqs; seq++)

@@ -104,7 +104,7 @@ void cpu_latent_values(struct device *d, const struct batch *b, void *out, const
                        const struct latent *latent);
 int cpu_delta_net_create(struct device *d, const struct delta_desc *desc, struct delta_net **out,
                          struct error *err) must_check;
-void cpu_delta(struct device *d, const struct batch *b, void *out, const void *projected, const void *rates,
+void cpu_delta(struct device *d, const struct batch *b, void *out, const struct delta_inputs *in,
                struct delta_net *net);
 int cpu_states_copy(struct device *d, struct delta_net *n, const struct state_copy *copies,
                     int num_copies) must_check;

@@ -78,17 +78,19 @@ __device__ float part_of(float4 x, int row)
     return row == 0 ? x.x : row == 1 ? x.y : row == 2 ? x.z : x.w;
 }
 
-/* The answers of a thread's columns. state: row 0 of these, in shared memory; to: of where they go, NULL: nowhere. A whole warp. */
+/* The answers of a thread's columns. state: row 0 of these, in shared memory; to: of where they go, NULL: nowhere. decays: of
+ * DELTA_CHANNELS. A whole warp. */
 template <enum delta_kind KIND>
 __device__ float4 update_columns(const delta_net &n, const float *state, float *to, const float *q,
-                                 const float *k, float4 v, float2 rates)
+                                 const float *k, const float *decays, float4 v, float2 rates)
 {
     const int32_t lane = threadIdx.x % WARP / WARP_GROUPS, v_dim = n.v_dim;
     float4 memory = make_float4(0, 0, 0, 0), answer = memory, change = scale4(v, rates.y);
-    if (KIND == DELTA_RULE) {
+    if (corrects(KIND)) {
 #pragma unroll 4
         for (int32_t row = DELTA_ROWS * lane; row < n.k_dim; row += DELTA_LANES * DELTA_ROWS) {
-            const float4 keys = *(const float4 *)(k + row);
+            float4 keys = *(const float4 *)(k + row);
+            if (KIND == DELTA_CHANNELS) keys = multiply4(keys, *(const float4 *)(decays + row));
 #pragma unroll
             for (int e = 0; e < DELTA_ROWS; e++)
                 memory = fma4(*(const float4 *)(state + (row + e) * v_dim), part_of(keys, e), memory);
@@ -99,11 +101,13 @@ __device__ float4 update_columns(const delta_net &n, const float *state, float *
     }
 #pragma unroll 4
     for (int32_t row = DELTA_ROWS * lane; row < n.k_dim; row += DELTA_LANES * DELTA_ROWS) {
-        const float4 keys = *(const float4 *)(k + row), queries = *(const float4 *)(q + row);
+        const float4 keys = *(const float4 *)(k + row), queries = *(const float4 *)(q + row),
+                     own = KIND == DELTA_CHANNELS ? *(const float4 *)(decays + row) : make_float4(0, 0, 0, 0);
 #pragma unroll
         for (int e = 0; e < DELTA_ROWS; e++) {
             const int32_t at = (row + e) * v_dim;
-            const float4 now = fma4(change, part_of(keys, e), scale4(*(const float4 *)(state + at), rates.x));
+            const float decay = KIND == DELTA_CHANNELS ? part_of(own, e) : rates.x;
+            const float4 now = fma4(change, part_of(keys, e), scale4(*(const float4 *)(state + at), decay));
             answer = fma4(now, part_of(queries, e), answer);
             if (to) *(float4 *)(to + at) = now;
         }
@@ -133,8 +137,10 @@ __device__ float norm_scale(const float *x, int32_t dim, float eps)
 template <enum delta_kind KIND, int K_CHANNELS>
 __global__ void __launch_bounds__(THREADS) token_kernel(const __grid_constant__ delta_args a)
 {
+    enum { NUM_DECAYS = KIND == DELTA_CHANNELS ? DELTA_K_DIM_MAX / 2 : DELTA_ROWS };
     extern __shared__ __align__(16) unsigned char shared[]; /* the state: float [k_dim][v_dim] */
     __shared__ __align__(16) float q[DELTA_K_DIM_MAX], k[DELTA_K_DIM_MAX], v[V_DIM_MAX];
+    __shared__ __align__(16) float decays[NUM_DECAYS];
     const delta_net &n = a.n;
     const int32_t head = blockIdx.x, i = threadIdx.x, k_dim = n.k_dim, v_dim = n.v_dim,
                   first_k = k_head_of(n, head) * k_dim, first_v = head * v_dim,
@@ -153,7 +159,7 @@ __global__ void __launch_bounds__(THREADS) token_kernel(const __grid_constant__ 
         }
         load_kept(a, s, before_v(n) + first_v + min(i, v_dim - 1), &of_v);
     }
-    const float norm = KIND == DELTA_RULE ? n.norm[min(i, v_dim - 1)] : 0;
+    const float norm = corrects(KIND) ? n.norm[min(i, v_dim - 1)] : 0;
     dependency_wait();
     if (s.begin == s.end) return;
 #pragma unroll
@@ -162,8 +168,8 @@ __global__ void __launch_bounds__(THREADS) token_kernel(const __grid_constant__ 
         of_k[j].input[DELTA_BEFORE] = projected_of(a, s.begin, of_k[j].channel);
     }
     of_v.input[DELTA_BEFORE] = projected_of(a, s.begin, of_v.channel);
-    const float gate =
-        KIND == DELTA_RULE ? projected_of(a, s.begin, num_channels(n) + first_v + min(i, v_dim - 1)) : 0;
+    const float gate = corrects(KIND) ? z_of(a, s.begin, first_v + min(i, v_dim - 1)) : 0;
+    const float decay = KIND == DELTA_CHANNELS ? decay_of_row(a, s.begin, head, min(i, k_dim - 1)) : 0;
     const float2 rates = rates_of(a, s.begin, head);
 #pragma unroll
     for (int j = 0; j < K_CHANNELS; j++) {
@@ -172,8 +178,9 @@ __global__ void __launch_bounds__(THREADS) token_kernel(const __grid_constant__ 
         k[i + THREADS * j] = convolve(of_k[j]);
     }
     if (i < v_dim) v[i] = convolve(of_v);
+    if (KIND == DELTA_CHANNELS && i < k_dim) decays[i] = decay;
     __syncthreads();
-    if (KIND == DELTA_RULE && i / WARP < 2) make_unit(i / WARP == 0 ? q : k, k_dim, i / WARP == 0);
+    if (corrects(KIND) && i / WARP < 2) make_unit(i / WARP == 0 ? q : k, k_dim, i / WARP == 0);
     copy_wait<0>();
     __syncthreads();
     const bool is_mine = column < v_dim, answers = is_mine && i % WARP < WARP_GROUPS;
@@ -181,7 +188,8 @@ __global__ void __launch_bounds__(THREADS) token_kernel(const __grid_constant__ 
     if (i / WARP * WARP_GROUPS * COLUMNS < v_dim) {
         const float4 value = *(const float4 *)(v + mine);
         float *to = head_state(a, s, s.position + 1, head) + column;
-        float4 answer = update_columns<KIND>(n, state + mine, is_mine ? to : NULL, q, k, value, rates);
+        float4 answer =
+            update_columns<KIND>(n, state + mine, is_mine ? to : NULL, q, k, decays, value, rates);
         if (KIND == DELTA_STATE_SPACE) answer = fma4(value, n.skip[head], answer);
         __syncwarp(); /* all have read their values */
         if (answers) *(float4 *)(v + column) = answer;
@@ -200,14 +208,15 @@ __global__ void __launch_bounds__(THREADS) token_kernel(const __grid_constant__ 
     const float scale = norm_scale(v, v_dim, n.norm_eps);
     if (i < v_dim)
         a.out[(size_t)s.begin * v_width(n) + first_v + i] =
-            __float2bfloat16_rn(v[i] * scale * norm * silu(gate));
+            __float2bfloat16_rn(v[i] * scale * norm * gate_of(n, gate));
 }
 
 template <int K_CHANNELS>
 void launch_token(struct cuda_device *d, const struct delta_args &a, size_t shared_bytes)
 {
-    auto kernel = a.n.kind == DELTA_RULE ? token_kernel<DELTA_RULE, K_CHANNELS>
-                                         : token_kernel<DELTA_STATE_SPACE, K_CHANNELS>;
+    auto kernel = a.n.kind == DELTA_RULE       ? token_kernel<DELTA_RULE, K_CHANNELS>
+                  : a.n.kind == DELTA_CHANNELS ? token_kernel<DELTA_CHANNELS, 1>
+                                               : token_kernel<DELTA_STATE_SPACE, K_CHANNELS>;
     launch_dependent(d, kernel, dim3((unsigned)a.n.num_v_heads, (unsigned)a.num_seqs), dim3(THREADS),
                      shared_bytes, a);
 }
@@ -218,7 +227,8 @@ bool cuda_delta_one_each(struct cuda_device *d, const struct delta_args *a)
 {
     const delta_net &n = a->n;
     const size_t shared_bytes = (size_t)n.k_dim * n.v_dim * sizeof(float);
-    const size_t static_bytes = (2 * DELTA_K_DIM_MAX + V_DIM_MAX) * sizeof(float);
+    const size_t decays = n.kind == DELTA_CHANNELS ? DELTA_K_DIM_MAX / 2 : DELTA_ROWS,
+                 static_bytes = (2 * DELTA_K_DIM_MAX + V_DIM_MAX + decays) * sizeof(float);
     if (n.v_dim > V_DIM_MAX || shared_bytes + static_bytes > (size_t)d->cta_shared_bytes) return false;
     if (n.k_dim <= THREADS)
         launch_token<1>(d, *a, shared_bytes);

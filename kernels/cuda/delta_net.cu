@@ -29,7 +29,9 @@ bool alloc_scratch(struct cuda_device *d, const struct delta_net *n)
     if (d->delta_mixed || n->kind == DELTA_CONVOLUTION) return true;
     d->delta_mixed = (float *)cuda_alloc(&d->base, tokens * num_channels(*n) * sizeof(float), "states");
     d->delta_rates = (float2 *)cuda_alloc(&d->base, tokens * n->num_v_heads * sizeof(float2), "states");
-    return d->delta_mixed && d->delta_rates;
+    if (n->kind == DELTA_CHANNELS)
+        d->delta_decays = (float *)cuda_alloc(&d->base, tokens * k_width(*n) * sizeof(float), "states");
+    return d->delta_mixed && d->delta_rates && (d->delta_decays || n->kind != DELTA_CHANNELS);
 }
 
 size_t norm_width(const struct delta_net &n)
@@ -37,8 +39,9 @@ size_t norm_width(const struct delta_net &n)
     return (size_t)(n.kind == DELTA_STATE_SPACE ? v_width(n) : n.v_dim);
 }
 
-bool alloc_net(struct cuda_device *d, struct delta_net *n, bool has_norm)
+bool alloc_net(struct cuda_device *d, struct delta_net *n, const struct delta_desc *desc)
 {
+    const bool has_norm = desc->norm.data != NULL;
     const size_t channels = (size_t)num_channels(*n), slots = (size_t)n->num_batch_slots,
                  num_states = slots * 2 + (size_t)d->limits.num_states;
     auto floats = [d](size_t count) {
@@ -48,7 +51,7 @@ bool alloc_net(struct cuda_device *d, struct delta_net *n, bool has_norm)
     n->states = floats(num_states * state_floats(*n));
     if (n->kind == DELTA_CONVOLUTION) return n->taps && n->states;
     n->decay = floats((size_t)n->num_v_heads);
-    n->dt_bias = floats((size_t)n->num_v_heads);
+    n->dt_bias = floats((size_t)delta_desc_num_decays(desc));
     if (has_norm) n->norm = floats(norm_width(*n));
     if (n->kind == DELTA_STATE_SPACE) {
         n->bias = floats(channels);
@@ -61,12 +64,13 @@ bool alloc_net(struct cuda_device *d, struct delta_net *n, bool has_norm)
 
 int check_desc(const struct delta_desc *desc, struct error *err)
 {
-    if (desc->k_dim > DELTA_K_DIM_MAX || desc->k_dim % 4 != 0 ||
+    const int32_t k_dim_max = desc->kind == DELTA_CHANNELS ? DELTA_K_DIM_MAX / 2 : DELTA_K_DIM_MAX;
+    if (desc->k_dim > k_dim_max || desc->k_dim % 4 != 0 ||
         (desc->kind != DELTA_CONVOLUTION && desc->v_dim % 4 != 0))
         return error_set(err, STATUS_UNSUPPORTED,
                          "the CUDA device has states of at most %d rows, and of rows and columns that four "
                          "divides, not %d x %d",
-                         DELTA_K_DIM_MAX, desc->k_dim, desc->v_dim);
+                         k_dim_max, desc->k_dim, desc->v_dim);
     return delta_desc_check(desc, err);
 }
 
@@ -85,7 +89,8 @@ int upload_weights(struct cuda_device *d, struct delta_net *n, const struct delt
     if (status || n->kind == DELTA_CONVOLUTION) return status;
     delta_desc_read_decay(desc, scratch);
     status = cuda_upload(&d->base, n->decay, scratch, heads * sizeof(float));
-    if (!status) status = upload_vector(d, n->dt_bias, &desc->dt_bias, heads, scratch);
+    if (!status)
+        status = upload_vector(d, n->dt_bias, &desc->dt_bias, (size_t)delta_desc_num_decays(desc), scratch);
     if (!status && n->norm) status = upload_vector(d, n->norm, &desc->norm, norm_width(*n), scratch);
     if (status || n->kind != DELTA_STATE_SPACE) return status;
     status = upload_vector(d, n->bias, &desc->convolution_bias, channels, scratch);
@@ -110,11 +115,15 @@ int cuda_delta_net_create(struct device *device, const struct delta_desc *desc, 
     n->by_k_head = desc->by_k_head;
     n->rates_by_k_head = desc->rates_by_k_head;
     n->tiled = desc->tiled;
+    n->z_is_apart = desc->z_is_apart;
+    n->gate_is_sigmoid = desc->gate_is_sigmoid;
+    n->beta_scale = desc->beta_scale > 0 ? desc->beta_scale : 1;
+    n->decay_floor = desc->decay_floor;
     n->kind = desc->kind;
     n->norm_eps = desc->norm_eps;
     n->step_scale = desc->step_scale > 0 ? desc->step_scale : 1;
     std::vector<float> scratch((size_t)num_channels(*n) * DELTA_TAPS);
-    if (!alloc_net(d, n, desc->norm.data != NULL) || !alloc_scratch(d, n))
+    if (!alloc_net(d, n, desc) || !alloc_scratch(d, n))
         return error_set(err, STATUS_NO_MEMORY,
                          "no memory for the states of %d sequences: lower --max-num-seqs",
                          d->limits.num_batch_slots);
@@ -130,17 +139,20 @@ void cuda_delta_nets_forget(struct cuda_device *d)
     d->delta_nets.clear();
 }
 
-void cuda_delta(struct device *device, const struct batch *b, void *out, const void *projected,
-                const void *rates, struct delta_net *n)
+void cuda_delta(struct device *device, const struct batch *b, void *out, const struct delta_inputs *in,
+                struct delta_net *n)
 {
     struct cuda_device *d = cuda_of(device);
     struct delta_args a = {};
     a.n = *n;
-    a.projected = (const __nv_bfloat16 *)projected;
-    a.rates = (const __nv_bfloat16 *)rates;
+    a.projected = (const __nv_bfloat16 *)in->projected;
+    a.z = (const __nv_bfloat16 *)in->z;
+    a.rates = (const __nv_bfloat16 *)in->rates;
+    a.inputs_of_decays = (const __nv_bfloat16 *)in->decays;
     a.out = (__nv_bfloat16 *)out;
     a.mixed = d->delta_mixed;
     a.decay_beta = d->delta_rates;
+    a.decays = d->delta_decays;
     a.cu_seqlens_q = b->cu_seqlens_q;
     a.seqlens_k = b->seqlens_k;
     a.positions = b->positions;

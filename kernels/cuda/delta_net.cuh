@@ -22,11 +22,11 @@ extern "C" {
 struct delta_net {
     int32_t num_batch_slots, num_k_heads, num_v_heads, k_dim, v_dim;
     enum delta_kind kind;
-    bool by_k_head, rates_by_k_head, tiled;
-    float norm_eps, step_scale;
+    bool by_k_head, rates_by_k_head, tiled, z_is_apart, gate_is_sigmoid;
+    float norm_eps, step_scale, beta_scale, decay_floor;
     float *taps, *bias; /* [DELTA_TAPS][channels], [channels] of the convolution */
     float *decay, *dt_bias,
-        *norm;             /* [num_v_heads] e^decay of the desc, [num_v_heads], as the desc has it or NULL */
+        *norm;             /* [num_v_heads] e^decay of the desc; as the desc has them; norm may be NULL */
     float *skip;           /* [num_v_heads] of a state space */
     float *states;         /* [num_batch_slots][2], then [num_states], of [num_v_heads][k_dim][v_dim] */
     __nv_bfloat16 *inputs; /* of each of these [DELTA_TAPS - 1][channels] q, k and v of the newest tokens */
@@ -35,10 +35,11 @@ struct delta_net {
 /* What all kernels of a layer's step read. */
 struct delta_args {
     struct delta_net n;
-    const __nv_bfloat16 *projected, *rates;
+    const __nv_bfloat16 *projected, *z, *rates, *inputs_of_decays; /* as in delta_inputs */
     __nv_bfloat16 *out;
     float *mixed;       /* [T][channels] behind the convolution; v becomes what the state answers */
     float2 *decay_beta; /* [T][num_v_heads] */
+    float *decays;      /* [T][num_v_heads][k_dim] of DELTA_CHANNELS */
     const int32_t *cu_seqlens_q, *seqlens_k, *positions, *batch_slots;
     int32_t num_tokens, num_seqs;
 };
@@ -53,7 +54,7 @@ enum {
     DELTA_BEFORE = DELTA_TAPS - 1, /* tokens that a convolution looks back */
     DELTA_LANES = 4,               /* threads that have a column's rows */
     DELTA_ROWS = 4,                /* that follow each other in one of them */
-    DELTA_K_DIM_MAX = 256,
+    DELTA_K_DIM_MAX = 256,         /* of DELTA_CHANNELS half as many */
     WARP = 32,
     WARP_GROUPS =
         WARP / DELTA_LANES /* of columns, in a warp: neighbours in memory are in neighbouring threads */
@@ -84,6 +85,12 @@ static __host__ __device__ size_t input_values(const delta_net &n)
     return (size_t)DELTA_BEFORE * num_channels(n);
 }
 
+/* What the state answers to k is taken from v first. */
+static __host__ __device__ constexpr bool corrects(enum delta_kind kind)
+{
+    return kind == DELTA_RULE || kind == DELTA_CHANNELS;
+}
+
 /* Channels of the convolution before a token's v, k and q: a state space's come in that order. */
 static __device__ int32_t before_v(const delta_net &n)
 {
@@ -103,7 +110,8 @@ static __device__ int32_t before_q(const delta_net &n)
 /* All that is projected of a token. */
 static __device__ int32_t row_values(const delta_net &n)
 {
-    return num_channels(n) + v_width(n) + (n.kind == DELTA_STATE_SPACE ? n.num_v_heads : 0);
+    return num_channels(n) + (n.z_is_apart ? 0 : v_width(n)) +
+           (n.kind == DELTA_STATE_SPACE ? n.num_v_heads : 0);
 }
 
 static __device__ int32_t k_head_of(const delta_net &n, int32_t head)
@@ -136,9 +144,22 @@ static __device__ float projected_of(const delta_args &a, int32_t token, int32_t
     return __bfloat162float(a.projected[row + place_of(a.n, channel)]);
 }
 
+/* Value i of all heads' z. */
+static __device__ float z_of(const delta_args &a, int32_t token, int32_t i)
+{
+    return a.n.z_is_apart ? __bfloat162float(a.z[(size_t)token * v_width(a.n) + i])
+                          : projected_of(a, token, num_channels(a.n) + i);
+}
+
 static __device__ float silu(float x)
 {
     return x / (1 + expf(-x));
+}
+
+/* What a head's norm is multiplied by. */
+static __device__ float gate_of(const delta_net &n, float z)
+{
+    return n.gate_is_sigmoid ? 1 / (1 + expf(-z)) : silu(z);
 }
 
 static __device__ float softplus(float x)
@@ -150,6 +171,11 @@ static __device__ float sum_over_warp(float x)
 {
     for (int distance = WARP / 2; distance > 0; distance /= 2) x += __shfl_xor_sync(~0u, x, distance);
     return x;
+}
+
+static __device__ float4 multiply4(float4 x, float4 y)
+{
+    return make_float4(x.x * y.x, x.y * y.y, x.z * y.z, x.w * y.w);
 }
 
 /* Of the threads of a column, in one order. */
@@ -233,17 +259,34 @@ static __device__ float2 steps_of(const delta_args &a, int32_t token, int32_t he
     return make_float2(expf(-n.decay[head] * step), step);
 }
 
+/* Of DELTA_CHANNELS, of a row of a head's state. */
+static __device__ float decay_of_row(const delta_args &a, int32_t token, int32_t head, int32_t row)
+{
+    const delta_net &n = a.n;
+    const int32_t at = head * n.k_dim + row;
+    const float x = __bfloat162float(a.inputs_of_decays[(size_t)token * k_width(n) + at]) + n.dt_bias[at],
+                rate = n.decay[head];
+    return n.decay_floor < 0 ? expf(n.decay_floor / (1 + expf(-rate * x))) : expf(-rate * softplus(x));
+}
+
+static __device__ float beta_of(const delta_net &n, __nv_bfloat16 b)
+{
+    return n.beta_scale / (1 + expf(-__bfloat162float(b)));
+}
+
 /* Decay and beta. */
 static __device__ float2 rates_of(const delta_args &a, int32_t token, int32_t head)
 {
     const delta_net &n = a.n;
     if (n.kind == DELTA_STATE_SPACE) return steps_of(a, token, head);
+    if (n.kind == DELTA_CHANNELS)
+        return make_float2(1, beta_of(n, a.rates[(size_t)token * n.num_v_heads + head]));
     const int32_t per_head = n.num_v_heads / n.num_k_heads,
                   b = n.rates_by_k_head ? head + head / per_head * per_head : head,
                   rate_at = b + (n.rates_by_k_head ? per_head : n.num_v_heads);
     const __nv_bfloat16 *rates = a.rates + (size_t)token * 2 * n.num_v_heads;
     const float step = softplus(__bfloat162float(rates[rate_at]) + n.dt_bias[head]);
-    return make_float2(expf(-n.decay[head] * step), 1 / (1 + expf(-__bfloat162float(rates[b]))));
+    return make_float2(expf(-n.decay[head] * step), beta_of(n, rates[b]));
 }
 
 /* The factor that makes a vector of these squares, in a warp's lanes, one of length 1: of q, which is_q says, of length 1 / sqrt(k_dim). */

@@ -1,7 +1,7 @@
 /* delta_prefill.cu - layers with a state in a step that has prompts: see delta_net.cuh. Three kernels:
  *
  *   convolve   a warp CHANNELS channels of RUN tokens, or a head of q or k: q, k and v behind the convolution and SiLU, q and k of the delta
- *              rule as unit vectors; another warp decay and beta
+ *              rule as unit vectors; another warp decay and beta, or many decays
  *   update     a CTA some columns of a head of a sequence, of which each thread has up to five: v of a token becomes what the state answers.
  *              q, k and v come to shared memory, TILE tokens ahead. What the next convolution begins with
  *   norm       a warp a head of a token, or, of a state space, a CTA a group of heads: RMSNorm, SiLU of z */
@@ -26,17 +26,18 @@ enum {
 
 /* ---- convolve ---- */
 
-/* What warps of convolve have, in this order: of the delta rule heads of q and k, then other channels, then rates. */
+/* What warps of convolve have, in this order: of the delta rule heads of q and k, then other channels, then rates, then decays of rows. */
 struct strips {
-    int32_t num_unit, num_plain, num_rates;
+    int32_t num_unit, num_plain, num_rates, num_decays;
 };
 
 __host__ __device__ strips strips_of(const delta_net &n, int32_t strip_channels)
 {
-    const bool is_rule = n.kind == DELTA_RULE;
-    const int32_t plain = is_rule ? v_width(n) : num_channels(n);
+    const bool is_rule = corrects(n.kind);
+    const int32_t plain = is_rule ? v_width(n) : num_channels(n),
+                  decays = n.kind == DELTA_CHANNELS ? k_width(n) : 0;
     return strips{is_rule ? 2 * n.num_k_heads : 0, (plain + strip_channels - 1) / strip_channels,
-                  (n.num_v_heads + WARP - 1) / WARP};
+                  (n.num_v_heads + WARP - 1) / WARP, (decays + WARP - 1) / WARP};
 }
 
 /* A warp's channels, a lane's WARP apart. A lane that would have one behind the last has the last, too, and stores none. */
@@ -138,13 +139,21 @@ __device__ void rates_of_run(const delta_args &a, int32_t head, int32_t first, i
         a.decay_beta[(size_t)token * a.n.num_v_heads + head] = rates_of(a, token, head);
 }
 
+__device__ void decays_of_run(const delta_args &a, int32_t i, int32_t first, int32_t end)
+{
+    const int32_t width = k_width(a.n), k_dim = a.n.k_dim;
+    for (int32_t token = first; token < end && i < width; token++)
+        a.decays[(size_t)token * width + i] = decay_of_row(a, token, i / k_dim, i % k_dim);
+}
+
 /* CHANNELS: of a lane. */
 template <int CHANNELS>
 __global__ void __launch_bounds__(CONVOLVE_WARPS *WARP) convolve_kernel(const __grid_constant__ delta_args a)
 {
     const strips all = strips_of(a.n, CHANNELS * WARP);
     const int32_t idx = blockIdx.y * CONVOLVE_WARPS + threadIdx.x / WARP,
-                  num_channel_strips = all.num_unit + all.num_plain, first = blockIdx.x * RUN,
+                  num_channel_strips = all.num_unit + all.num_plain,
+                  num_before_decays = num_channel_strips + all.num_rates, first = blockIdx.x * RUN,
                   end = min(first + RUN, a.num_tokens);
     dependents_launch();
     dependency_wait();
@@ -152,6 +161,8 @@ __global__ void __launch_bounds__(CONVOLVE_WARPS *WARP) convolve_kernel(const __
         convolve_run(a, strip_of<CHANNELS>(a.n, idx, all), first, end);
     else if (idx < num_channel_strips + all.num_rates)
         rates_of_run(a, (idx - num_channel_strips) * WARP + threadIdx.x % WARP, first, end);
+    else if (idx < num_before_decays + all.num_decays)
+        decays_of_run(a, (idx - num_before_decays) * WARP + threadIdx.x % WARP, first, end);
 }
 
 /* ---- update ---- */
@@ -205,12 +216,14 @@ template <int ROWS, int COLUMNS> struct state_part {
         }
     }
 
-    /* Each column's part of this lane: what the state holds at key k. */
-    __device__ void remember(const float *k, float (&memory)[COLUMNS]) const
+    /* Each column's part of this lane: what the state holds at key k. decays: of DELTA_CHANNELS. */
+    template <enum delta_kind KIND>
+    __device__ void remember(const float *k, const float *decays, float (&memory)[COLUMNS]) const
     {
 #pragma unroll
         for (int i = 0; i < ROWS / DELTA_ROWS; i++) {
-            const float4 keys = *(const float4 *)(k + first_row(i));
+            float4 keys = *(const float4 *)(k + first_row(i));
+            if (KIND == DELTA_CHANNELS) keys = multiply4(keys, *(const float4 *)(decays + first_row(i)));
 #pragma unroll
             for (int c = 0; c < COLUMNS; c++) memory[c] = fmaf(x[4 * i][c], keys.x, memory[c]);
 #pragma unroll
@@ -232,65 +245,75 @@ template <int ROWS, int COLUMNS> struct state_part {
         }
     }
 
-    __device__ void update(const float *k, const float *q, const float (&change)[COLUMNS], float decay,
-                           float (&answer)[COLUMNS])
+    template <enum delta_kind KIND>
+    __device__ void update(const float *k, const float *q, const float *decays,
+                           const float (&change)[COLUMNS], float decay, float (&answer)[COLUMNS])
     {
 #pragma unroll
         for (int i = 0; i < ROWS / DELTA_ROWS; i++) {
             const float4 keys = *(const float4 *)(k + first_row(i)),
-                         queries = *(const float4 *)(q + first_row(i));
-            update_row(4 * i, change, keys.x, queries.x, decay, answer);
-            update_row(4 * i + 1, change, keys.y, queries.y, decay, answer);
-            update_row(4 * i + 2, change, keys.z, queries.z, decay, answer);
-            update_row(4 * i + 3, change, keys.w, queries.w, decay, answer);
+                         queries = *(const float4 *)(q + first_row(i)),
+                         own = KIND == DELTA_CHANNELS ? *(const float4 *)(decays + first_row(i))
+                                                      : make_float4(decay, decay, decay, decay);
+            update_row(4 * i, change, keys.x, queries.x, own.x, answer);
+            update_row(4 * i + 1, change, keys.y, queries.y, own.y, answer);
+            update_row(4 * i + 2, change, keys.z, queries.z, own.z, answer);
+            update_row(4 * i + 3, change, keys.w, queries.w, own.w, answer);
         }
     }
 };
 
 /* What TILE tokens bring. Of a CTA's columns the first may be any. */
-template <int ROWS, int COLUMNS> struct update_stage {
-    enum { K_DIM = ROWS * DELTA_LANES, CTA_COLUMNS = UPDATE_WARPS * WARP_GROUPS * COLUMNS };
-    struct {
-        alignas(16) float q[K_DIM], k[K_DIM], v[CTA_COLUMNS];
-    } tokens[TILE];
-    float2 rates[TILE];
+template <int ROWS, int COLUMNS, enum delta_kind KIND>
+struct update_stage {
+    enum {K_DIM = ROWS * DELTA_LANES, CTA_COLUMNS = UPDATE_WARPS *WARP_GROUPS *COLUMNS,
+          NUM_DECAYS = KIND == DELTA_CHANNELS ? K_DIM : DELTA_ROWS};
+    struct {alignas(16) float q[K_DIM], k[K_DIM], v[CTA_COLUMNS], decays[NUM_DECAYS];}
+tokens[TILE];
+float2 rates[TILE];
 
-    /* Beyond k_dim nothing comes. */
-    __device__ void clear(int32_t k_dim)
-    {
-        for (int32_t i = threadIdx.x; i < TILE * K_DIM; i += blockDim.x) {
-            if (i % K_DIM < k_dim) continue;
-            tokens[i / K_DIM].q[i % K_DIM] = 0;
-            tokens[i / K_DIM].k[i % K_DIM] = 0;
-        }
+/* Beyond k_dim nothing comes. */
+__device__ void clear(int32_t k_dim)
+{
+    for (int32_t i = threadIdx.x; i < TILE * K_DIM; i += blockDim.x) {
+        if (i % K_DIM < k_dim) continue;
+        tokens[i / K_DIM].q[i % K_DIM] = 0;
+        tokens[i / K_DIM].k[i % K_DIM] = 0;
+        if (KIND == DELTA_CHANNELS) tokens[i / K_DIM].decays[i % K_DIM % NUM_DECAYS] = 0;
     }
+}
 
-    /* Four values after the other: of q, of k, of the CTA's columns of v. */
-    __device__ void begin(const delta_args &a, int32_t token, int32_t count, int32_t head)
-    {
-        const delta_net &n = a.n;
-        const int32_t of_k = n.k_dim / 4, first = blockIdx.x * CTA_COLUMNS,
-                      columns = min((int32_t)CTA_COLUMNS, n.v_dim - first),
-                      per_token = 2 * of_k + columns / 4, k_head = k_head_of(n, head) * n.k_dim;
-        for (int32_t i = threadIdx.x; i < count * per_token; i += blockDim.x) {
-            const int32_t t = i / per_token, piece = i % per_token;
-            const float *from = a.mixed + (size_t)(token + t) * num_channels(n);
-            float *to;
-            if (piece < of_k) {
-                from += before_q(n) + k_head + 4 * piece;
-                to = tokens[t].q + 4 * piece;
-            } else if (piece < 2 * of_k) {
-                from += before_k(n) + k_head + 4 * (piece - of_k);
-                to = tokens[t].k + 4 * (piece - of_k);
-            } else {
-                from += before_v(n) + head * n.v_dim + first + 4 * (piece - 2 * of_k);
-                to = tokens[t].v + 4 * (piece - 2 * of_k);
-            }
-            copy_async(shared_address(to), from, true);
+/* Four values after the other: of q, of k, of the CTA's columns of v, of decays. */
+__device__ void begin(const delta_args &a, int32_t token, int32_t count, int32_t head)
+{
+    const delta_net &n = a.n;
+    const int32_t of_k = n.k_dim / 4, first = blockIdx.x * CTA_COLUMNS,
+                  columns = min((int32_t)CTA_COLUMNS, n.v_dim - first),
+                  before_decays = 2 * of_k + columns / 4,
+                  per_token = before_decays + (KIND == DELTA_CHANNELS ? of_k : 0),
+                  k_head = k_head_of(n, head) * n.k_dim;
+    for (int32_t i = threadIdx.x; i < count * per_token; i += blockDim.x) {
+        const int32_t t = i / per_token, piece = i % per_token;
+        const float *from = a.mixed + (size_t)(token + t) * num_channels(n);
+        float *to;
+        if (piece < of_k) {
+            from += before_q(n) + k_head + 4 * piece;
+            to = tokens[t].q + 4 * piece;
+        } else if (piece < 2 * of_k) {
+            from += before_k(n) + k_head + 4 * (piece - of_k);
+            to = tokens[t].k + 4 * (piece - of_k);
+        } else if (KIND == DELTA_CHANNELS && piece >= before_decays) {
+            from = a.decays + (size_t)(token + t) * k_width(n) + head * n.k_dim + 4 * (piece - before_decays);
+            to = tokens[t].decays + 4 * (piece - before_decays) % NUM_DECAYS;
+        } else {
+            from += before_v(n) + head * n.v_dim + first + 4 * (piece - 2 * of_k);
+            to = tokens[t].v + 4 * (piece - 2 * of_k);
         }
-        copy_commit();
+        copy_async(shared_address(to), from, true);
     }
-};
+    copy_commit();
+}
+}; // namespace
 
 /* What the next convolution begins with, behind and before the part's last token; of one token delta_decode.cu's order would do, but
  * what is before it stays. */
@@ -328,7 +351,7 @@ __device__ void leave_all_inputs(const delta_args &a, const delta_seq &s, int32_
 template <int ROWS, int COLUMNS, enum delta_kind KIND>
 __global__ void __launch_bounds__(UPDATE_WARPS *WARP, 2) update_kernel(const __grid_constant__ delta_args a)
 {
-    typedef update_stage<ROWS, COLUMNS> stage_type;
+    typedef update_stage<ROWS, COLUMNS, KIND> stage_type;
     __shared__ stage_type stages[2];
     const delta_net &n = a.n;
     const int32_t head = blockIdx.y, k_dim = n.k_dim, v_dim = n.v_dim,
@@ -367,9 +390,9 @@ __global__ void __launch_bounds__(UPDATE_WARPS *WARP, 2) update_kernel(const __g
                 state.store(head_state(a, s, s.position + s.end - s.begin - 1, head) + column, k_dim, v_dim,
                             is_mine);
             load_columns<COLUMNS>(t.v + mine, value);
-            if (KIND == DELTA_RULE) {
+            if (corrects(KIND)) {
                 float memory[COLUMNS] = {};
-                state.remember(t.k, memory);
+                state.template remember<KIND>(t.k, t.decays, memory);
 #pragma unroll
                 for (int c = 0; c < COLUMNS; c++)
                     change[c] = change_of(value[c], sum_over_column(memory[c]), now);
@@ -377,7 +400,7 @@ __global__ void __launch_bounds__(UPDATE_WARPS *WARP, 2) update_kernel(const __g
 #pragma unroll
                 for (int c = 0; c < COLUMNS; c++) change[c] = value[c] * now.y;
             }
-            state.update(t.k, t.q, change, now.x, answer);
+            state.template update<KIND>(t.k, t.q, t.decays, change, now.x, answer);
 #pragma unroll
             for (int c = 0; c < COLUMNS; c++) {
                 answer[c] = sum_over_column(answer[c]);
@@ -407,8 +430,7 @@ __global__ void __launch_bounds__(NORM_THREADS) norm_heads_kernel(const __grid_c
     for (int32_t i = threadIdx.x % WARP; i < v_dim; i += WARP) squares = fmaf(x[i], x[i], squares);
     const float scale = 1 / sqrtf(sum_over_warp(squares) / (float)v_dim + n.norm_eps);
     for (int32_t i = threadIdx.x % WARP; i < v_dim; i += WARP)
-        out[i] = __float2bfloat16_rn(x[i] * scale * n.norm[i] *
-                                     silu(projected_of(a, token, num_channels(n) + head * v_dim + i)));
+        out[i] = __float2bfloat16_rn(x[i] * scale * n.norm[i] * gate_of(n, z_of(a, token, head * v_dim + i)));
 }
 
 /* Of a state space: the heads that share k and q have a norm together, if there is one. */
@@ -463,20 +485,22 @@ __global__ void __launch_bounds__(NORM_THREADS) norm_groups_kernel(const __grid_
 template <int CHANNELS> void launch_convolve(struct cuda_device *d, const struct delta_args &a)
 {
     const strips all = strips_of(a.n, CHANNELS * WARP);
-    const int64_t num_strips = all.num_unit + all.num_plain + all.num_rates;
+    const int64_t num_strips = all.num_unit + all.num_plain + all.num_rates + all.num_decays;
     const dim3 grid((unsigned)div_up(a.num_tokens, RUN), (unsigned)div_up(num_strips, CONVOLVE_WARPS));
     launch_dependent(d, convolve_kernel<CHANNELS>, grid, dim3(CONVOLVE_WARPS * WARP), 0, a);
 }
 
 template <int ROWS, int COLUMNS> void launch_update(struct cuda_device *d, const struct delta_args &a)
 {
-    const int32_t cta_columns = update_stage<ROWS, COLUMNS>::CTA_COLUMNS,
+    const int32_t cta_columns = update_stage<ROWS, COLUMNS, DELTA_RULE>::CTA_COLUMNS,
                   warp_columns = WARP_GROUPS * COLUMNS;
     const dim3 grid((unsigned)div_up(a.n.v_dim, cta_columns), (unsigned)a.n.num_v_heads,
                     (unsigned)a.num_seqs);
     const int64_t warps = div_up(std::min(a.n.v_dim, cta_columns), warp_columns);
-    auto kernel = COLUMNS <= 4 && a.n.kind == DELTA_RULE ? update_kernel < ROWS, COLUMNS <= 4 ? COLUMNS : 1,
-         DELTA_RULE >                                    : update_kernel<ROWS, COLUMNS, DELTA_STATE_SPACE>;
+    constexpr int RULE_COLUMNS = COLUMNS <= 4 ? COLUMNS : 1; /* of the rule there are no more */
+    auto kernel = a.n.kind == DELTA_CHANNELS ? update_kernel<FEW_ROWS, RULE_COLUMNS, DELTA_CHANNELS>
+                  : a.n.kind == DELTA_RULE   ? update_kernel<ROWS, RULE_COLUMNS, DELTA_RULE>
+                                             : update_kernel<ROWS, COLUMNS, DELTA_STATE_SPACE>;
     launch_dependent(d, kernel, grid, dim3((unsigned)(warps * WARP)), 0, a);
 }
 

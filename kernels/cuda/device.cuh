@@ -173,6 +173,7 @@ struct cuda_device {
     std::vector<struct delta_net *> delta_nets;
     float *delta_mixed; /* delta_net.cu: scratch of a layer's step, NULL: none has states */
     float2 *delta_rates;
+    float *delta_decays;        /* of states with a decay for each row; else NULL */
     float *logits;              /* [R][V] */
     size_t sequence_mask_words; /* room for those of a step */
     bool needs_masked;          /* some layer's attention is attention_masked.cu's */
@@ -293,7 +294,7 @@ void cuda_latents_forget(struct cuda_device *d);
 /* delta_net.cu; gates: attention_gates.cu */
 int cuda_delta_net_create(struct device *d, const struct delta_desc *desc, struct delta_net **out,
                           struct error *err);
-void cuda_delta(struct device *d, const struct batch *b, void *out, const void *projected, const void *rates,
+void cuda_delta(struct device *d, const struct batch *b, void *out, const struct delta_inputs *in,
                 struct delta_net *n);
 int cuda_states_copy(struct device *d, struct delta_net *n, const struct state_copy *copies, int num_copies);
 void cuda_split_gates(struct device *d, const struct batch *b, void *qkv, void *gates, const void *projected,

@@ -1112,6 +1112,31 @@ CASES |= {
     "falcon-h1, as GGUF files are": (FALCON_H1, ("falcon-h1", FALCON_H1_KEYS)),
     "falcon-h1, states with a norm, as GGUF files are": ({**FALCON_H1, "mamba_rms_norm": True, "num_hidden_layers": 2}, ("falcon-h1", FALCON_H1_KEYS)),
 }
+OLMO_HYBRID = {
+    "architectures": ["OlmoHybridForCausalLM"],
+    "model_type": "olmo_hybrid",
+    "hidden_size": 128,
+    "num_attention_heads": 2,
+    "rms_norm_eps": 1e-6,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+}
+CASES |= {
+    "olmo hybrid": ({**OLMO_HYBRID, "rope_parameters": {"rope_type": "default", "rope_theta": None}}, None),
+    "olmo hybrid, rotated": (
+        {
+            **OLMO_HYBRID,
+            "num_hidden_layers": 2,
+            "layer_types": ["linear_attention", "full_attention"],
+            "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0},
+            "linear_num_key_heads": 2,
+            "linear_num_value_heads": 4,
+            "linear_key_head_dim": 24,
+            "linear_value_head_dim": 32,
+            "linear_allow_neg_eigval": False,
+        },
+        None,
+    ),
+}
 MISTRAL_4_SCALING = {"llama_4_scaling_beta": 0.4, "original_max_position_embeddings": 40}
 CASES |= {
     "glm-4.7-flash": (
@@ -1636,6 +1661,19 @@ STACKED = ("experts.gate_up_proj", "experts.down_proj")
 SCALARS = ("act_fn.beta", "act_fn.eps")
 
 
+def as_published(state, config):
+    """Of OLMo Hybrid: save_pretrained cuts convolutions into equal parts, and names a norm as if each layer had a state."""
+    out = {}
+    for name, value in state.items():
+        if "_conv1d" in name:
+            value = value.new_empty(state[name.replace("conv1d", "proj")].shape[0], 1, value.shape[-1])
+        layer = re.search("layers.([0-9]+)", name)
+        if layer and config["layer_types"][int(layer[1])] == "full_attention":
+            name = name.replace("feedforward_layer_norm", "post_attention_layernorm")
+        out[name] = value
+    return out
+
+
 def tensors_of(model, config, stacked=False):
     """(name, rows, cols, center, scale) in the order of their seeds, which count from 1; rows 0: a vector."""
     own = text_of(config)["model_type"]
@@ -1644,6 +1682,8 @@ def tensors_of(model, config, stacked=False):
     with tempfile.TemporaryDirectory() as folder:  # under the names that published files have
         model.save_pretrained(folder)
         state = model.state_dict() if stacked else load_file(pathlib.Path(folder) / "model.safetensors")
+    if own == "olmo_hybrid":
+        state = as_published(state, config)
     for name, value in sorted(state.items()):
         if re.search("visual|vision|projector", name):
             continue

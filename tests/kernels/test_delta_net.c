@@ -11,6 +11,8 @@ struct shape {
     bool by_k_head, rates_by_k_head, tiled, has_rates;
     enum delta_kind kind;
     bool is_scaled, has_no_norm; /* of a state space */
+    bool z_is_apart, gate_is_sigmoid;
+    float beta_scale, decay_floor;
 };
 
 /* Of a state space that is scaled. */
@@ -29,6 +31,16 @@ static const struct shape shapes[] = {
      .kind = DELTA_RULE}, /* many heads: a GPU has CTAs of other shapes for them */
     {2, 48, 132, 16, true, false, false, false, .kind = DELTA_RULE},
     {2, 64, 16, 32, false, false, false, false, .kind = DELTA_RULE},
+    {2, 4, 24, 48, false, false, false, false, .kind = DELTA_RULE, .z_is_apart = true, .beta_scale = 2},
+    {2, 2, 96, 192, false, false, false, false, .kind = DELTA_RULE, .z_is_apart = true, .beta_scale = 2},
+    {1, 3, 40, 32, false, true, false, false, .kind = DELTA_RULE, .gate_is_sigmoid = true},
+    {3, 3, 24, 48, false, false, false, false, .kind = DELTA_CHANNELS, .z_is_apart = true,
+     .gate_is_sigmoid = true},
+    {1, 1, 128, 128, false, false, false, true, .kind = DELTA_CHANNELS, .z_is_apart = true,
+     .gate_is_sigmoid = true},
+    {24, 24, 16, 80, false, false, false, false, .kind = DELTA_CHANNELS, .z_is_apart = true},
+    {2, 2, 100, 160, false, false, false, false, .kind = DELTA_CHANNELS, .z_is_apart = true,
+     .gate_is_sigmoid = true, .beta_scale = 2, .decay_floor = -5},
     {0, 1, 0, 40, false, false, false, false, .kind = DELTA_CONVOLUTION},
     {1, 1, 8, 16, false, false, false, false, .kind = DELTA_STATE_SPACE},
     {2, 6, 24, 48, false, false, false, true, .kind = DELTA_STATE_SPACE},
@@ -49,8 +61,8 @@ struct layer {
     struct shape shape;
     int32_t channels, width, row; /* q, k, v; v alone; all that is projected */
     float *taps, *decay, *dt_bias, *norm, *bias, *skip;
-    int32_t lengths[SEQS];
-    float *projected[SEQS], *rates[SEQS];
+    int32_t lengths[SEQS], num_rates, num_decays; /* of a token; of all heads */
+    float *projected[SEQS], *rates[SEQS], *z[SEQS], *decays[SEQS];
     double *expected[SEQS];
 };
 
@@ -93,7 +105,26 @@ static double rate_of(const struct layer *l, int32_t seq, int32_t token, int32_t
     int32_t per_head = s->num_v_heads / s->num_k_heads,
             at = s->rates_by_k_head ? head / per_head * 2 * per_head + is_a * per_head + head % per_head
                                     : is_a * s->num_v_heads + head;
-    return (double)l->rates[seq][token * 2 * s->num_v_heads + at];
+    return (double)l->rates[seq][token * l->num_rates + at];
+}
+
+static double z_of(const struct layer *l, int32_t seq, int32_t token, int32_t i)
+{
+    return l->shape.z_is_apart ? (double)l->z[seq][token * l->width + i]
+                               : projected_of(l, seq, token, l->channels + i);
+}
+
+/* Of row i of a head's state. */
+static double decay_of(const struct layer *l, int32_t seq, int32_t token, int32_t head, int32_t i)
+{
+    const struct shape *s = &l->shape;
+    const double rate = s->has_rates ? -(double)l->decay[head] : exp((double)l->decay[head]);
+    const int32_t at = head * s->k_dim + i;
+    if (s->kind == DELTA_RULE)
+        return exp(-rate * log1p(exp(rate_of(l, seq, token, head, true) + (double)l->dt_bias[head])));
+    const double x = (double)l->decays[seq][token * l->num_decays + at] + (double)l->dt_bias[at];
+    return s->decay_floor < 0 ? exp((double)s->decay_floor / (1 + exp(-rate * x)))
+                              : exp(-rate * log1p(exp(x)));
 }
 
 static double silu(double x)
@@ -139,21 +170,23 @@ static void update_reference(const struct layer *l, int32_t seq, int32_t token, 
             k_width = s->num_k_heads * s->k_dim, v = 2 * k_width + head * s->v_dim;
     unit_of(l, seq, token, k_head * s->k_dim, 1 / sqrt(s->k_dim), q);
     unit_of(l, seq, token, k_width + k_head * s->k_dim, 1, k);
-    double rate = rate_of(l, seq, token, head, true) + (double)l->dt_bias[head],
-           decay =
-               exp((s->has_rates ? (double)l->decay[head] : -exp((double)l->decay[head])) * log1p(exp(rate))),
-           beta = 1 / (1 + exp(-rate_of(l, seq, token, head, false)));
-    for (int32_t i = 0; i < s->k_dim; i++)
+    const double beta =
+        (s->beta_scale > 0 ? (double)s->beta_scale : 1) / (1 + exp(-rate_of(l, seq, token, head, false)));
+    for (int32_t i = 0; i < s->k_dim; i++) {
+        const double decay = decay_of(l, seq, token, head, i);
         for (int32_t j = 0; j < s->v_dim; j++) memory[j] += k[i] * (state[i * s->v_dim + j] *= decay);
+    }
     for (int32_t j = 0; j < s->v_dim; j++) {
         double change = beta * (mixed_of(l, seq, token, v + j) - memory[j]);
         out[j] = 0;
         for (int32_t i = 0; i < s->k_dim; i++) out[j] += q[i] * (state[i * s->v_dim + j] += k[i] * change);
         variance += out[j] * out[j] / s->v_dim;
     }
-    for (int32_t j = 0; j < s->v_dim; j++)
-        out[j] *= (double)l->norm[j] / sqrt(variance + 1e-6) *
-                  silu(projected_of(l, seq, token, l->channels + head * s->v_dim + j));
+    for (int32_t j = 0; j < s->v_dim; j++) {
+        const double z = z_of(l, seq, token, head * s->v_dim + j);
+        out[j] *=
+            (double)l->norm[j] / sqrt(variance + 1e-6) * (s->gate_is_sigmoid ? 1 / (1 + exp(-z)) : silu(z));
+    }
 }
 
 /* Of a state space, whose channels are v, k and q; not yet the norm. */
@@ -213,7 +246,7 @@ static void compute_expected(struct layer *l, int32_t seq)
     for (int32_t token = 0; token < l->lengths[seq] && s->kind != DELTA_CONVOLUTION; token++) {
         double *row = l->expected[seq] + token * l->width;
         for (int32_t h = 0; h < s->num_v_heads; h++)
-            (s->kind == DELTA_RULE ? update_reference : space_reference)(
+            (s->kind == DELTA_STATE_SPACE ? space_reference : update_reference)(
                 l, seq, token, h, states + h * head_floats, row + h * s->v_dim);
         if (s->kind == DELTA_STATE_SPACE && !s->has_no_norm) norm_reference(l, row);
     }
@@ -225,12 +258,14 @@ static void layer_init(struct layer *l, const struct shape *s, struct random *r)
     l->shape = *s;
     l->width = s->num_v_heads * s->v_dim;
     l->channels = 2 * s->num_k_heads * s->k_dim + l->width;
-    l->row = s->kind == DELTA_CONVOLUTION ? 3 * l->width : l->channels + l->width;
+    l->row = s->kind == DELTA_CONVOLUTION ? 3 * l->width : l->channels + (s->z_is_apart ? 0 : l->width);
+    l->num_rates = (s->kind == DELTA_CHANNELS ? 1 : 2) * s->num_v_heads;
+    l->num_decays = s->kind == DELTA_CHANNELS ? s->num_v_heads * s->k_dim : s->num_v_heads;
     if (s->kind == DELTA_STATE_SPACE) l->row += s->num_v_heads;
     l->taps = normal_floats(r, (int64_t)l->channels * DELTA_TAPS, 0, 0.7f);
     l->decay = normal_floats(r, s->num_v_heads, -2, 1);
     for (int32_t h = 0; s->has_rates && h < s->num_v_heads; h++) l->decay[h] = -expf(l->decay[h]);
-    l->dt_bias = normal_floats(r, s->num_v_heads, 0, 1);
+    l->dt_bias = normal_floats(r, l->num_decays, 0, 1);
     l->norm = normal_floats(r, l->width, 1, 0.2f);
     l->bias = normal_floats(r, l->channels, 0, 0.3f);
     l->skip = normal_floats(r, s->num_v_heads, 1, 0.5f);
@@ -240,7 +275,9 @@ static void layer_init(struct layer *l, const struct shape *s, struct random *r)
                                                   : 90); /* the reference is slow */
         size_t count = (size_t)l->lengths[seq];
         l->projected[seq] = random_values(r, count * (size_t)l->row, act_bytes(), 1);
-        l->rates[seq] = random_values(r, count * 2 * (size_t)s->num_v_heads, act_bytes(), 2);
+        l->rates[seq] = random_values(r, count * (size_t)l->num_rates, act_bytes(), 2);
+        l->z[seq] = random_values(r, count * (size_t)l->width, act_bytes(), 1);
+        l->decays[seq] = random_values(r, count * (size_t)l->num_decays, act_bytes(), 1);
         compute_expected(l, seq);
     }
 }
@@ -250,6 +287,8 @@ static void layer_free(struct layer *l)
     for (int32_t seq = 0; seq < SEQS; seq++) {
         free(l->projected[seq]);
         free(l->rates[seq]);
+        free(l->z[seq]);
+        free(l->decays[seq]);
         free(l->expected[seq]);
     }
     free(l->taps);
@@ -266,8 +305,8 @@ struct rig {
     struct delta_net *net;
     struct test_step *step;
     const struct layer *layer;
-    void *projected, *rates, *out; /* device */
-    float *read;                   /* what came out */
+    void *projected, *rates, *z, *decays, *out; /* device */
+    float *read;                                /* what came out */
 };
 
 static void rig_open(struct rig *r, const char *isa, int num_threads, const struct layer *l)
@@ -283,7 +322,9 @@ static void rig_open(struct rig *r, const char *isa, int num_threads, const stru
                                        .max_model_len = TOKENS_MAX,
                                        .num_steps_in_flight = 1};
     const int32_t norm_width = s->kind == DELTA_STATE_SPACE ? l->width : s->v_dim;
-    const struct delta_desc desc = {
+    const bool is_parted = s->z_is_apart; /* q, k and v, taps too */
+    const int32_t k_width = s->num_k_heads * s->k_dim;
+    struct delta_desc desc = {
         .kind = s->kind,
         .num_k_heads = s->num_k_heads,
         .num_v_heads = s->num_v_heads,
@@ -293,10 +334,14 @@ static void rig_open(struct rig *r, const char *isa, int num_threads, const stru
         .rates_by_k_head = s->rates_by_k_head,
         .tiled = s->tiled,
         .has_rates = s->has_rates,
+        .z_is_apart = s->z_is_apart,
+        .gate_is_sigmoid = s->gate_is_sigmoid,
+        .beta_scale = s->beta_scale,
+        .decay_floor = s->decay_floor,
         .norm_eps = 1e-6f,
-        .convolution = weight_view_plain(l->taps, DTYPE_F32, l->channels, num_taps),
+        .convolution[0] = weight_view_plain(l->taps, DTYPE_F32, is_parted ? k_width : l->channels, num_taps),
         .decay = weight_view_plain(l->decay, DTYPE_F32, 1, s->num_v_heads),
-        .dt_bias = weight_view_plain(l->dt_bias, DTYPE_F32, 1, s->num_v_heads),
+        .dt_bias = weight_view_plain(l->dt_bias, DTYPE_F32, 1, l->num_decays),
         .norm =
             s->has_no_norm ? (struct weight_view){0} : weight_view_plain(l->norm, DTYPE_F32, 1, norm_width),
         .v_scale = s->is_scaled ? v_scale : 0,
@@ -305,13 +350,20 @@ static void rig_open(struct rig *r, const char *isa, int num_threads, const stru
         .step_scale = s->is_scaled ? step_scale : 0,
         .convolution_bias = weight_view_plain(l->bias, DTYPE_F32, 1, l->channels),
         .skip = weight_view_plain(l->skip, DTYPE_F32, 1, s->num_v_heads)};
+    if (is_parted) {
+        float *taps = l->taps + k_width * DELTA_TAPS;
+        desc.convolution[1] = weight_view_plain(taps, DTYPE_F32, k_width, num_taps);
+        desc.convolution[2] = weight_view_plain(taps + k_width * DELTA_TAPS, DTYPE_F32, l->width, num_taps);
+    }
     struct error err = {0};
     *r = (struct rig){.d = test_device_open(isa, num_threads), .layer = l};
     if (r->d->ops->prepare(r->d, &limits, 64, 64, 64, &attention, 1, &err)) fail_msg("prepare: %s", err.text);
     if (r->d->ops->delta_net_create(r->d, &desc, &r->net, &err)) fail_msg("create: %s", err.text);
     r->step = test_step_new(TOKENS_MAX, SEQS, TOKENS_MAX / BLOCK_SIZE + 1);
     r->projected = device_floats(r->d, (size_t)TOKENS_MAX * (size_t)l->row, false);
-    r->rates = device_floats(r->d, (size_t)TOKENS_MAX * 2 * (size_t)s->num_v_heads, false);
+    r->rates = device_floats(r->d, (size_t)TOKENS_MAX * (size_t)l->num_rates, false);
+    r->z = device_floats(r->d, (size_t)TOKENS_MAX * (size_t)l->width, false);
+    r->decays = device_floats(r->d, (size_t)TOKENS_MAX * (size_t)l->num_decays, false);
     r->out = device_floats(r->d, (size_t)TOKENS_MAX * (size_t)l->width, false);
     r->read = malloc((size_t)TOKENS_MAX * (size_t)l->width * sizeof(float));
 }
@@ -327,26 +379,34 @@ struct part {
     int32_t seq, slot, first, count;
 };
 
+/* Of tokens [first, first + count), width values each, to the step's tokens at. */
+static void write_rows(struct rig *r, void *to, const float *from, size_t at, size_t first, size_t count,
+                       size_t width)
+{
+    device_write(r->d, (char *)to + at * width * (size_t)r->d->act_bytes, from + first * width, count * width,
+                 false);
+}
+
 static void rig_run(struct rig *r, const struct part *parts, int num_parts, float *out[SEQS])
 {
     const struct layer *l = r->layer;
     static const int32_t blocks[TOKENS_MAX / BLOCK_SIZE + 1];
     int32_t slots[SEQS];
-    size_t row = (size_t)l->row, rates = 2 * (size_t)l->shape.num_v_heads, element = (size_t)r->d->act_bytes;
+    const struct delta_inputs in = {r->projected, l->shape.z_is_apart ? r->z : NULL, r->rates, r->decays};
     test_step_clear(r->step);
     r->step->step.batch_slots = slots;
     for (int i = 0; i < num_parts; i++) {
         const struct part *p = &parts[i];
         size_t at = (size_t)r->step->step.num_tokens, count = (size_t)p->count, first = (size_t)p->first;
-        device_write(r->d, (char *)r->projected + at * row * element, l->projected[p->seq] + first * row,
-                     count * row, false);
-        device_write(r->d, (char *)r->rates + at * rates * element, l->rates[p->seq] + first * rates,
-                     count * rates, false);
+        write_rows(r, r->projected, l->projected[p->seq], at, first, count, (size_t)l->row);
+        write_rows(r, r->rates, l->rates[p->seq], at, first, count, (size_t)l->num_rates);
+        write_rows(r, r->z, l->z[p->seq], at, first, count, (size_t)l->width);
+        write_rows(r, r->decays, l->decays[p->seq], at, first, count, (size_t)l->num_decays);
         slots[i] = p->slot;
         test_step_add(r->step, blocks, p->first, p->count, false);
     }
     struct batch *b = r->d->ops->step_begin(r->d, &r->step->step);
-    r->d->ops->delta(r->d, b, r->out, r->projected, r->rates, r->net);
+    r->d->ops->delta(r->d, b, r->out, &in, r->net);
     test_step_end(r->d, NULL);
     device_read(r->d, r->read, r->out, (size_t)r->step->step.num_tokens * (size_t)l->width, false);
     const float *from = r->read;
@@ -508,24 +568,26 @@ static void update_plainly(const struct delta_update *u, int32_t token, float *s
                 *v = u->v + token * u->v_stride;
     for (int32_t j = 0; j < V_DIM; j++) {
         float sum = 0, out = 0, *column = state + j;
-        for (int32_t i = 0; i < K_DIM; i++) sum += column[i * V_DIM] * k[i];
-        float change = (u->corrects ? v[j] - sum * u->decay[token] : v[j]) * u->beta[token];
+        const float *decays = u->decays ? u->decays + token * u->decays_stride : NULL;
+        for (int32_t i = 0; i < K_DIM; i++) sum += column[i * V_DIM] * (decays ? k[i] * decays[i] : k[i]);
+        if (!decays) sum *= u->decay[token];
+        float change = (u->corrects ? v[j] - sum : v[j]) * u->beta[token];
         for (int32_t i = 0; i < K_DIM; i++) {
-            column[i * V_DIM] = column[i * V_DIM] * u->decay[token] + change * k[i];
+            column[i * V_DIM] = column[i * V_DIM] * (decays ? decays[i] : u->decay[token]) + change * k[i];
             out += column[i * V_DIM] * q[i];
         }
         u->out[token * u->out_stride + j] = out;
     }
 }
 
-static void same_bits_as_plain_loops(const char *isa, bool corrects)
+static void same_bits_as_plain_loops(const char *isa, bool corrects, bool by_channel)
 {
     struct random random = {.seed = test_seed()};
     struct error err = {0};
     enum cpu_isa_level level;
     float *values = normal_floats(&random, HEAD_TOKENS * (2 * K_DIM + V_DIM), 0, 0.3f),
           *from = normal_floats(&random, HEAD_FLOATS, 0, 1), state[HEAD_FLOATS], to[HEAD_FLOATS],
-          outs[2][HEAD_TOKENS * V_DIM];
+          outs[2][HEAD_TOKENS * V_DIM], decays[HEAD_TOKENS * K_DIM];
     const float decay[HEAD_TOKENS] = {0.9f, 1, 0, 0.37f, 0.99f}, beta[HEAD_TOKENS] = {0.5f, 1, 0, 0.2f, 0.9f};
     struct delta_update u = {.corrects = corrects,
                              .k_dim = K_DIM,
@@ -539,7 +601,10 @@ static void same_bits_as_plain_loops(const char *isa, bool corrects)
     u.unit_stride = u.v_stride = 2 * K_DIM + V_DIM;
     u.out_stride = V_DIM;
     u.decay = decay;
+    u.decays = by_channel ? decays : NULL;
+    u.decays_stride = K_DIM;
     u.beta = beta;
+    for (size_t i = 0; i < array_length(decays); i++) decays[i] = (float)random_uniform(&random);
     for (int32_t i = 0; i < HEAD_FLOATS; i++) state[i] = from[delta_state_index(K_DIM, i / V_DIM, i % V_DIM)];
     u.out = outs[0];
     for (int32_t token = 0; token < HEAD_TOKENS; token++) update_plainly(&u, token, state);
@@ -555,8 +620,9 @@ static void same_bits_as_plain_loops(const char *isa, bool corrects)
 
 static void gives_the_same_bits(const char *isa)
 {
-    same_bits_as_plain_loops(isa, true);
-    same_bits_as_plain_loops(isa, false);
+    same_bits_as_plain_loops(isa, true, false);
+    same_bits_as_plain_loops(isa, false, false);
+    same_bits_as_plain_loops(isa, true, true);
 }
 
 static void test_all_sets_give_the_same_bits(void **state)

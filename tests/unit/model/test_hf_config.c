@@ -487,6 +487,26 @@ static void reads_falcon_h1(void **state)
     expect_refusal(FALCON_H1(",'mlp_multipliers':[1,0]"), STATUS_INVALID, "list of 2 positive numbers");
 }
 
+#define OLMO_HYBRID(extra)                                                                                   \
+    "{'architectures':['OlmoHybridForCausalLM'],'hidden_size':3840,'intermediate_size':11008,"               \
+    "'num_attention_heads':30,'num_hidden_layers':32,'vocab_size':100352" extra "}"
+
+/* As Olmo-Hybrid-7B has them. */
+static void reads_olmo_hybrid(void **state)
+{
+    (void)state;
+    struct model_config c =
+        read_good(OLMO_HYBRID(",'rope_parameters':{'rope_type':'default','rope_theta':null}"));
+    assert_true(c.delta_k_heads == 30 && c.delta_v_heads == 30 && c.delta_k_dim == 96 &&
+                c.delta_v_dim == 192);
+    assert_true(c.delta_beta_scale == 2 && c.num_kv_heads == 30 && c.head_dim == 128);
+    assert_int_equal(model_config_num_attention_layers(&c, 32), 8);
+    assert_true(!model_config_layer(&c, 3).rope && !bit_set_has(c.stateful_layers, 3));
+    c = read_good(OLMO_HYBRID(",'linear_allow_neg_eigval':false,'rope_theta':5e5"));
+    assert_true(c.delta_beta_scale == 1 && model_config_layer(&c, 3).rope && c.rope.theta == 5e5);
+    expect_refusal(OLMO_HYBRID(",'linear_conv_kernel_dim':3"), STATUS_UNSUPPORTED, "linear_conv_kernel_dim");
+}
+
 #define MUSE(extra)                                                                                          \
     "{'architectures':['MuseGlimmerForConditionalGeneration'],'text_config':{'hidden_size':64,"              \
     "'intermediate_size':64,'num_attention_heads':2,'num_hidden_layers':2,'vocab_size':32,"                  \
@@ -666,6 +686,7 @@ int main(void)
         TEST(reads_nemotron_h),
         TEST(reads_nemotron_3),
         TEST(reads_falcon_h1),
+        TEST(reads_olmo_hybrid),
         TEST(generation_config_adds_eos_ids_and_defaults),
         TEST(nothing_is_given_without_generation_config),
         TEST(refuses_what_it_does_not_compute),
