@@ -580,10 +580,10 @@ static const struct family families[] = {
         .max_position_embeddings = 131072,
         .theta = 1e6,
     },
-#define LATENT                                                                                               \
-    .weight_changes = latent_weights, .hf_rope_style = ROPE_PAIRS, .gguf_rope_style = ROPE_PAIRS,            \
-    .latent_attention = true, .scales_queries = true, .gguf_tells_scores = true,                             \
-    .kv_heads_may_be_missing = true
+#define LATENT_ATTENTION                                                                                     \
+    .hf_rope_style = ROPE_PAIRS, .gguf_rope_style = ROPE_PAIRS, .latent_attention = true,                    \
+    .scales_queries = true, .gguf_tells_scores = true, .kv_heads_may_be_missing = true
+#define LATENT .weight_changes = latent_weights, LATENT_ATTENTION
 #define LATENT_MOE LATENT, .has_experts = true, .experts_may_be_none = true
     {
         .names = {"deepseek2", "DeepseekV2ForCausalLM", "deepseek_v2"}, /* as GGUF all of them */
@@ -612,6 +612,22 @@ static const struct family families[] = {
         .has_router_bias = true,
         .num_dense_layers = 1,
         .max_position_embeddings = 202752,
+        .norm_eps = 1e-5,
+    },
+    {
+        .names = {"kimi-linear", "KimiLinearForCausalLM", "kimi_linear"},
+        LATENT_ATTENTION,
+        .weight_changes = kimi_linear_weights,
+        .has_experts = true,
+        .delta_kind = DELTA_CHANNELS,
+        .delta_z_is_apart = true,
+        .delta_is_gated_by_sigmoid = true,
+        .router_scores = ROUTER_SIGMOID,
+        .router_normalizes = true,
+        .gguf_router_normalizes = true,
+        .has_router_bias = true,
+        .num_dense_layers = 1,
+        .max_position_embeddings = 1048576,
         .norm_eps = 1e-5,
     },
     {
@@ -789,7 +805,6 @@ static const struct other_family {
      "several residual streams and embeddings of each layer"},
     {{"mimo2", "MiMoV2FlashForCausalLM", "mimo_v2_flash"}, "values of another size than keys"},
     {{"laguna", "LagunaForCausalLM", "laguna"}, "layers with other numbers of heads"},
-    {{"kimi-linear", "KimiLinearForCausalLM", "kimi_linear"}, "a delta rule with a decay for each value"},
     {{NULL, "Lfm3ForCausalLM", "lfm3"}, "short convolutions over seven tokens, and a gate for each head"},
 #define SPARSE "attention to tokens that are chosen by an indexer"
     {{"deepseek32", "DeepseekV32ForCausalLM", "deepseek_v32"}, SPARSE},

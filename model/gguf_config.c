@@ -194,11 +194,20 @@ static void take_chunks(struct model_config *c, bool has_none)
     c->temperature_floor = 8192;
 }
 
+static bool has_layer_tensor(const struct keys *k, int64_t layer, const char *tensor)
+{
+    char name[KEY_BYTES_MAX];
+    snprintf(name, sizeof name, "blk.%" PRId64 ".%s", layer, tensor);
+    return gguf_find_tensor(k->gguf, name).data;
+}
+
 /* Sizes of heads, and how many have K and V: of those that keep latents the file says both what is kept and what it stands
  * for (..._mla), or, if it is older, the latter alone. */
 static int read_latent(struct keys *k, struct model_config *c)
 {
-    int64_t ignored;
+    int64_t ignored, first = 0; /* of the layers with attention */
+    while (first + 1 < min_of(c->num_layers, LAYERS_MAX) && bit_set_has(c->stateful_layers, (size_t)first))
+        first++;
     const bool has_both = find_int(k, "attention.key_length_mla", &ignored);
     const int32_t key_dim = required_int(k, has_both ? "attention.key_length_mla" : "attention.key_length");
     c->latent = (struct latent_config){
@@ -208,7 +217,7 @@ static int read_latent(struct keys *k, struct model_config *c)
                       : 0,
         .rotary_dim = required_int(k, "rope.dimension_count"),
         .value_dim = required_int(k, has_both ? "attention.value_length_mla" : "attention.value_length"),
-        .is_split = gguf_find_tensor(k->gguf, "blk.0.attn_k_b.weight").data != NULL};
+        .is_split = has_layer_tensor(k, first, "attn_k_b.weight")};
     c->latent.plain_dim = key_dim - c->latent.rotary_dim;
     if (c->latent.plain_dim < 1)
         return fail(k, STATUS_INVALID, "heads have %d values, of which %d are rotated", key_dim,
@@ -298,13 +307,6 @@ static void read_multipliers(struct keys *k, struct model_config *c)
     }
     if (c->num_layers == family->gguf_head_scalar_layers)
         c->attention_scale = (float)(1 / sqrt((double)c->hidden_size / c->num_heads));
-}
-
-static bool has_layer_tensor(const struct keys *k, int64_t layer, const char *tensor)
-{
-    char name[KEY_BYTES_MAX];
-    snprintf(name, sizeof name, "blk.%" PRId64 ".%s", layer, tensor);
-    return gguf_find_tensor(k->gguf, name).data;
 }
 
 /* Files of GLM-4.7-Flash do not say that scores are sigmoids: those that are have a bias. */
@@ -476,6 +478,13 @@ static int read_states(struct keys *k, struct model_config *c)
         for (int32_t i = 0; !rotates && i < min_of(c->num_layers, LAYERS_MAX); i++)
             bit_set_add(c->unrotated_layers, (size_t)i);
         return model_config_has_states(c) ? read_delta(k, c) : k->status;
+    }
+    if (c->family->delta_kind == DELTA_CHANNELS) {
+        c->delta_k_heads = c->delta_v_heads = c->num_heads;
+        c->delta_k_dim = c->delta_v_dim = required_int(k, "kda.head_dim");
+        c->delta_is_gguf = true;
+        model_config_add_layers(c->unrotated_layers, c->num_layers, 0);
+        return expect_taps(k, "ssm.conv_kernel", DELTA_TAPS);
     }
     if (c->family->delta_kind == DELTA_CONVOLUTION) {
         c->delta_v_heads = 1;

@@ -134,7 +134,11 @@ static void read_shape(struct json_reader *r, struct model_config *c)
     assert_debug(c->num_heads > 0); /* also after a problem */
     c->head_dim = read_head_dim(r, c);
     c->max_position_embeddings =
-        hf_size(r, hf_own_key(r, family, "max_position_embeddings"), family->max_position_embeddings);
+        hf_size(r,
+                json_find(r, "max_position_embeddings") || !json_find(r, "model_max_length")
+                    ? hf_own_key(r, family, "max_position_embeddings")
+                    : "model_max_length",
+                family->max_position_embeddings);
     c->rms_norm_eps =
         (float)json_real(r, "rms_norm_eps", family->norm_eps > 0 ? family->norm_eps : 1e-6, 0, 1);
     c->tie_word_embeddings = json_bool(r, "tie_word_embeddings", family->is_tied);
@@ -243,7 +247,7 @@ static int read_choice(struct json_reader *r, struct model_config *c)
     const bool is_sigmoid = c->router_scores == ROUTER_SIGMOID;
     const char *scores = is_sigmoid ? "sigmoid" : "softmax",
                *method = is_sigmoid ? "noaux_tc" : "group_limited_greedy",
-               *own_scores = json_text(r, "scoring_func", scores),
+               *own_scores = json_text(r, "scoring_func", json_text(r, "moe_router_activation_func", scores)),
                *own_method = json_text(r, "topk_method", is_sigmoid ? method : "greedy");
     const bool has_groups = !strcmp(own_method, method);
     if (strcmp(own_scores, scores) != 0 || (!has_groups && (is_sigmoid || strcmp(own_method, "greedy") != 0)))
@@ -255,7 +259,7 @@ static int read_choice(struct json_reader *r, struct model_config *c)
         return error_set(r->err, STATUS_UNSUPPORTED, "%s: moe_layer_freq is set, which is not supported",
                          r->path);
     if (!has_groups) return r->status;
-    c->num_expert_groups = hf_size(r, "n_group", 1);
+    c->num_expert_groups = hf_size(r, json_find(r, "num_expert_group") ? "num_expert_group" : "n_group", 1);
     c->num_chosen_expert_groups = hf_size(r, "topk_group", 1);
     return r->status;
 }
@@ -292,7 +296,8 @@ static int read_experts(struct json_reader *r, struct model_config *c)
 {
     static const char *const names_of_number[] = {"num_experts", "num_local_experts", "n_routed_experts",
                                                   "moe_num_experts"},
-                             *const names_of_chosen[] = {"num_experts_per_tok", "moe_k", "moe_topk"};
+                             *const names_of_chosen[] = {"num_experts_per_tok", "num_experts_per_token",
+                                                         "moe_k", "moe_topk"};
     if (!c->family->has_experts) return STATUS_OK;
     if (c->family->mlps_are_layers && !model_config_has_sparse_layers(c)) return STATUS_OK;
     c->num_experts = int_of_first(r, names_of_number, array_length(names_of_number), 0);
@@ -304,7 +309,8 @@ static int read_experts(struct json_reader *r, struct model_config *c)
         return error_set(r->err, STATUS_INVALID, "%s: the number of experts is missing", r->path);
     c->num_chosen_experts = int_of_first(r, names_of_chosen, array_length(names_of_chosen), 0);
     read_expert_widths(r, c);
-    c->router_normalizes = json_bool(r, "norm_topk_prob", c->family->router_normalizes);
+    c->router_normalizes =
+        json_bool(r, "norm_topk_prob", json_bool(r, "moe_renormalize", c->family->router_normalizes));
     static const char *const names_of_scale[] = {"routed_scaling_factor", "router_scaling_factor",
                                                  "route_scale"};
     for (size_t i = 0; i < array_length(names_of_scale); i++)

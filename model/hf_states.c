@@ -273,8 +273,45 @@ static int read_nemotron_h(struct json_reader *r, struct model_config *c)
     return r->status;
 }
 
+/* Kimi Linear's layers with attention: layer_types name them, or a list whose numbers begin with 1, or each fourth is one, but for the
+ * first. */
+static int read_kimi_layers(struct json_reader *r, const struct json_reader *linear, struct model_config *c)
+{
+    const struct hf_layer_kind kinds[] = {{"full_attention", NULL}, {"linear_attention", c->stateful_layers}};
+    const cJSON *full = json_find(linear, "full_attn_layers");
+    if (json_find(r, "layer_types"))
+        return hf_read_layer_kinds(r, "layer_types", c->num_layers, kinds, array_length(kinds));
+    for (int32_t i = 0; i < min_of(c->num_layers, LAYERS_MAX); i++)
+        if (full ? !is_in_list(full, i + 1) : i == 0 || i % 4 != 0)
+            bit_set_add(c->stateful_layers, (size_t)i);
+    return STATUS_OK;
+}
+
+/* Kimi Linear's, in an object of their own, or beside all else. Attention does not rotate. */
+static int read_channel_deltas(struct json_reader *r, struct model_config *c)
+{
+    struct json_reader linear = *r;
+    const cJSON *own = json_find(r, "linear_attn_config");
+    if (own) linear.object = own;
+    int status = read_kimi_layers(r, &linear, c);
+    if (status) return status;
+    c->delta_k_heads = c->delta_v_heads = hf_size(&linear, own ? "num_heads" : "linear_num_heads", 32);
+    c->delta_k_dim = c->delta_v_dim = hf_size(&linear, own ? "head_dim" : "linear_head_dim", 128);
+    const char *taps = own ? "short_conv_kernel_size" : "linear_conv_kernel_dim";
+    if (json_int(&linear, taps, DELTA_TAPS, 1, INT32_MAX) != DELTA_TAPS)
+        return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s is not supported unless it is %d", r->path, taps,
+                         DELTA_TAPS);
+    if (!json_bool(r, "mla_use_nope", true))
+        return error_set(r->err, STATUS_UNSUPPORTED, "%s: mla_use_nope is false, which is not supported",
+                         r->path);
+    for (int32_t i = 0; i < min_of(c->num_layers, LAYERS_MAX); i++)
+        bit_set_add(c->unrotated_layers, (size_t)i);
+    return linear.status ? linear.status : r->status;
+}
+
 int hf_read_states(struct json_reader *r, struct model_config *c)
 {
+    if (c->family->delta_kind == DELTA_CHANNELS) return read_channel_deltas(r, c);
     if (c->family->full_attention_interval > 0) return read_deltas(r, c);
     if (c->family->mlps_are_layers) return read_nemotron_h(r, c);
     if (c->family->states_beside_attention) return read_states_beside_attention(r, c);

@@ -155,6 +155,17 @@ static int num_dims_of_matrix(const struct safetensor *t, enum weight_role role)
     return t->num_dims == 3 && (t->dims[1] == 1 || weight_is_of_expert(role)) ? 3 : 2;
 }
 
+/* Of a tensor all of whose dimensions are 1 but one; else 0. */
+static int64_t num_values_in_a_row(const struct safetensor *t)
+{
+    uint64_t num = 1;
+    for (int i = 0; i < t->num_dims; i++) {
+        if (num != 1 && t->dims[i] != 1) return 0;
+        if (t->dims[i] != 1) num = t->dims[i];
+    }
+    return num <= INT64_MAX ? (int64_t)num : 0; /* all bytes are there */
+}
+
 /* rows: of the whole tensor. */
 static int find_in_safetensors(const struct model_files *f, enum weight_role role, const char *name,
                                int64_t rows, struct weight_view *out, struct error *err)
@@ -174,6 +185,10 @@ static int find_in_safetensors(const struct model_files *f, enum weight_role rol
         return error_set(err, STATUS_UNSUPPORTED,
                          "%s: tensor %s is of type %s; F32, F16 and BF16 are supported", f->path, name,
                          t->dtype_text);
+    if (is_vector && t->num_dims > 2 && num_values_in_a_row(t) > 0) { /* 1 x 1 x n x 1 */
+        *out = weight_view_plain(t->data, (enum dtype)t->dtype, 1, num_values_in_a_row(t));
+        return STATUS_OK;
+    }
     if (t->num_dims == 0 && is_vector && t->num_bytes > 0) { /* a scalar is a vector of one */
         *out = weight_view_plain(t->data, (enum dtype)t->dtype, 1, 1);
         return STATUS_OK;

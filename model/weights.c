@@ -568,29 +568,54 @@ const struct weight_change llama4_weights[] = {
 };
 
 /* K and V from a latent; MLPs as GLM names them. */
+/* clang-format off */
+#define LATENTS \
+    {WEIGHT_Q, {"attn_q.weight", "self_attn.q_proj.weight", DIM_LATENT_Q, DIM_HIDDEN, PRESENT_IF_NO_Q_RANK}}, \
+    {WEIGHT_K, {.presence = PRESENT_NEVER}}, \
+    {WEIGHT_V, {.presence = PRESENT_NEVER}}, \
+    {WEIGHT_O, {"attn_output.weight", "self_attn.o_proj.weight", DIM_HIDDEN, DIM_LATENT_VALUES, PRESENT_IF_ATTENTION}}, \
+    {WEIGHT_LATENT_Q_A, {"attn_q_a.weight", "self_attn.q_a_proj.weight", DIM_LATENT_Q_RANK, DIM_HIDDEN, PRESENT_IF_Q_RANK}}, \
+    {WEIGHT_LATENT_Q_NORM, {"attn_q_a_norm.weight", "self_attn.q_a_layernorm.weight", DIM_1, DIM_LATENT_Q_RANK, PRESENT_IF_Q_RANK}}, \
+    {WEIGHT_LATENT_Q_B, {"attn_q_b.weight", "self_attn.q_b_proj.weight", DIM_LATENT_Q, DIM_LATENT_Q_RANK, PRESENT_IF_Q_RANK}}, \
+    {WEIGHT_LATENT_KV_A, {"attn_kv_a_mqa.weight", "self_attn.kv_a_proj_with_mqa.weight", DIM_LATENT_KV, DIM_HIDDEN, PRESENT_IF_ATTENTION}}, \
+    {WEIGHT_LATENT_KV_NORM, {"attn_kv_a_norm.weight", "self_attn.kv_a_layernorm.weight", DIM_1, DIM_LATENT_RANK, PRESENT_IF_ATTENTION}}, \
+    {WEIGHT_LATENT_KV_B, {"attn_kv_b.weight", "self_attn.kv_b_proj.weight", DIM_LATENT_BOTH, DIM_LATENT_RANK, PRESENT_IF_NOT_SPLIT}}, \
+    {WEIGHT_LATENT_K_B, {"attn_k_b.weight", NULL, DIM_LATENT_RANKS, DIM_LATENT_PLAIN, PRESENT_IF_SPLIT}}, \
+    {WEIGHT_LATENT_V_B, {"attn_v_b.weight", NULL, DIM_LATENT_VALUES, DIM_LATENT_RANK, PRESENT_IF_SPLIT}}
+/* clang-format on */
+
 const struct weight_change latent_weights[] = {
-    {WEIGHT_Q, {"attn_q.weight", "self_attn.q_proj.weight", DIM_LATENT_Q, DIM_HIDDEN, PRESENT_IF_NO_Q_RANK}},
-    {WEIGHT_K, {.presence = PRESENT_NEVER}},
-    {WEIGHT_V, {.presence = PRESENT_NEVER}},
-    {WEIGHT_O,
-     {"attn_output.weight", "self_attn.o_proj.weight", DIM_HIDDEN, DIM_LATENT_VALUES, PRESENT_ALWAYS}},
-    {WEIGHT_LATENT_Q_A,
-     {"attn_q_a.weight", "self_attn.q_a_proj.weight", DIM_LATENT_Q_RANK, DIM_HIDDEN, PRESENT_IF_Q_RANK}},
-    {WEIGHT_LATENT_Q_NORM,
-     {"attn_q_a_norm.weight", "self_attn.q_a_layernorm.weight", DIM_1, DIM_LATENT_Q_RANK, PRESENT_IF_Q_RANK}},
-    {WEIGHT_LATENT_Q_B,
-     {"attn_q_b.weight", "self_attn.q_b_proj.weight", DIM_LATENT_Q, DIM_LATENT_Q_RANK, PRESENT_IF_Q_RANK}},
-    {WEIGHT_LATENT_KV_A,
-     {"attn_kv_a_mqa.weight", "self_attn.kv_a_proj_with_mqa.weight", DIM_LATENT_KV, DIM_HIDDEN,
-      PRESENT_ALWAYS}},
-    {WEIGHT_LATENT_KV_NORM,
-     {"attn_kv_a_norm.weight", "self_attn.kv_a_layernorm.weight", DIM_1, DIM_LATENT_RANK, PRESENT_ALWAYS}},
-    {WEIGHT_LATENT_KV_B,
-     {"attn_kv_b.weight", "self_attn.kv_b_proj.weight", DIM_LATENT_BOTH, DIM_LATENT_RANK,
-      PRESENT_IF_NOT_SPLIT}},
-    {WEIGHT_LATENT_K_B, {"attn_k_b.weight", NULL, DIM_LATENT_RANKS, DIM_LATENT_PLAIN, PRESENT_IF_SPLIT}},
-    {WEIGHT_LATENT_V_B, {"attn_v_b.weight", NULL, DIM_LATENT_VALUES, DIM_LATENT_RANK, PRESENT_IF_SPLIT}},
+    LATENTS,
     SHARED_EXPERTS,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+/* clang-format off */
+#define SPARSE_SHARED(part, own) \
+    {part, {"ffn_" own "_shexp.weight", "block_sparse_moe.shared_experts." own "_proj.weight", DIM_SHARED, DIM_HIDDEN, PRESENT_IF_SHARED}}
+/* clang-format on */
+
+/* Latents in some layers, in the others a state whose z and decays are made in two products. */
+const struct weight_change kimi_linear_weights[] = {
+    LATENTS,
+    PARTED_STATE("self_attn."),
+    {WEIGHT_DELTA_Z,
+     {"ssm_g_b.weight", "self_attn.g_b_proj.weight", DIM_DELTA_WIDTH, DIM_DELTA_HEAD, PRESENT_IF_STATE}},
+    {WEIGHT_DELTA_Z_NARROW,
+     {"ssm_g_a.weight", "self_attn.g_a_proj.weight", DIM_DELTA_HEAD, DIM_HIDDEN, PRESENT_IF_STATE}},
+    {WEIGHT_DELTA_F,
+     {"ssm_f_b.weight", "self_attn.f_b_proj.weight", DIM_DELTA_DECAYS, DIM_DELTA_HEAD, PRESENT_IF_STATE}},
+    {WEIGHT_DELTA_F_NARROW,
+     {"ssm_f_a.weight", "self_attn.f_a_proj.weight", DIM_DELTA_HEAD, DIM_HIDDEN, PRESENT_IF_STATE}},
+    SPARSE_BLOCK,
+    {WEIGHT_ROUTER_BIAS,
+     {"exp_probs_b.bias", "block_sparse_moe.gate.e_score_correction_bias", DIM_1, DIM_EXPERTS,
+      PRESENT_IF_ROUTER_BIAS}},
+    SPARSE_SHARED(WEIGHT_SHARED_GATE, "gate"),
+    SPARSE_SHARED(WEIGHT_SHARED_UP, "up"),
+    {WEIGHT_SHARED_DOWN,
+     {"ffn_down_shexp.weight", "block_sparse_moe.shared_experts.down_proj.weight", DIM_HIDDEN, DIM_SHARED,
+      PRESENT_IF_SHARED}},
     {.role = WEIGHT_ROLE_COUNT},
 };
 

@@ -18,6 +18,10 @@ CONFIGS = {
     "state space": SHAPE | {"architectures": ["GraniteMoeHybridForCausalLM"], "model_type": "granitemoehybrid", "mamba_n_heads": 4,
                             "mamba_d_state": 32, "layer_types": ["mamba", "mamba", "mamba", "attention"], "num_local_experts": 4,
                             "num_experts_per_tok": 2, "shared_intermediate_size": 48},
+    "decays of rows": SHAPE | {"architectures": ["KimiLinearForCausalLM"], "model_type": "kimi_linear", "num_key_value_heads": 2,
+                               "kv_lora_rank": 48, "qk_rope_head_dim": 16, "qk_nope_head_dim": 32, "v_head_dim": 32, "q_lora_rank": None,
+                               "linear_attn_config": {"full_attn_layers": [4], "kda_layers": [1, 2, 3], "head_dim": 32, "num_heads": 2},
+                               "num_experts": 4, "num_experts_per_token": 2, "num_shared_experts": 1, "moe_intermediate_size": 48},
     "beside attention": SHAPE | {"architectures": ["FalconH1ForCausalLM"], "model_type": "falcon_h1", "num_hidden_layers": 1, "mamba_d_ssm": 128,
                                  "mamba_n_heads": 4, "mamba_d_head": 32, "mamba_d_state": 32},
 }

@@ -26,6 +26,7 @@ import deepseek
 import falcon_h1
 import gpt_oss
 import granite_hybrid
+import kimi_linear
 import llama4
 import nemotron_h
 import qwen3_5
@@ -34,7 +35,7 @@ from quantised import FORMATS
 QUANTISED_HEADER = pathlib.Path(__file__).resolve().parents[1] / "unit" / "model" / "quantised_goldens.h"
 HEADER = pathlib.Path(__file__).resolve().parents[1] / "unit" / "model" / "family_goldens.h"
 VOCAB, NUM_TOKENS, WHOLE_POSITIONS = 96, 208, [0, 63, 207]
-HYBRIDS = (qwen3_5, granite_hybrid, nemotron_h, falcon_h1)
+HYBRIDS = (qwen3_5, granite_hybrid, nemotron_h, falcon_h1, kimi_linear)
 MASK = (1 << 64) - 1
 BASE = {
     "hidden_size": 64,
@@ -1137,6 +1138,55 @@ CASES |= {
         None,
     ),
 }
+KIMI_LINEAR = {
+    "architectures": ["KimiLinearForCausalLM"],
+    "model_type": "kimi_linear",
+    "linear_attn_config": {"full_attn_layers": [2], "kda_layers": [1, 3], "head_dim": 32, "num_heads": 4, "short_conv_kernel_size": 4},
+    "model_max_length": 512,
+    "num_key_value_heads": 4,
+    "kv_lora_rank": 40,
+    "q_lora_rank": None,
+    "qk_nope_head_dim": 32,
+    "qk_rope_head_dim": 16,
+    "v_head_dim": 24,
+    "mla_use_nope": True,
+    "first_k_dense_replace": 1,
+    "moe_intermediate_size": 48,
+    "moe_renormalize": True,
+    "moe_router_activation_func": "sigmoid",
+    "num_experts": 8,
+    "num_experts_per_token": 3,
+    "num_shared_experts": 1,
+    "num_expert_group": 4,
+    "topk_group": 2,
+    "routed_scaling_factor": 2.446,
+}
+CASES |= {
+    "kimi linear": (KIMI_LINEAR, None),
+    "kimi linear, as GGUF files are": (
+        {**KIMI_LINEAR, "rms_norm_eps": 1e-6, "num_expert_group": 1, "topk_group": 1},
+        (
+            "kimi-linear",
+            {
+                "attention.head_count_kv": [0, 1, 0],
+                "attention.key_length": 56,
+                "attention.key_length_mla": 48,
+                "attention.value_length_mla": 24,
+                "attention.kv_lora_rank": 40,
+                "rope.dimension_count": 16,
+                "ssm.conv_kernel": 4,
+                "kda.head_dim": 32,
+                "leading_dense_block_count": 1,
+                "expert_count": 8,
+                "expert_used_count": 3,
+                "expert_shared_count": 1,
+                "expert_feed_forward_length": 48,
+                "expert_gating_func": 2,
+                "expert_weights_scale": 2.446,
+            },
+        ),
+    ),
+}
 MISTRAL_4_SCALING = {"llama_4_scaling_beta": 0.4, "original_max_position_embeddings": 40}
 CASES |= {
     "glm-4.7-flash": (
@@ -1529,6 +1579,7 @@ GGUF_ONLY = {
     "nemotron-h, as GGUF files are": nemotron_h,
     "nemotron 3, as GGUF files are": nemotron_h,
     "nemotron 3, experts in a space of their own, as GGUF files are": nemotron_h,
+    "kimi linear, as GGUF files are": kimi_linear,
     "falcon-h1, as GGUF files are": falcon_h1,
     "falcon-h1, states with a norm, as GGUF files are": falcon_h1,
 }
@@ -1662,14 +1713,16 @@ SCALARS = ("act_fn.beta", "act_fn.eps")
 
 
 def as_published(state, config):
-    """Of OLMo Hybrid: save_pretrained cuts convolutions into equal parts, and names a norm as if each layer had a state."""
+    """Of OLMo Hybrid: save_pretrained cuts convolutions into equal parts, and names a norm as if each layer had a state; of Kimi Linear:
+    it names an MLP as if it were of experts."""
     out = {}
     for name, value in state.items():
         if "_conv1d" in name:
             value = value.new_empty(state[name.replace("conv1d", "proj")].shape[0], 1, value.shape[-1])
         layer = re.search("layers.([0-9]+)", name)
-        if layer and config["layer_types"][int(layer[1])] == "full_attention":
+        if layer and config.get("layer_types", {int(layer[1]): ""})[int(layer[1])] == "full_attention":
             name = name.replace("feedforward_layer_norm", "post_attention_layernorm")
+        name = re.sub(r"block_sparse_moe\.(gate|up|down)_proj", r"mlp.\1_proj", name)
         out[name] = value
     return out
 
@@ -1682,13 +1735,14 @@ def tensors_of(model, config, stacked=False):
     with tempfile.TemporaryDirectory() as folder:  # under the names that published files have
         model.save_pretrained(folder)
         state = model.state_dict() if stacked else load_file(pathlib.Path(folder) / "model.safetensors")
-    if own == "olmo_hybrid":
+    if own in ("olmo_hybrid", "kimi_linear"):
         state = as_published(state, config)
     for name, value in sorted(state.items()):
         if re.search("visual|vision|projector", name):
             continue
         value = value.flatten(0, 1) if stacked and name.endswith(STACKED) else value
         value = value.squeeze(1) if name.endswith(("conv1d.weight", "conv.conv.weight")) else value
+        value = value.flatten() if name.endswith("A_log") else value
         fan_in = value.shape[1] if value.ndim > 1 else 0
         if value.ndim == 0:
             out.append((name, 0, 1, float(value), 0.0))
@@ -1713,6 +1767,7 @@ def write(name, folder):
     state = {n: values(max(r, 1) * c, i + 1, m, s).reshape(llama4.shape(n, r, c, text_of(config))) for i, (n, r, c, m, s) in enumerate(tensors)}
     thin = {n: v.unsqueeze(1) for n, v in state.items() if n.endswith(("conv1d.weight", "conv.conv.weight"))}
     thin |= {n: v.reshape(()) for n, v in state.items() if n.endswith(SCALARS)}
+    thin |= {n: v.reshape(1, 1, -1, 1) for n, v in state.items() if n.endswith("A_log") and config["model_type"] == "kimi_linear"}
     thin |= {n: v.unflatten(0, (num_experts(config), -1)) for n, v in state.items() if "stacked" in name and n.endswith(STACKED)}
     save_file(state | thin, folder / "model.safetensors", {"format": "pt"})
     return tensors
@@ -1858,6 +1913,8 @@ def thin(name, rows, cols, config):
         return f'"BF16", 0, 0, "{num}, {rows // num}, {cols}"'
     if name.endswith(SCALARS):
         return '"BF16", 0, 0, ""'
+    if name.endswith("A_log") and config["model_type"] == "kimi_linear":
+        return f'"BF16", 0, 0, "1, 1, {cols}, 1"'
     return f'"BF16", 0, 0, "{rows}, 1, {cols}"' if name.endswith(("conv1d.weight", "conv.conv.weight")) else "NULL, 0, 0, NULL"
 
 
@@ -2045,7 +2102,8 @@ def add_gguf_tensors(writer, name, config):
         split = [v.float().reshape(heads, -1, t[2]) if t[0].endswith(("k_b.weight", "v_b.weight")) else v for t, v in zip(tensors, data)]
         return add_stacked(writer, tensors, data, {t[0]: v.numpy() for t, v in zip(tensors, split) if v.ndim == 3})
     if GGUF_ONLY[name] in HYBRIDS:
-        return add_stacked(writer, tensors, data)
+        shapes = {t[0]: GGUF_ONLY[name].shape(*t[:3], config) for t in tensors} if GGUF_ONLY[name] is kimi_linear else {}
+        return add_stacked(writer, tensors, data, {t[0]: v.float().numpy().reshape(shapes[t[0]]) for t, v in zip(tensors, data) if shapes.get(t[0])})
     num = config["num_local_experts"]
     for (own, rows, cols, _, _, kind, _, _), value in zip(tensors, data):
         if kind == "MXFP4":

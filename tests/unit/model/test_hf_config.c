@@ -507,6 +507,45 @@ static void reads_olmo_hybrid(void **state)
     expect_refusal(OLMO_HYBRID(",'linear_conv_kernel_dim':3"), STATUS_UNSUPPORTED, "linear_conv_kernel_dim");
 }
 
+#define KIMI_LINEAR(extra)                                                                                   \
+    "{'architectures':['KimiLinearForCausalLM'],'model_type':'kimi_linear','first_k_dense_replace':1,"       \
+    "'head_dim':72,'hidden_act':'silu','hidden_size':2304,'intermediate_size':9216,'kv_lora_rank':512,"      \
+    "'model_max_length':1048576,'moe_intermediate_size':1024,'moe_layer_freq':1,'moe_renormalize':true,"     \
+    "'num_attention_heads':32,'num_expert_group':1,'num_experts':256,'num_experts_per_token':8,"             \
+    "'num_hidden_layers':27,'num_key_value_heads':32,'num_nextn_predict_layers':0,'num_shared_experts':1,"   \
+    "'q_lora_rank':null,'qk_nope_head_dim':128,'qk_rope_head_dim':64,'rms_norm_eps':1e-05,"                  \
+    "'rope_scaling':null,'rope_theta':10000.0,'routed_scaling_factor':2.446,'tie_word_embeddings':false,"    \
+    "'topk_group':1,'use_grouped_topk':true,'v_head_dim':128,'vocab_size':163840" extra "}"
+#define KIMI_DELTA(taps)                                                                                     \
+    ",'linear_attn_config':{'full_attn_layers':[4,8,12,16,20,24,27],'head_dim':128,'num_heads':32,"          \
+    "'kda_layers':[1,2,3,5,6,7,9,10,11,13,14,15,17,18,19,21,22,23,25,26],'short_conv_kernel_size':" taps "}"
+
+/* As Kimi-Linear-48B-A3B-Instruct has them. */
+static void reads_kimi_linear(void **state)
+{
+    (void)state;
+    struct model_config c =
+        read_good(KIMI_LINEAR(KIMI_DELTA("4") ",'mla_use_nope':true,'moe_router_activation_func':'sigmoid'"));
+    assert_true(c.delta_k_heads == 32 && c.delta_v_heads == 32 && c.delta_k_dim == 128 &&
+                c.delta_v_dim == 128);
+    assert_int_equal(model_config_num_attention_layers(&c, 27), 7);
+    assert_true(bit_set_has(c.stateful_layers, 2) && !bit_set_has(c.stateful_layers, 3) &&
+                !bit_set_has(c.stateful_layers, 26) && !model_config_layer(&c, 3).rope);
+    assert_true(c.latent.rank == 512 && c.latent.q_rank == 0 && c.head_dim == 576 && c.num_kv_heads == 1);
+    assert_true(c.num_experts == 256 && c.num_chosen_experts == 8 && c.shared_intermediate_size == 1024 &&
+                c.router_scale == 2.446f && c.router_normalizes && c.has_router_bias);
+    assert_true(!bit_set_has(c.sparse_layers, 0) && bit_set_has(c.sparse_layers, 1));
+    assert_int_equal(c.max_position_embeddings, 1048576);
+    assert_int_equal(model_config_num_parameters(&c) / 1000000, 49122);
+    /* as newer programs write them */
+    c = read_good(KIMI_LINEAR(",'linear_head_dim':64,'linear_num_heads':16"));
+    assert_true(c.delta_v_heads == 16 && c.delta_v_dim == 64 && bit_set_has(c.stateful_layers, 0));
+    assert_true(!bit_set_has(c.stateful_layers, 4) && model_config_num_attention_layers(&c, 27) == 6);
+    expect_refusal(KIMI_LINEAR(KIMI_DELTA("3")), STATUS_UNSUPPORTED, "short_conv_kernel_size");
+    expect_refusal(KIMI_LINEAR(",'mla_use_nope':false"), STATUS_UNSUPPORTED, "mla_use_nope");
+    expect_refusal(KIMI_LINEAR(",'moe_router_activation_func':'softmax'"), STATUS_UNSUPPORTED, "\"softmax\"");
+}
+
 #define MUSE(extra)                                                                                          \
     "{'architectures':['MuseGlimmerForConditionalGeneration'],'text_config':{'hidden_size':64,"              \
     "'intermediate_size':64,'num_attention_heads':2,'num_hidden_layers':2,'vocab_size':32,"                  \
@@ -687,6 +726,7 @@ int main(void)
         TEST(reads_nemotron_3),
         TEST(reads_falcon_h1),
         TEST(reads_olmo_hybrid),
+        TEST(reads_kimi_linear),
         TEST(generation_config_adds_eos_ids_and_defaults),
         TEST(nothing_is_given_without_generation_config),
         TEST(refuses_what_it_does_not_compute),
