@@ -107,6 +107,19 @@ static const struct family families[] = {
         .max_position_embeddings = 2048,
     },
     {
+        .names = {NULL, "GraniteSWAForCausalLM", "granite_swa"},
+        .has_layer_thetas = true,
+        .full_layer_period = 4,
+        .full_layer_leads = true,
+        .window = WINDOW_IF_GIVEN,
+        .weight_changes = granite_swa_weights,
+        .has_multipliers = true,
+        .is_tied = true,
+        .num_kv_heads = 4,
+        .max_position_embeddings = 8192,
+        .norm_eps = 1e-5,
+    },
+    {
         .names = {NULL, "HyperCLOVAXForCausalLM", "hyperclovax"},
         .weight_changes = hyperclovax_weights,
         .has_multipliers = true,
@@ -536,6 +549,25 @@ static const struct family families[] = {
         .head_dim = 128,
         .max_position_embeddings = 196608,
     },
+#define BAILING                                                                                              \
+    .weight_changes = bailing_weights, .qk_norm = true, .qk_norm_may_be = true, .partial_rotary = true,      \
+    .has_experts = true, .router_scores = ROUTER_SIGMOID, .router_normalizes = true,                         \
+    .gguf_router_normalizes = true, .has_router_bias = true, .num_dense_layers = 1
+    {
+        .names = {"bailingmoe2", "BailingMoeV2ForCausalLM", "bailing_moe_v2"}, /* Ling 2.0, Ring */
+        BAILING,
+        .rotary_part = 0.5,
+        .num_kv_heads = 4,
+        .max_position_embeddings = 32768,
+    },
+    {
+        .names = {NULL, "SarvamMoEForCausalLM", "sarvam_moe"}, /* as GGUF it is a bailingmoe2 */
+        BAILING,
+        .num_kv_heads = 4,
+        .head_dim = 64,
+        .max_position_embeddings = 131072,
+        .theta = 8e6,
+    },
     {
         .names = {"dots1", "Dots1ForCausalLM", "dots1"},
         .weight_changes = dots_weights,
@@ -793,6 +825,7 @@ static const struct other_family {
     const char *names[NAMESPACE_COUNT], *needs;
 } others[] = {
     {{"gpt2", "GPT2LMHeadModel", "gpt2"}, "learned positions and LayerNorm"},
+    {{NULL, "GraniteMoeSWAForCausalLM", "granitemoe_swa"}, "experts of other names beside windows and sinks"},
     {{"phimoe", NULL, NULL}, "a routing that GGUF's programs do not have; as a directory it is read"},
     {{"apertus", NULL, NULL},
      "its activation's values from among the file's keys; as a directory it is read"},

@@ -103,6 +103,7 @@ struct family {
         full_layer_period; /* every so many layers one sees all, those before it have a window; 0: all have one */
     bool full_layer_leads;          /* those behind it have, the first layer sees all */
     int32_t unrotated_layer_period; /* every so many layers one does not rotate; 0: none */
+    bool has_layer_thetas;          /* layer_rope_theta: of each layer its theta, 0: it does not rotate */
     bool only_windows_rotate;       /* where some layers have a window, the others do not rotate */
     /* a mixture of experts */
     bool has_experts, gguf_may_have_experts; /* gguf_may: a GGUF file of that name may, a directory not */

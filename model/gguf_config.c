@@ -171,7 +171,7 @@ static int check_unsupported(struct keys *k, const struct family *family)
         {"logit_scale", family->has_multipliers || family->has_logit_scale},
         {"attention.temperature_scale", family->scales_queries},
         {"rope.scaling.yarn_log_multiplier", family->latent_attention},
-        {"expert_group_count", family->latent_attention || family->mlps_are_layers},
+        {"expert_group_count", family->latent_attention || family->router_scores == ROUTER_SIGMOID},
         {"moe_latent_size", family->mlps_are_layers},
     };
     double value;

@@ -142,7 +142,8 @@ static void read_shape(struct json_reader *r, struct model_config *c)
     c->rms_norm_eps =
         (float)json_real(r, "rms_norm_eps", family->norm_eps > 0 ? family->norm_eps : 1e-6, 0, 1);
     c->tie_word_embeddings = json_bool(r, "tie_word_embeddings", family->is_tied);
-    bool attention_bias = json_bool(r, "attention_bias", family->attention_bias);
+    bool attention_bias =
+        json_bool(r, "attention_bias", json_bool(r, "use_qkv_bias", family->attention_bias));
     c->qkv_bias = family->qkv_bias || attention_bias;
     c->o_bias = attention_bias && !family->no_o_bias;
     c->norm_offset = family->norms_add_one ? 1 : 0;
@@ -247,7 +248,9 @@ static int read_choice(struct json_reader *r, struct model_config *c)
     const bool is_sigmoid = c->router_scores == ROUTER_SIGMOID;
     const char *scores = is_sigmoid ? "sigmoid" : "softmax",
                *method = is_sigmoid ? "noaux_tc" : "group_limited_greedy",
-               *own_scores = json_text(r, "scoring_func", json_text(r, "moe_router_activation_func", scores)),
+               *own_scores = json_text(
+                   r, "scoring_func",
+                   json_text(r, "moe_router_activation_func", json_text(r, "score_function", scores))),
                *own_method = json_text(r, "topk_method", is_sigmoid ? method : "greedy");
     const bool has_groups = !strcmp(own_method, method);
     if (strcmp(own_scores, scores) != 0 || (!has_groups && (is_sigmoid || strcmp(own_method, "greedy") != 0)))
@@ -316,7 +319,8 @@ static int read_experts(struct json_reader *r, struct model_config *c)
     for (size_t i = 0; i < array_length(names_of_scale); i++)
         c->router_scale = (float)json_real(r, names_of_scale[i], (double)c->router_scale, 0, 1e9);
     c->router_scores = c->family->router_scores;
-    c->has_router_bias = c->family->has_router_bias && json_bool(r, "use_expert_bias", true);
+    c->has_router_bias = c->family->has_router_bias && json_bool(r, "use_expert_bias", true) &&
+                         json_bool(r, "moe_router_enable_expert_bias", true);
     const int status = c->family->mlps_are_layers ? r->status : read_sparse_layers(r, c);
     if (status) return status;
     return c->router_scores == ROUTER_SPARSE ? read_sparse_mixer(r, c) : read_choice(r, c);
@@ -464,7 +468,7 @@ static int read_text_config(struct json_reader *r, struct model_config *c)
     model_config_take_family(c);
     if (c->family->scales_if_mup && !json_bool(r, "mup_enabled", false)) c->embedding_scale = 1;
     if (c->family->qk_norm_may_be || c->family->qk_norm_of_ones)
-        c->qk_norm = json_bool(r, "use_qk_norm", c->family->qk_norm_of_ones);
+        c->qk_norm = json_bool(r, "use_qk_norm", c->family->qk_norm_of_ones || c->family->qk_norm);
     status = hf_read_states(r, c);
     if (!status) status = read_experts(r, c);
     if (!status) status = hf_read_unrotated_layers(r, c);
@@ -472,7 +476,7 @@ static int read_text_config(struct json_reader *r, struct model_config *c)
     model_config_take_windows(c);
     hf_read_temperature(r, c);
     if (!status) status = hf_read_rope(r, c);
-    if (!status) status = hf_check_layer_thetas(r, c);
+    if (!status) status = hf_read_layer_thetas(r, c);
     if (!status) status = r->status;
     return status ? status : model_config_validate(c, r->path, r->err);
 }

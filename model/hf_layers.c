@@ -131,20 +131,40 @@ int hf_read_unrotated_layers(struct json_reader *r, struct model_config *c)
 
 /* A theta for each layer, 0 where it does not rotate: those with a window rotate by one, the others do not. Windows are
  * known. */
-int hf_check_layer_thetas(struct json_reader *r, const struct model_config *c)
+static bool is_theta_of_windows(const struct model_config *c, size_t layer, double theta)
+{
+    return theta == (bit_set_has(c->windowed_layers, layer) ? c->rope.theta : 0);
+}
+
+/* All that rotate do so by one theta, which is the model's then. */
+static bool take_theta(struct model_config *c, size_t layer, double theta, bool is_first)
+{
+    if (theta == 0) bit_set_add(c->unrotated_layers, layer);
+    if (theta > 0 && is_first) c->rope.theta = theta;
+    return theta == 0 || theta == c->rope.theta;
+}
+
+int hf_read_layer_thetas(struct json_reader *r, struct model_config *c)
 {
     const cJSON *list = json_find(r, "layer_rope_theta"), *item;
+    const struct family *family = c->family;
+    bool is_first = true;
     size_t layer = 0;
-    if (!list || !c->family->only_windows_rotate) return r->status;
+    if (!list || !(family->only_windows_rotate || family->has_layer_thetas)) return r->status;
     cJSON_ArrayForEach(item, list)
     {
-        const double own = cJSON_IsNumber(item) ? item->valuedouble : -1,
-                     theta = bit_set_has(c->windowed_layers, layer) ? c->rope.theta : 0;
-        if (layer >= (size_t)c->num_layers || layer >= LAYERS_MAX || own != theta)
-            return error_set(r->err, STATUS_UNSUPPORTED,
-                             "%s: layer_rope_theta is not supported unless it is rope_theta in layers with a "
-                             "window and 0 in the others",
-                             r->path);
+        const double own = cJSON_IsNumber(item) ? item->valuedouble : -1;
+        const bool is_known = layer < (size_t)c->num_layers && layer < LAYERS_MAX &&
+                              (family->has_layer_thetas ? take_theta(c, layer, own, is_first)
+                                                        : is_theta_of_windows(c, layer, own));
+        if (!is_known)
+            return error_set(
+                r->err, STATUS_UNSUPPORTED,
+                "%s: layer_rope_theta is not supported unless it is %s in layers %s and 0 in the "
+                "others",
+                r->path, family->has_layer_thetas ? "the same" : "rope_theta",
+                family->has_layer_thetas ? "that rotate" : "with a window");
+        is_first = is_first && own == 0;
         layer++;
     }
     return r->status;

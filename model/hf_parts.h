@@ -29,7 +29,7 @@ int hf_read_layer_kinds(struct json_reader *r, const char *key, int32_t num_laye
 int hf_read_windows(struct json_reader *r, struct model_config *c);
 int hf_read_unrotated_layers(struct json_reader *r, struct model_config *c);
 void hf_read_temperature(struct json_reader *r, struct model_config *c);
-int hf_check_layer_thetas(struct json_reader *r, const struct model_config *c);
+int hf_read_layer_thetas(struct json_reader *r, struct model_config *c);
 
 /* ---- hf_states.c: layers with a state, of each kind: deltas, state spaces, short convolutions ---- */
 

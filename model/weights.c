@@ -212,6 +212,11 @@ const struct weight_change granite_moe_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
+const struct weight_change granite_swa_weights[] = {
+    {WEIGHT_SINKS, {NULL, "self_attn.sinks", DIM_1, DIM_NUM_HEADS, PRESENT_ALWAYS}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
 /* clang-format off */
 #define STATE_SPACE_AND_ATTENTION(attention, mamba) \
     {WEIGHT_Q, {"attn_q.weight", attention "q_proj.weight", DIM_Q, DIM_HIDDEN, PRESENT_IF_ATTENTION}}, \
@@ -259,6 +264,24 @@ const struct weight_change falcon_h1_weights[] = {
 
 const struct weight_change glm_weights[] = {
     MLP_NORM_OF_OTHER_NAME,
+    SHARED_EXPERTS,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+/* Q, K and V in one, and other names. */
+const struct weight_change bailing_weights[] = {
+    {WEIGHT_TOKEN_EMBEDDING,
+     {"token_embd.weight", "word_embeddings.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_Q, {"attn_qkv.weight", "attention.query_key_value.weight", DIM_Q, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_K, {"attn_qkv.weight", "attention.query_key_value.weight", DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_V, {"attn_qkv.weight", "attention.query_key_value.weight", DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_O, {"attn_output.weight", "attention.dense.weight", DIM_HIDDEN, DIM_Q, PRESENT_ALWAYS}},
+    {WEIGHT_Q_NORM,
+     {"attn_q_norm.weight", "attention.query_layernorm.weight", DIM_1, DIM_HEAD, PRESENT_IF_QK_NORM}},
+    {WEIGHT_K_NORM,
+     {"attn_k_norm.weight", "attention.key_layernorm.weight", DIM_1, DIM_HEAD, PRESENT_IF_QK_NORM}},
+    {WEIGHT_ROUTER_BIAS,
+     {"exp_probs_b.bias", "mlp.gate.expert_bias", DIM_1, DIM_EXPERTS, PRESENT_IF_ROUTER_BIAS}},
     SHARED_EXPERTS,
     {.role = WEIGHT_ROLE_COUNT},
 };

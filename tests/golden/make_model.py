@@ -1187,6 +1187,66 @@ CASES |= {
         ),
     ),
 }
+BAILING = {
+    "hidden_size": 256,
+    "num_hidden_layers": 2,
+    "first_k_dense_replace": 1,
+    "num_experts": 8,
+    "num_experts_per_tok": 3,
+    "num_shared_experts": 1,
+    "moe_intermediate_size": 48,
+    "moe_shared_expert_intermediate_size": 48,
+    "n_group": 4,
+    "topk_group": 2,
+    "norm_topk_prob": True,
+    "routed_scaling_factor": 2.5,
+    "score_function": "sigmoid",
+    "use_qk_norm": True,
+    "use_qkv_bias": False,
+    "rope_theta": 600000.0,
+}
+BAILING_KEYS = {
+    "rope.freq_base": 600000.0,
+    "leading_dense_block_count": 1,
+    "expert_count": 8,
+    "expert_used_count": 3,
+    "expert_shared_count": 1,
+    "expert_feed_forward_length": 48,
+    "expert_shared_feed_forward_length": 48,
+    "expert_weights_scale": 2.5,
+    "expert_weights_norm": True,
+    "expert_gating_func": 2,
+    "expert_group_count": 4,
+    "expert_group_used_count": 2,
+}
+CASES |= {
+    "sarvam": (
+        {"architectures": ["SarvamMoEForCausalLM"], "model_type": "sarvam_moe", **BAILING},
+        ("bailingmoe2", {**BAILING_KEYS, "rope.dimension_count": 64}),
+    ),
+    # of Ling 2.0 transformers has no class of its own
+    "ling 2": (
+        {"architectures": ["BailingMoeV2ForCausalLM"], "model_type": "sarvam_moe", **BAILING, "partial_rotary_factor": 0.5},
+        ("bailingmoe2", {**BAILING_KEYS, "rope.dimension_count": 32}),
+    ),
+    "granite, windows": (
+        {
+            "architectures": ["GraniteSWAForCausalLM"],
+            "model_type": "granite_swa",
+            "hidden_size": 256,
+            "num_hidden_layers": 4,
+            "tie_word_embeddings": True,
+            "rope_theta": 10000.0,
+            "embedding_multiplier": 12.0,
+            "residual_multiplier": 0.22,
+            "attention_multiplier": 0.1,
+            "logits_scaling": 8.0,
+            "sliding_window": 37,
+            "layer_rope_theta": [0, 20000.0, 20000.0, 20000.0],
+        },
+        None,
+    ),
+}
 MISTRAL_4_SCALING = {"llama_4_scaling_beta": 0.4, "original_max_position_embeddings": 40}
 CASES |= {
     "glm-4.7-flash": (
@@ -1585,6 +1645,11 @@ GGUF_ONLY = {
 }
 
 GGUF_NAMES = {
+    "attention.query_key_value": "attn_qkv",
+    "attention.dense": "attn_output",
+    "attention.query_layernorm": "attn_q_norm",
+    "attention.key_layernorm": "attn_k_norm",
+    "mlp.gate.expert": "exp_probs_b",
     "feed_forward.router": "ffn_gate_inp",
     **{f"feed_forward.{p}_proj": f"ffn_{p}" for p in ("gate", "up", "down")},
     **{f"feed_forward.shared_expert.{p}_proj": f"ffn_{p}_shexp" for p in ("gate", "up", "down")},
@@ -1647,7 +1712,7 @@ GGUF_NAMES = {
 def gguf_name(name, has_post_norms):
     """As llama.cpp's converter has it."""
     name = name.replace("language_model.", "")
-    known = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight", "model.norm.bias": "output_norm.bias", "model.embedding_norm.weight": "token_embd_norm.weight", "lm_head.weight": "output.weight"}
+    known = {"model.embed_tokens.weight": "token_embd.weight", "model.word_embeddings.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight", "model.norm.bias": "output_norm.bias", "model.embedding_norm.weight": "token_embd_norm.weight", "lm_head.weight": "output.weight"}
     if name in known:
         return known[name]
     if name.endswith(".mlp.expert_bias") and not has_post_norms:  # Hy3's

@@ -153,6 +153,7 @@ static const struct {
     {"llama3", LLAMA_3, true, true, false},
     {"llama-v3", LLAMA_3, true, true, false},
     {"falcon3", LLAMA_3, true, true, false},
+    {"falcon-h1", LLAMA_3, true, true, false},
     {"pixtral", LLAMA_3, true, true, false}, /* Nemotron-H, Nemotron Nano 2 and 3 */
     {"midm-2.0", LLAMA_3, true, true, false},
     {"lfm2", LLAMA_3, true, true, false},

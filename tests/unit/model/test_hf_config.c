@@ -546,6 +546,27 @@ static void reads_kimi_linear(void **state)
     expect_refusal(KIMI_LINEAR(",'moe_router_activation_func':'softmax'"), STATUS_UNSUPPORTED, "\"softmax\"");
 }
 
+#define GRANITE_SWA(extra)                                                                                   \
+    "{'architectures':['GraniteSWAForCausalLM'],'hidden_size':64,'intermediate_size':64,'vocab_size':32,"    \
+    "'num_attention_heads':4,'num_hidden_layers':5,'sliding_window':128,'rope_theta':1e4" extra "}"
+
+/* A list of thetas says which layers rotate, and by what. */
+static void reads_granite_swa(void **state)
+{
+    (void)state;
+    struct model_config c = read_good(GRANITE_SWA(",'layer_rope_theta':[0,5e5,5e5,5e5,0]"));
+    assert_true(!model_config_layer(&c, 0).rope && model_config_layer(&c, 1).rope && c.rope.theta == 5e5);
+    assert_true(model_config_layer(&c, 0).sliding_window == 0 &&
+                model_config_layer(&c, 3).sliding_window == 128 &&
+                model_config_layer(&c, 4).sliding_window == 0);
+    c = read_good(GRANITE_SWA(""));
+    assert_true(model_config_layer(&c, 4).rope && c.rope.theta == 1e4);
+    expect_refusal(GRANITE_SWA(",'layer_rope_theta':[0,5e5,1e5]"), STATUS_UNSUPPORTED,
+                   "the same in layers that rotate");
+    expect_refusal(GRANITE_SWA(",'layer_rope_theta':[0,'a']"), STATUS_UNSUPPORTED, "layer_rope_theta");
+    expect_refusal(GRANITE_SWA(",'layer_rope_theta':[0,0,0,0,0,0]"), STATUS_UNSUPPORTED, "layer_rope_theta");
+}
+
 #define MUSE(extra)                                                                                          \
     "{'architectures':['MuseGlimmerForConditionalGeneration'],'text_config':{'hidden_size':64,"              \
     "'intermediate_size':64,'num_attention_heads':2,'num_hidden_layers':2,'vocab_size':32,"                  \
@@ -727,6 +748,7 @@ int main(void)
         TEST(reads_falcon_h1),
         TEST(reads_olmo_hybrid),
         TEST(reads_kimi_linear),
+        TEST(reads_granite_swa),
         TEST(generation_config_adds_eos_ids_and_defaults),
         TEST(nothing_is_given_without_generation_config),
         TEST(refuses_what_it_does_not_compute),
