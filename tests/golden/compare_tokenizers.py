@@ -52,6 +52,12 @@ YOUTU = (
     "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
     O200K.replace("{1,3}", ""),
 )
+KIMI = (
+    r"[\p{Han}]+|"
+    + O200K.split(r"|\p{N}")[0].replace(r"\p{M}]", r"\p{M}&&[^\p{Han}]]")
+    + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+LING = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
 EXAONE_MOE = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]"
     r"|\s+(?!\S)|\s+"
@@ -326,6 +332,8 @@ def byte_level_variants(name, root):
         ("seed", split(SEED), None, False, "seed-coder"),
         ("youtu", split(*YOUTU), None, True, "youtu"),
         ("exaone-moe", split(EXAONE_MOE), None, False, "exaone-moe"),
+        ("kimi", split(KIMI), None, False, "kimi-k2"),
+        ("ling", split(LING), None, False, "bailingmoe2"),
         ("deepseek-v3", split(*DEEPSEEK_V3), {"type": "Sequence", "normalizers": []}, False, "deepseek-v3"),
         ("deepseek-coder", split(*DEEPSEEK_CODER, digits=True), None, False, "deepseek-coder"),
         ("deepseek-llm", split(*DEEPSEEK_LLM, digits=True), None, False, "deepseek-llm"),

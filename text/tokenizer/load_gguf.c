@@ -167,9 +167,12 @@ static const struct {
     {"megrez", QWEN_2, false, false, false},
     {"hunyuan", QWEN_2, false, false, false},
     {"solar-open", QWEN_2, false, false, false},
+    {"bailingmoe", QWEN_2, false, false, false}, /* Ling */
+    {"bailingmoe2", QWEN_2, false, false, false},
     {"stablelm2", QWEN_2, false, false, false},
     {"qwen35", NULL, {PRETOKENIZE_QWEN35}, 1, false, false, true},
     {"tekken", NULL, {PRETOKENIZE_TEKKEN}, 1, true, true, false},
+    {"kimi-k2", NULL, {PRETOKENIZE_KIMI}, 1, false, false, false},
     {"youtu", youtu, {PRETOKENIZE_YOUTU}, 1, true, false, false},
     {"exaone-moe", NULL, {PRETOKENIZE_EXAONE_MOE}, 1, false, false, false},
     {"afmoe", afmoe, {PRETOKENIZE_THREES, PRETOKENIZE_DEEPSEEK3}, 2, false, false, false},

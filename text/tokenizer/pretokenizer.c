@@ -8,6 +8,8 @@
  *   tekken  [^\r\n\p{L}\p{N}]?[U]*[W]+|[^\r\n\p{L}\p{N}]?[U]+[W]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|
  *           \s*[\r\n]+|\s+(?!\S)|\s+            with U = \p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}, W = \p{Ll}\p{Lm}\p{Lo}\p{M}
  *   o200k   as tekken, (?i:'s|'t|'re|'ve|'m|'ll|'d)? behind both words, and \p{N}{1,3}
+ *   Kimi    [\p{Han}]+|, then as o200k with U and W without \p{Han}, and [\r\n]* behind symbols
+ *   Ling    as Qwen 2, spelled otherwise
  *   EXAONE  as Qwen 2, [^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+ for words, [\r\n/]? behind symbols, \s*[\r\n]
  *   Seed    as Qwen 2, [^\s\p{L}\p{N}\r\n]+ instead of [^\s\p{L}\p{N}]+[\r\n]*
  *   DeepSeek V3  [!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|
@@ -235,6 +237,53 @@ static position match_tekken(position p, position end, bool contractions, int nu
     return symbols ? symbols : match_breaks_or_spaces(p, end);
 }
 
+/* ---- Kimi ---- */
+
+static const struct {
+    uint32_t first, last;
+} han[] = {{0x2E80, 0x2E99},   {0x2E9B, 0x2EF3},   {0x2F00, 0x2FD5},   {0x3005, 0x3005},   {0x3007, 0x3007},
+           {0x3021, 0x3029},   {0x3038, 0x303B},   {0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFA6D},
+           {0xFA70, 0xFAD9},   {0x16FE2, 0x16FE3}, {0x16FF0, 0x16FF1}, {0x20000, 0x2A6DF}, {0x2A700, 0x2B739},
+           {0x2B740, 0x2B81D}, {0x2B820, 0x2CEA1}, {0x2CEB0, 0x2EBE0}, {0x2EBF0, 0x2EE5D}, {0x2F800, 0x2FA1D},
+           {0x30000, 0x3134A}, {0x31350, 0x323AF}};
+
+/* \p{Han} at p, and where the next character begins, if it is. */
+static bool is_han_at(position p, position end, position *next)
+{
+    int num_bytes;
+    *next = p;
+    if (p == end || *p < 0xE2) return false; /* below U+2000 */
+    const uint32_t code_point = utf8_decode(p, end, &num_bytes);
+    *next = p + num_bytes;
+    for (size_t i = 0; i < array_length(han) && code_point >= han[i].first; i++)
+        if (code_point <= han[i].last) return true;
+    return false;
+}
+
+/* Where the letters and marks end that may be a word's whose prefix or first character is at p. */
+static position find_end_of_letters(position p, position end)
+{
+    position next, after, ignored;
+    (void)category_at(p, end, &next);
+    while ((category_at(next, end, &after) & (LETTER | MARK)) && !is_han_at(next, end, &ignored))
+        next = after;
+    return next;
+}
+
+static position match_kimi(position p, position end)
+{
+    position next;
+    bool is_han = false;
+    for (position q = p; is_han_at(q, end, &next); q = p = next) is_han = true;
+    if (is_han) return p;
+    position word = match_tekken_word(p, find_end_of_letters(p, end));
+    position contraction = word ? match_contraction(word, end, true) : NULL;
+    if (word) return contraction ? contraction : word;
+    if (category_at(p, end, &next) & NUMBER) return match_number(p, end, 3);
+    position symbols = match_symbols(p, end, LETTER, "\r\n");
+    return symbols ? symbols : match_breaks_or_spaces(p, end);
+}
+
 /* ---- DeepSeek V3 ---- */
 
 static bool is_ascii_letter(unsigned char c)
@@ -390,6 +439,8 @@ static position match(const struct pretokenizer *t, int stage, position p, posit
         return match_tekken(p, end, true, 3);
     case PRETOKENIZE_YOUTU:
         return match_tekken(p, end, true, 1);
+    case PRETOKENIZE_KIMI:
+        return match_kimi(p, end);
     case PRETOKENIZE_EXAONE_MOE:
         return match_exaone_moe(p, end);
     case PRETOKENIZE_SEED:
@@ -445,6 +496,8 @@ bool piece_walk_next(struct piece_walk *w, const char **piece, size_t *num_bytes
 #define SYMBOLS_AND_SPACES "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define TEKKEN_UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define TEKKEN_LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define KIMI_UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]"
+#define KIMI_LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]"
 #define TEKKEN_WORDS(behind)                                                                                 \
     "[^\\r\\n\\p{L}\\p{N}]?" TEKKEN_UPPER "*" TEKKEN_LOWER "+" behind "|[^\\r\\n\\p{L}\\p{N}]?" TEKKEN_UPPER \
     "+" TEKKEN_LOWER "*" behind
@@ -463,6 +516,12 @@ static const struct {
     {PRETOKENIZE_TEKKEN, TEKKEN_WORDS("") "|\\p{N}" TEKKEN_SYMBOLS_AND_SPACES},
     {PRETOKENIZE_YOUTU, TEKKEN_WORDS(CONTRACTIONS "?") "|\\p{N}" TEKKEN_SYMBOLS_AND_SPACES},
     {PRETOKENIZE_O200K, TEKKEN_WORDS(CONTRACTIONS "?") "|\\p{N}{1,3}" TEKKEN_SYMBOLS_AND_SPACES},
+    {PRETOKENIZE_KIMI, "[\\p{Han}]+|[^\\r\\n\\p{L}\\p{N}]?" KIMI_UPPER "*" KIMI_LOWER "+" CONTRACTIONS
+                       "?|[^\\r\\n\\p{L}\\p{N}]?" KIMI_UPPER "+" KIMI_LOWER "*" CONTRACTIONS
+                       "?|\\p{N}{1,3}" SYMBOLS_AND_SPACES},
+    {PRETOKENIZE_QWEN2,
+     "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*"
+     "|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"},
     {PRETOKENIZE_EXAONE_MOE, CONTRACTIONS
      "|[^\\r\\n\\p{L}\\p{N}]?(?:\\p{L}\\p{M}*(?: \\p{L}\\p{M}*)*)+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]?"
      "|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"},

@@ -20,6 +20,7 @@ enum pretokenizer_kind {
     PRETOKENIZE_TEKKEN,     /* Mistral Nemo: also between lower and upper case */
     PRETOKENIZE_O200K,      /* as tekken, contractions with their word, numbers in threes */
     PRETOKENIZE_YOUTU,      /* as o200k, each digit by itself */
+    PRETOKENIZE_KIMI,       /* as o200k, runs of Chinese characters by themselves */
     PRETOKENIZE_EXAONE_MOE, /* as Qwen 2, words with marks and with single spaces between them in one piece */
     PRETOKENIZE_SEED,       /* Seed-Coder: as Qwen 2, line breaks apart from what stands before them */
     PRETOKENIZE_DEEPSEEK3,  /* words may begin with one character of ASCII's punctuation; numbers are gone */
