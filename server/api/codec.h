@@ -120,8 +120,9 @@ struct translation {
     char warnings[256]; /* params->warnings */
     uint32_t
         unused_names; /* bit i: codec->names[i] is not what the client's body had; the canonical member was there itself */
-    bool fills_context; /* params->fills_context */
-    bool drops_turns;   /* params->drops_turns */
+    bool ends_with_context; /* params->ends_with_context */
+    bool fills_context;     /* params->fills_context */
+    bool drops_turns;       /* params->drops_turns */
     struct api_error *err;
 };
 

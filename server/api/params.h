@@ -97,8 +97,9 @@ struct params {
     const struct ignored_fields *ignored;     /* NULL: none */
     const struct digest_text *request_digest; /* receipt.h; NULL: nobody wants one */
     const void *kept;                         /* the codec's, of the body: for its events */
-    bool fills_context;   /* without max_tokens a text completion has all the room there is, too */
-    const char *warnings; /* what the answer's head shall say; NULL: nothing */
+    bool ends_with_context; /* max_tokens beyond the context are no mistake: the answer ends there */
+    bool fills_context;     /* without max_tokens a text completion has all the room there is, too */
+    const char *warnings;   /* what the answer's head shall say; NULL: nothing */
 };
 
 /* out->input and out->payload are set by the caller. */

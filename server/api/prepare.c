@@ -72,6 +72,7 @@ static int check_encoder(const struct prepare_input *in, enum api_kind kind, str
 static void keep_what_was_meant(const struct translation *t, struct params *params)
 {
     params->kept = t->kept;
+    params->ends_with_context = t->ends_with_context;
     params->fills_context |= t->fills_context;
     params->drops_turns = t->drops_turns;
 }

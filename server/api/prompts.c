@@ -111,7 +111,7 @@ static int check_length(struct prompt_reader *r, const struct token_list *list, 
     int32_t room = r->server->facts->max_model_len - list->num_ids, wanted = r->params->max_tokens;
     bool only_scores = wanted == 0;
     if (room < (only_scores ? 0 : 1)) return refuse_too_long(r, param, "", list->num_ids);
-    if (wanted <= room) return 0;
+    if (wanted <= room || r->params->ends_with_context) return 0;
     return api_error_invalid(
         r->err, "context_length_exceeded", param,
         "This model's maximum context length is %d tokens. However, you requested %lld tokens (%d "

@@ -11,7 +11,8 @@ int32_t slot_fill_max_tokens(const struct server *server, const struct params *p
                              int32_t num_prompt_tokens)
 {
     int32_t room = server->facts->max_model_len - num_prompt_tokens;
-    if (params->max_tokens != MAX_TOKENS_DEFAULT) return params->max_tokens;
+    if (params->max_tokens != MAX_TOKENS_DEFAULT)
+        return params->ends_with_context ? min_of(room, params->max_tokens) : params->max_tokens;
     if (params->kind == API_COMPLETIONS && !params->fills_context)
         return min_of(room, (int32_t)COMPLETION_MAX_TOKENS);
     int32_t from_model = server->facts->generation.max_new_tokens;

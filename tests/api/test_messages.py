@@ -126,6 +126,21 @@ def test_what_betas_add_is_accepted(server, claude, model):
                       json={"model": model, "max_tokens": 1, "messages": QUESTION, "seed": 3}).status_code == 200
 
 
+def test_more_tokens_than_there_is_room_for(start_server, model):
+    """Clients send what the service's models can; the answer ends where the context does, and says so."""
+    with start_server("--max-model-len", "64") as server:
+        small = anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0)
+        options = dict(model=model, messages=QUESTION, extra_body={**GREEDY, "ignore_eos": True})
+        answer = small.messages.create(max_tokens=20000, **options)
+        assert answer.stop_reason == "model_context_window_exceeded"
+        assert answer.usage.input_tokens + answer.usage.output_tokens == 64
+        with small.messages.stream(max_tokens=128000, **options) as stream:
+            assert stream.get_final_message().stop_reason == "model_context_window_exceeded"
+        assert small.messages.create(max_tokens=2, **options).stop_reason == "max_tokens"
+        with pytest.raises(anthropic.BadRequestError, match="maximum context length"):
+            small.messages.create(max_tokens=1, **{**options, "messages": [{"role": "user", "content": "hello " * 64}]})
+
+
 @pytest.mark.parametrize("change, named", [
     ({"messages": []}, "messages"),
     ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0]"),

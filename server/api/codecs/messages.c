@@ -32,17 +32,19 @@ static void append_usage(struct buffer *out, const struct answer *a, const struc
     buffer_append_char(out, '}');
 }
 
-static const char *stop_reason_of(const struct choice *c, const char *finish_reason)
+static const char *stop_reason_of(const struct answer *a, const struct choice *c, const char *finish_reason)
 {
-    if (!strcmp(finish_reason, "length")) return "max_tokens";
+    bool is_cut = c->max_tokens < a->context->params->max_tokens;
+    if (!strcmp(finish_reason, "length")) return is_cut ? "model_context_window_exceeded" : "max_tokens";
     if (!strcmp(finish_reason, "tool_calls")) return "tool_use";
     return c->text.stop_idx >= 0 ? "stop_sequence" : "end_turn";
 }
 
 /* "stop_reason":...,"stop_sequence":..., and what never is. */
-static void append_stop(struct buffer *out, const struct choice *c, const char *finish_reason)
+static void append_stop(struct buffer *out, const struct answer *a, const struct choice *c,
+                        const char *finish_reason)
 {
-    const char *reason = stop_reason_of(c, finish_reason);
+    const char *reason = stop_reason_of(a, c, finish_reason);
     buffer_printf(out, "\"stop_reason\":\"%s\",\"stop_sequence\":", reason);
     if (!strcmp(reason, "stop_sequence")) {
         const struct stop_string *s = &c->text.stop->items[c->text.stop_idx];
@@ -146,7 +148,7 @@ static void append_delta(struct buffer *out, struct answer *a, const struct even
     close_block(out, s);
     codec_begin_event(out, "message_delta");
     buffer_append_text(out, ",\"delta\":{");
-    append_stop(out, e->choice, e->finish_reason);
+    append_stop(out, a, e->choice, e->finish_reason);
     buffer_append_text(out, "},\"usage\":");
     append_usage(out, a, e->usage);
     codec_append_receipt(out, a);
@@ -221,7 +223,7 @@ static void append_whole(struct buffer *out, struct answer *a, const struct even
     begin_message(out, a);
     if (!buffer_failed(out)) append_content(out, a, c);
     buffer_append_text(out, "],");
-    append_stop(out, c, c->finish_reason);
+    append_stop(out, a, c, c->finish_reason);
     buffer_append_text(out, ",\"usage\":");
     append_usage(out, a, e->usage);
     codec_append_receipt(out, a);

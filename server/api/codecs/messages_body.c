@@ -215,9 +215,11 @@ static int read_messages(struct translation *t, cJSON *value)
     return status;
 }
 
-/* An assistant's last turn without calls is the beginning of the answer. */
+/* An assistant's last turn without calls is the beginning of the answer. max_tokens may be more than there is room for, as for
+ * the service's newer models: clients send what those can. */
 int messages_translate(struct translation *t)
 {
+    t->ends_with_context = true;
     const cJSON *last = t->messages ? t->messages->child->prev : NULL;
     const char *role = canonical_text(last, "role");
     if (!role || strcmp(role, "assistant") != 0 || json_field_find(last, "tool_calls")) return 0;
