@@ -83,13 +83,12 @@ static void print_shapes(const struct config *config, const struct model_cost *m
 static void print_kv_groups(const struct model_config *c)
 {
     struct kv_layout l = kv_layout_of(c, c->max_position_embeddings);
-    double kib =
-        (double)model_config_kv_bytes_per_token(c, DTYPE_BF16) / c->num_layers * l.layers_per_block / 1024;
     if (l.window == 0 || c->family->is_encoder) return;
+    const double kib = (double)kv_layout_block_bytes(&l, c, DTYPE_BF16) / 1024;
     printf("K/V groups    %d of %d layers that keep all tokens, %.1f KiB a token\n", l.num_full,
            l.layers_per_block, l.num_full * kib);
     printf("              %d of %d layers that keep the last %d, %.1f KiB a token\n", l.num_windowed,
-           l.layers_per_block, l.window, l.num_windowed * kib);
+           l.windowed_per_block, l.window, l.num_windowed * kib);
 }
 
 static void print_fit(const struct model_cost *m)

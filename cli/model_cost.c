@@ -84,6 +84,7 @@ static void add_costs(struct operation_cost *to, const struct operation_cost *mo
 static bool are_alike(const struct model_config *c, int32_t a, int32_t b)
 {
     return bit_set_has(c->sparse_layers, (size_t)a) == bit_set_has(c->sparse_layers, (size_t)b) &&
+           bit_set_has(c->windowed_layers, (size_t)a) == bit_set_has(c->windowed_layers, (size_t)b) &&
            bit_set_has(c->stateful_layers, (size_t)a) == bit_set_has(c->stateful_layers, (size_t)b) &&
            bit_set_has(c->layers_without_mlp, (size_t)a) == bit_set_has(c->layers_without_mlp, (size_t)b);
 }
@@ -172,9 +173,9 @@ static void add_attention(const struct model_cost *m, int32_t layer, int32_t num
         int32_t place = num_done + i - 1;
         pairs += l.is_chunk ? place % l.sliding_window + 1 : fmin(window, place + 1);
     }
-    w->flops += 4.0 * c->num_heads * c->head_dim * pairs; /* q k^T and p v */
+    w->flops += 4.0 * c->num_heads * l.head_dim * pairs; /* q k^T and p v */
     w->bytes +=
-        2.0 * KV_ELEMENT_BYTES * c->num_kv_heads * c->head_dim * fmin(window + num_new, num_done + num_new);
+        2.0 * KV_ELEMENT_BYTES * l.num_kv_heads * l.head_dim * fmin(window + num_new, num_done + num_new);
 }
 
 struct step_work model_cost_step(const struct model_cost *m, int32_t num_seqs, int32_t num_new,

@@ -212,6 +212,11 @@ struct kv_shape {
     int32_t num_blocks, num_kv_heads, head_dim;
     enum dtype dtype;        /* DTYPE_BF16; with kv_any_dtype also others: kv_pool_create */
     int32_t num_host_blocks; /* host memory for saved blocks, taken when it is needed */
+    /* What a block holds of groups whose layers have other heads: a block is as large as the larger of both. num_layers 0: no
+     * group has. */
+    struct kv_other_layers {
+        int32_t num_layers, num_kv_heads, head_dim;
+    } others;
 };
 
 struct
@@ -229,6 +234,7 @@ struct norm_args {
     const float
         *delta_weight;    /* delta becomes its own RMSNorm times this before it is added; NULL: it does not */
     float delta_scale;    /* what delta is multiplied by as it is added, 1 if by nothing */
+    float sum_scale;      /* what x is multiplied by when delta has been added; 0: by nothing */
     float eps, delta_eps; /* delta_eps: of delta's own; 0: eps */
     int32_t hidden_size;
     /* Where the device has embed_positions: LayerNorm, (x - mean(x)) / sqrt(var(x) + eps) * weight + bias, in the place of
@@ -238,8 +244,8 @@ struct norm_args {
     const float *bias; /* of LayerNorm; NULL: none */
 };
 
-/* A layer's step between the QKV product and attention: shapes, which all layers share, and what is its own.
- */
+/* A layer's step between the QKV product and attention. Layers may differ in their K/V heads and these heads' sizes where
+ * their groups do (kv_shape.others). */
 struct rope_args {
     int32_t num_heads, num_kv_heads, head_dim;
     int32_t kv_group;   /* whose slot_mapping (step.h) */
@@ -251,10 +257,11 @@ struct rope_args {
         *k_norm;         /* device memory [D]: RMSNorm over each head before the rotation; NULL: none */
     bool norm_all_heads; /* it is over all of a token's q, and over all of its k: [Hq D], [Hk D] */
     bool norm_follows;   /* it is over each head behind the rotation */
+    const float *v_norm; /* device memory [D]: RMSNorm over each head of v; NULL: none */
     float norm_eps;
 };
 
-/* A layer's attention: shapes, which all layers share, and what is its own. */
+/* A layer's attention: shapes, as in rope_args, and what is its own. */
 struct attention_args {
     int32_t num_heads, num_kv_heads, head_dim;
     int32_t kv_group;              /* whose block tables (step.h) */
@@ -321,8 +328,8 @@ struct kernel_table {
     void *(*alloc)(struct device *d, size_t bytes, const char *what);
     int (*upload)(struct device *d, void *to_device, const void *from_host, size_t bytes) must_check;
     int (*download)(struct device *d, void *to_host, const void *from_device, size_t bytes) must_check;
-    /* Scratch for the largest step of a model of these shapes. layers: each layer's attention; they differ in
-     * their windows and groups alone. Called once, before seal. */
+    /* Scratch for the largest step of a model of these shapes. layers: each layer's attention; they differ in their windows and
+     * groups, and in K/V heads and head sizes where the device can: else STATUS_UNSUPPORTED. Called once, before seal. */
     int (*prepare)(struct device *d, const struct step_limits *limits, int32_t vocab_size,
                    int32_t hidden_size, int32_t intermediate_size, const struct attention_args *layers,
                    int32_t num_layers, struct error *err) must_check;

@@ -91,6 +91,21 @@ static const struct family families[] = {
      GEMMA_3,
      .is_encoder = true,
      .window = WINDOW_HALF},
+#define GEMMA_4                                                                                              \
+    .weight_changes = gemma4_weights, .qk_norm = true, .norms_v = true, .has_global_heads = true,            \
+    .gate = GATE_GELU_TANH, .scaled_embeddings = true, .attention_scale = 1, .may_cap_logits = true,         \
+    .full_layer_period = 6, .window_theta = 10000, .is_tied = true, .num_heads = 8, .num_kv_heads = 4,       \
+    .head_dim = 256, .vocab_size = 262144, .max_position_embeddings = 131072, .theta = 1e6,                  \
+    .window = WINDOW_IF_GIVEN
+    {.names = {NULL, "Gemma4ForCausalLM", "gemma4_text"}, GEMMA_4, .layer_embedding_dim = 256},
+    {.names = {NULL, "Gemma4ForConditionalGeneration", "gemma4"},
+     GEMMA_4,
+     .is_in_text_config = true,
+     .layer_embedding_dim = 256},
+    {.names = {NULL, "Gemma4UnifiedForCausalLM", "gemma4_unified_text"}, GEMMA_4}, /* 12B */
+    {.names = {NULL, "Gemma4UnifiedForConditionalGeneration", "gemma4_unified"},
+     GEMMA_4,
+     .is_in_text_config = true},
     {
         .names = {"phi3", "Phi3ForCausalLM", "phi3"}, /* Phi-4 too */
         .weight_changes = phi_weights,
@@ -830,10 +845,7 @@ static const struct other_family {
     {{"apertus", NULL, NULL},
      "its activation's values from among the file's keys; as a directory it is read"},
     {{"nomic-bert-moe", NULL, NULL}, "an encoder with experts"},
-#define GEMMA_4 "layers whose heads differ in number and size, and K and V of other layers"
-    {{"gemma4", "Gemma4ForConditionalGeneration", "gemma4"}, GEMMA_4},
-    {{NULL, "Gemma4ForCausalLM", "gemma4_text"}, GEMMA_4},
-    {{NULL, "Gemma4UnifiedForConditionalGeneration", "gemma4_unified"}, GEMMA_4},
+    {{"gemma4", NULL, NULL}, "what its GGUF files have; as a directory it is read"},
     {{"gemma3n", "Gemma3nForConditionalGeneration", "gemma3n"},
      "several residual streams and embeddings of each layer"},
     {{"mimo2", "MiMoV2FlashForCausalLM", "mimo_v2_flash"}, "values of another size than keys"},

@@ -60,6 +60,9 @@ struct family {
         qk_norm_of_ones; /* it has no weight, follows the rotation, is of layers that rotate, and where nothing is said */
     bool qk_norm_all_heads; /* it is over all heads of Q, and of K */
     bool qk_norm_follows;   /* it has a weight and follows the rotation */
+    bool norms_v;           /* RMSNorm of each head of V, without a weight */
+    bool
+        has_global_heads; /* layers without a window have global_head_dim and num_global_key_value_heads, attention_k_eq_v is of them */
     bool
         scales_theta; /* alpha among the rotation's fields stretches it by alpha^(d / (d - 2)), d values rotated */
     bool has_ntk;            /* a rotation "ntk" by factor s: frequencies of theta s, divided by s^(2 / d) */
@@ -71,9 +74,11 @@ struct family {
     bool scales_if_mup;        /* if mup_enabled of a config.json says so */
     bool has_softcaps;         /* of scores and of logits */
     double logit_softcap;      /* of logits alone: it, where none is given; 0: there is none */
+    bool may_cap_logits;       /* of logits alone, where it is given */
     bool has_multipliers;      /* of embeddings, residuals, scores and logits */
     bool multiplies_logits;    /* logits_scaling is what they are multiplied by, not divided */
     bool has_query_scalar;     /* scores are divided by the root of query_pre_attn_scalar */
+    double attention_scale;    /* of scores; 0: one by the root of head_dim */
     bool partial_rotary;       /* partial_rotary_factor counts */
     double rotary_part;        /* it, where none is given; 0: 1 */
     bool latent_attention;     /* kernels/device.h: latent_desc */
@@ -125,6 +130,7 @@ struct family {
     bool kv_heads_may_be_missing; /* then as many as attention heads */
     bool is_tied, attention_bias;
     int32_t num_heads, num_kv_heads, head_dim, vocab_size; /* 0: it must not be */
+    int32_t layer_embedding_dim;                           /* hidden_size_per_layer_input */
     int32_t max_position_embeddings;
     int32_t query_scalar;
     double theta;    /* 0: 10,000 */

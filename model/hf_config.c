@@ -90,9 +90,9 @@ static int check_unsupported(struct json_reader *r, const struct family *family)
                                                        "add_cross_attention"};
     const bool has_biases = weight_line(family->weight_changes, WEIGHT_UP_BIAS)->presence == PRESENT_ALWAYS;
     size_t begin = family->has_experts ? 2 : 0,
-           end = array_length(must_be_absent) - (family->has_softcaps        ? 2
-                                                 : family->logit_softcap > 0 ? 1
-                                                                             : 0);
+           end = array_length(must_be_absent) - (family->has_softcaps                                  ? 2
+                                                 : family->logit_softcap > 0 || family->may_cap_logits ? 1
+                                                                                                       : 0);
     for (size_t i = begin; i < end; i++)
         if (json_find(r, must_be_absent[i]) && json_real(r, must_be_absent[i], 1, -1e18, 1e18) != 0)
             return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s is set, which is not supported", r->path,
@@ -147,6 +147,40 @@ static void read_shape(struct json_reader *r, struct model_config *c)
     c->qkv_bias = family->qkv_bias || attention_bias;
     c->o_bias = attention_bias && !family->no_o_bias;
     c->norm_offset = family->norms_add_one ? 1 : 0;
+}
+
+/* What was read of heads is of layers with a window; of the others the file has its own, or newer ones have it among what each
+ * layer has, which must be all the same (hf_check_layer_heads). */
+static void read_global_heads(struct json_reader *r, struct model_config *c)
+{
+    const cJSON *layers = json_find(r, "per_layer_config");
+    struct json_reader own = *r;
+    own.object = cJSON_IsObject(layers) ? layers->child : NULL;
+    c->window_heads = (struct head_config){c->num_kv_heads, c->head_dim};
+    c->v_is_k = json_bool(r, "attention_k_eq_v", false);
+    c->head_dim = own.object ? hf_size(&own, "head_dim", c->head_dim) : hf_size(r, "global_head_dim", 512);
+    if (own.object)
+        c->num_kv_heads = hf_size(&own, "num_key_value_heads", c->num_kv_heads);
+    else if (c->v_is_k)
+        c->num_kv_heads = hf_size(r, "num_global_key_value_heads", c->num_kv_heads);
+    if (own.status) r->status = own.status;
+}
+
+static int read_gemma_4(struct json_reader *r, struct model_config *c)
+{
+    if (!c->family->has_global_heads) return r->status;
+    read_global_heads(r, c);
+    if (strcmp(json_text(r, "use_bidirectional_attention", "vision"), "vision") != 0)
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: use_bidirectional_attention is supported for \"vision\" alone", r->path);
+    if (json_int(r, "hidden_size_per_layer_input", c->family->layer_embedding_dim, 0, INT32_MAX) ||
+        json_int(r, "num_kv_shared_layers", 0, 0, INT32_MAX) || json_bool(r, "enable_moe_block", false))
+        return error_set(
+            r->err, STATUS_UNSUPPORTED,
+            "%s: embeddings of each layer, K and V of other layers and experts beside an MLP are "
+            "not supported",
+            r->path);
+    return r->status;
 }
 
 /* What decoders with LayerNorm may have beside. */
@@ -391,6 +425,7 @@ static void read_multipliers(struct json_reader *r, struct model_config *c)
     }
     if (family->logit_softcap > 0)
         c->logit_softcap = read_softcap(r, "final_logit_softcapping", family->logit_softcap);
+    if (family->may_cap_logits) c->logit_softcap = read_softcap(r, "final_logit_softcapping", 0);
     if (family->post_norm_eps > 0)
         c->post_norm_eps = (float)json_real(r, "post_norm_eps", family->post_norm_eps, 0, 1);
     if (family->scales_q) {
@@ -461,7 +496,8 @@ static int read_text_config(struct json_reader *r, struct model_config *c)
     read_shape(r, c);
     read_multipliers(r, c);
     if (r->status) return r->status;
-    status = hf_read_encoder(r, c);
+    status = read_gemma_4(r, c);
+    if (!status) status = hf_read_encoder(r, c);
     if (!status) status = read_layer_norm(r, c);
     if (!status) status = read_latent(r, c);
     if (status) return status;
@@ -475,6 +511,7 @@ static int read_text_config(struct json_reader *r, struct model_config *c)
     if (!status) status = hf_read_windows(r, c);
     model_config_take_windows(c);
     hf_read_temperature(r, c);
+    if (!status) status = hf_check_layer_heads(r, c);
     if (!status) status = hf_read_rope(r, c);
     if (!status) status = hf_read_layer_thetas(r, c);
     if (!status) status = r->status;

@@ -1,5 +1,6 @@
 #include "model/hf_parts.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/bit_set.h"
@@ -168,6 +169,36 @@ int hf_read_layer_thetas(struct json_reader *r, struct model_config *c)
         layer++;
     }
     return r->status;
+}
+
+static int64_t int_of(const cJSON *object, const char *key, int64_t fallback)
+{
+    int64_t value;
+    return json_is_int(cJSON_GetObjectItemCaseSensitive(object, key), &value) ? value : fallback;
+}
+
+int hf_check_layer_heads(struct json_reader *r, const struct model_config *c)
+{
+    const cJSON *layers = json_find(r, "per_layer_config"), *own;
+    int32_t num_full = 0, num_right = 0;
+    if (!c->family->has_global_heads) return r->status;
+    if (c->sliding_window == 0)
+        return error_set(r->err, STATUS_INVALID, "%s: sliding_window is missing", r->path);
+    for (int32_t i = 0; i < min_of(c->num_layers, LAYERS_MAX); i++) {
+        char name[16];
+        if (bit_set_has(c->windowed_layers, (size_t)i)) continue;
+        snprintf(name, sizeof name, "%d", i);
+        own = cJSON_GetObjectItemCaseSensitive(layers, name);
+        num_right += own && int_of(own, "head_dim", c->window_heads.head_dim) == c->head_dim &&
+                     int_of(own, "num_key_value_heads", c->window_heads.num_kv_heads) == c->num_kv_heads;
+        num_full++;
+    }
+    if (!layers || (num_right == num_full && num_right == cJSON_GetArraySize(layers))) return r->status;
+    return error_set(
+        r->err, STATUS_UNSUPPORTED,
+        "%s: per_layer_config is not supported unless all layers without a window have the same in it, "
+        "and no others anything",
+        r->path);
 }
 
 /* Older files have a number for true. */

@@ -30,6 +30,8 @@ int hf_read_windows(struct json_reader *r, struct model_config *c);
 int hf_read_unrotated_layers(struct json_reader *r, struct model_config *c);
 void hf_read_temperature(struct json_reader *r, struct model_config *c);
 int hf_read_layer_thetas(struct json_reader *r, struct model_config *c);
+/* That layers without a window, and they alone, have the heads that one of them has. */
+int hf_check_layer_heads(struct json_reader *r, const struct model_config *c);
 
 /* ---- hf_states.c: layers with a state, of each kind: deltas, state spaces, short convolutions ---- */
 

@@ -11,13 +11,17 @@ static int find_rope_type(struct json_reader *r, bool has_ntk, enum rope_type *t
     static const struct {
         const char *name;
         enum rope_type type;
-    } names[] =
-        {
-            {"default", ROPE_DEFAULT}, {"linear", ROPE_LINEAR},     {"llama3", ROPE_LLAMA3},
-            {"yarn", ROPE_YARN},       {"longrope", ROPE_LONGROPE}, {"su", ROPE_LONGROPE},
-            {"dynamic", ROPE_DEFAULT}, /* it differs beyond max_position_embeddings only */
-            {"mrope", ROPE_DEFAULT},   /* it differs for images only */
-        };
+    } names[] = {
+        {"default", ROPE_DEFAULT},
+        {"linear", ROPE_LINEAR},
+        {"llama3", ROPE_LLAMA3},
+        {"yarn", ROPE_YARN},
+        {"longrope", ROPE_LONGROPE},
+        {"su", ROPE_LONGROPE},
+        {"dynamic", ROPE_DEFAULT}, /* it differs beyond max_position_embeddings only */
+        {"mrope", ROPE_DEFAULT},   /* it differs for images only */
+        {"proportional", ROPE_PROPORTIONAL},
+    };
     const char *text = json_text(r, "rope_type", json_text(r, "type", "default"));
     if (has_ntk && !strcmp(text, "ntk")) text = "linear"; /* take_ntk */
     for (size_t i = 0; i < array_length(names); i++) {
@@ -27,8 +31,8 @@ static int find_rope_type(struct json_reader *r, bool has_ntk, enum rope_type *t
     }
     return error_set(
         r->err, STATUS_UNSUPPORTED,
-        "%s: the rotation type \"%s\" is not supported; default, dynamic, linear, llama3, longrope "
-        "and yarn are",
+        "%s: the rotation type \"%s\" is not supported; default, dynamic, linear, llama3, longrope, "
+        "proportional and yarn are",
         r->path, printable_from(text, strlen(text)).text);
 }
 
@@ -112,6 +116,8 @@ static int read_scaling(struct json_reader *r, struct json_reader *root, const s
 {
     int status = find_rope_type(r, c->family->has_ntk, &rope->type);
     if (status || rope->type == ROPE_DEFAULT) return status ? status : r->status;
+    if (rope->type == ROPE_PROPORTIONAL) rope->factor = json_real(r, "factor", 1, 0, 1e9);
+    if (rope->type == ROPE_PROPORTIONAL) return r->status;
     if (rope->type == ROPE_LONGROPE) return read_longrope(r, root, c, rope);
     if (!json_find(r, "factor"))
         return error_set(r->err, STATUS_INVALID, "%s: the factor of the rotation's scaling is missing",
@@ -139,9 +145,11 @@ static const cJSON *rope_object(const struct json_reader *r, const char *layer_t
     return *has_types ? of_layers : object;
 }
 
+/* Of a proportional rotation part of the pairs turn, at the speeds that they have where all do. */
 static int read_rotary_dim(struct json_reader *r, struct json_reader *inner, const struct model_config *c,
-                           int32_t *rotary_dim)
+                           int32_t head_dim, struct rope_config *rope)
 {
+    int32_t *rotary_dim = &rope->rotary_dim;
     *rotary_dim = c->latent.rotary_dim;
     if (c->latent.rank > 0) return STATUS_OK;
     double fallback = c->family->rotary_part > 0 ? c->family->rotary_part : 1,
@@ -151,7 +159,10 @@ static int read_rotary_dim(struct json_reader *r, struct json_reader *inner, con
         *rotary_dim = (int32_t)json_int(r, "rotary_dim", 0, 0, INT32_MAX);
         return r->status;
     }
-    *rotary_dim = (int32_t)(c->head_dim * part);
+    const bool is_proportional = !strcmp(json_text(inner, "rope_type", "default"), "proportional");
+    *rotary_dim = is_proportional ? head_dim : (int32_t)(head_dim * part);
+    rope->num_turning = is_proportional ? (int32_t)(head_dim * part / 2) : 0;
+    if (is_proportional) return r->status;
     if (part == 1 || c->family->partial_rotary) return STATUS_OK;
     return error_set(r->err, STATUS_UNSUPPORTED, "%s: partial_rotary_factor is set, which is not supported",
                      r->path);
@@ -185,7 +196,8 @@ static int read_rope_of(struct json_reader *r, const struct model_config *c, con
         theta =
             json_real(r, c->family->has_gpt2_keys ? "rotary_emb_base" : "global_rope_theta", theta, 0, 1e18);
     rope->theta = json_real(&inner, "rope_theta", json_real(r, "rope_theta", theta, 0, 1e18), 0, 1e18);
-    int status = read_rotary_dim(r, &inner, c, &rope->rotary_dim);
+    const bool has_window = !strcmp(layer_type, "sliding_attention") && model_config_has_window_heads(c);
+    int status = read_rotary_dim(r, &inner, c, has_window ? c->window_heads.head_dim : c->head_dim, rope);
     if (!status) status = read_scaling(&inner, r, c, rope);
     if (c->family->scales_theta) stretch_theta(&inner, rope);
     return status ? status : inner.status;
@@ -197,11 +209,12 @@ static int read_window_rope(struct json_reader *r, struct model_config *c)
     bool has_types;
     (void)rope_object(r, "sliding_attention", &has_types);
     if (has_types) return read_rope_of(r, c, "sliding_attention", &c->window_rope);
-    c->window_rope = (struct rope_config){.type = ROPE_DEFAULT,
-                                          .style = ROPE_HALVES,
-                                          .factor = 1,
-                                          .attention_factor = 1,
-                                          .rotary_dim = c->rope.rotary_dim};
+    c->window_rope = (struct rope_config){
+        .type = ROPE_DEFAULT,
+        .style = ROPE_HALVES,
+        .factor = 1,
+        .attention_factor = 1,
+        .rotary_dim = model_config_has_window_heads(c) ? c->window_heads.head_dim : c->rope.rotary_dim};
     c->window_rope.theta =
         json_real(r, c->family->has_embedding_norm ? "local_rope_theta" : "rope_local_base_freq",
                   c->family->window_theta, 0, 1e18);

@@ -20,32 +20,71 @@ static int32_t num_alike(const struct model_config *c, int32_t before, bool wind
     return count;
 }
 
+/* Values of K and V a token of a layer of a kind. */
+static int64_t size_of(const struct model_config *c, bool windowed)
+{
+    const bool own = windowed && model_config_has_window_heads(c);
+    const struct head_config heads =
+        own ? c->window_heads : (struct head_config){c->num_kv_heads, c->head_dim};
+    return max_of((int64_t)heads.num_kv_heads * heads.head_dim, (int64_t)1);
+}
+
+/* In blocks that n layers of a kind fill. Returns what groups of both kinds take, or INT64_MAX: there are too many, or none has room. */
+static int64_t fill_blocks(const struct model_config *c, int32_t n, bool windowed, struct kv_layout *l)
+{
+    const int64_t full_size = size_of(c, false), windowed_size = size_of(c, true),
+                  room = n * (windowed ? windowed_size : full_size);
+    const int32_t num_windowed = num_alike(c, c->num_layers, true);
+    l->layers_per_block = (int32_t)(room / full_size);
+    l->windowed_per_block = (int32_t)(room / windowed_size);
+    if (l->layers_per_block == 0 || l->windowed_per_block == 0) return INT64_MAX;
+    l->num_full = num_groups(c->num_layers - num_windowed, l->layers_per_block);
+    l->num_windowed = num_groups(num_windowed, l->windowed_per_block);
+    return kv_layout_num_groups(l) > KV_LAYOUT_GROUPS_MAX ? INT64_MAX : kv_layout_num_groups(l) * room;
+}
+
+static struct kv_layout best_layout(const struct model_config *c)
+{
+    struct kv_layout best = {0}, next = {.window = c->sliding_window, .is_chunk = c->windows_are_chunks};
+    int64_t least = INT64_MAX;
+    for (int32_t n = c->num_layers; n >= 1; n--)
+        for (int windowed = 0; windowed < 2; windowed++) {
+            const int64_t taken = fill_blocks(c, n, windowed, &next);
+            if (taken >= least) continue;
+            least = taken;
+            best = next;
+        }
+    return best;
+}
+
 struct kv_layout kv_layout_single(const struct model_config *c)
 {
-    return (struct kv_layout){.layers_per_block = model_config_num_attention_layers(c, c->num_layers),
-                              .num_full = 1};
+    const int32_t n = model_config_num_attention_layers(c, c->num_layers);
+    if (model_config_has_window_heads(c)) return best_layout(c);
+    return (struct kv_layout){.layers_per_block = n, .windowed_per_block = n, .num_full = 1};
 }
 
 struct kv_layout kv_layout_of(const struct model_config *c, int32_t max_model_len)
 {
-    int32_t num_windowed = num_alike(c, c->num_layers, true), num_full = c->num_layers - num_windowed;
-    int32_t least = INT32_MAX;
-    struct kv_layout best = kv_layout_single(c);
-    if (num_windowed == 0 || c->sliding_window >= max_model_len) return best;
-    for (int32_t n = max_of(num_full, num_windowed); n >= 1; n--) {
-        int32_t full = num_groups(num_full, n), windowed = num_groups(num_windowed, n),
-                num_places = (full + windowed) * n;
-        if (full + windowed > KV_LAYOUT_GROUPS_MAX || num_places >= least) continue;
-        least = num_places;
-        best = (struct kv_layout){n, full, windowed, c->sliding_window, c->windows_are_chunks};
+    const bool has_windows = num_alike(c, c->num_layers, true) > 0 && c->sliding_window < max_model_len;
+    return has_windows ? best_layout(c) : kv_layout_single(c);
+}
+
+uint64_t kv_layout_block_bytes(const struct kv_layout *l, const struct model_config *c, enum dtype kv_dtype)
+{
+    uint64_t most = 0;
+    for (int32_t i = 0; i < c->num_layers; i++) {
+        const int32_t n = is_windowed(c, i) ? l->windowed_per_block : l->layers_per_block;
+        most = max_of(most, (uint64_t)n * model_config_kv_layer_bytes(c, i, kv_dtype));
     }
-    return best;
+    return most;
 }
 
 struct kv_place kv_layout_place(const struct kv_layout *l, const struct model_config *c, int32_t layer)
 {
     if (l->window == 0) return (struct kv_place){0, model_config_num_attention_layers(c, layer)};
     bool windowed = is_windowed(c, layer);
-    int32_t n = num_alike(c, layer, windowed);
-    return (struct kv_place){(windowed ? l->num_full : 0) + n / l->layers_per_block, n % l->layers_per_block};
+    int32_t n = num_alike(c, layer, windowed),
+            per_block = windowed ? l->windowed_per_block : l->layers_per_block;
+    return (struct kv_place){(windowed ? l->num_full : 0) + n / per_block, n % per_block};
 }

@@ -22,7 +22,7 @@ struct builder {
     struct error *err;
     int status;
     bool all_copied;   /* the device reads no weight from the file any more */
-    const float *ones; /* [head_dim], or [hidden_size] if that is more; device memory; NULL: not yet */
+    const float *ones; /* [widest head], or [hidden_size] if that is more; device memory; NULL: not yet */
 };
 
 static void *alloc(struct builder *b, uint64_t count, uint64_t element_bytes, const char *what)
@@ -99,7 +99,7 @@ static void create_layer_norm(struct builder *b, enum weight_role role, int32_t 
 /* A norm without a weight is a norm of ones. Behind a rotation it gives what it gives before: lengths stay. */
 static const float *create_ones(struct builder *b)
 {
-    const size_t num = (size_t)max_of(b->m->config.head_dim, b->m->config.hidden_size);
+    const size_t num = (size_t)max_of(model_config_widest_head(&b->m->config), b->m->config.hidden_size);
     if (b->ones) return b->ones;
     float *ones = alloc(b, num, sizeof *ones, "vectors of weights"), *host = malloc(num * sizeof *host);
     if (!host && !b->status)
@@ -118,6 +118,7 @@ static void create_qk_norms(struct builder *b, int32_t i, struct rope_args *rope
     }
     rope->q_norm = create_norm(b, WEIGHT_Q_NORM, i, 1);
     rope->k_norm = create_norm(b, WEIGHT_K_NORM, i, 1);
+    if (b->m->config.family->norms_v) rope->v_norm = create_ones(b);
     if (!b->m->config.family->scales_q) return;
     if (!rope->q_norm) rope->q_norm = create_ones(b);
     if (!rope->k_norm) rope->k_norm = create_ones(b);
@@ -148,19 +149,30 @@ static struct linear *create_linear(struct builder *b, const struct linear_desc 
     return linear;
 }
 
-static int64_t q_width(const struct model_config *c)
+static int64_t q_width(const struct model_config *c, int32_t layer)
 {
-    return (int64_t)c->num_heads * c->head_dim;
+    return (int64_t)c->num_heads * model_config_layer(c, layer).head_dim;
 }
 
-static int64_t kv_width(const struct model_config *c)
+/* Of Q, K and V; without gates. */
+static int64_t heads_width(const struct model_config *c, int32_t layer)
 {
-    return (int64_t)c->num_kv_heads * c->head_dim;
+    const struct layer_config l = model_config_layer(c, layer);
+    return q_width(c, layer) + 2 * (int64_t)l.num_kv_heads * l.head_dim;
 }
 
-static int64_t qkv_width(const struct model_config *c)
+/* Of what their product gives. */
+static int64_t qkv_width(const struct model_config *c, int32_t layer)
 {
-    return (c->family->gated_attention ? 2 : 1) * q_width(c) + 2 * kv_width(c);
+    return heads_width(c, layer) + (c->family->gated_attention ? q_width(c, layer) : 0);
+}
+
+/* Of all layers. */
+static int64_t widest(const struct model_config *c, int64_t (*width)(const struct model_config *, int32_t))
+{
+    int64_t most = 0;
+    for (int32_t i = 0; i < c->num_layers; i++) most = max_of(most, width(c, i));
+    return most;
 }
 
 static struct linear *create_o(struct builder *b, int32_t layer)
@@ -186,10 +198,11 @@ static struct linear *create_qkv(struct builder *b, int32_t layer)
     const struct model_config *c = &b->m->config;
     struct linear_desc desc = {.kind = LINEAR_PLAIN};
     for (int i = 0; i < 3; i++) {
-        add_part(b, &desc, (enum weight_role)(WEIGHT_Q + i), layer);
-        desc.biases[i] = find_weight(b, (enum weight_role)(WEIGHT_Q_BIAS + i), layer);
+        const int own = i == 2 && model_config_layer(c, layer).v_is_k ? 1 : i;
+        add_part(b, &desc, (enum weight_role)(WEIGHT_Q + own), layer);
+        desc.biases[i] = find_weight(b, (enum weight_role)(WEIGHT_Q_BIAS + own), layer);
     }
-    return create_linear(b, &desc, qkv_width(c), c->hidden_size);
+    return create_linear(b, &desc, qkv_width(c, layer), c->hidden_size);
 }
 
 static struct linear *create_gate_up(struct builder *b, int32_t layer)
@@ -430,8 +443,16 @@ static void create_attention_layer(struct builder *b, int32_t i)
     create_qk_norms(b, i, &layer->rope);
     layer->attention.sinks = create_vector(b, WEIGHT_SINKS, i, 0, 1);
     layer->qkv = create_qkv(b, i);
-    if (may_be(b->m, gates[0])) layer->gates = create_stacked(b, i, gates, 1, q_width(c), c->hidden_size);
+    if (may_be(b->m, gates[0])) layer->gates = create_stacked(b, i, gates, 1, q_width(c, i), c->hidden_size);
     layer->o = create_o(b, i);
+}
+
+static float layer_scale(struct builder *b, int32_t layer)
+{
+    const float scale = scalar(b, WEIGHT_LAYER_SCALE, layer);
+    if (!b->status && (scale == 0 || !isfinite(scale)))
+        b->status = error_set(b->err, STATUS_INVALID, "layer %d is multiplied by %g", layer, (double)scale);
+    return scale;
 }
 
 /* A layer's last norm is where the next one begins. An encoder's first one is that of the embedding, which goes on as it. */
@@ -459,6 +480,7 @@ static void create_norms(struct builder *b, int32_t i)
     layer->mlp_norm.weight = create_norm(b, WEIGHT_MLP_NORM, i, m->config.scales.mlp_norm);
     layer->mlp_norm.delta_weight = create_norm(b, WEIGHT_ATTENTION_POST_NORM, i, 1);
     next->delta_weight = create_norm(b, WEIGHT_MLP_POST_NORM, i, 1);
+    if (may_be(m, WEIGHT_LAYER_SCALE)) next->sum_scale = layer_scale(b, i);
 }
 
 static void create_layer(struct builder *b, int32_t i)
@@ -588,11 +610,11 @@ static void create_inputs(struct builder *b)
                has_gates = is_gated || may_be(m, WEIGHT_ATTENTION_GATE),
                is_narrow = may_be(m, WEIGHT_DELTA_Z_NARROW) || may_be(m, WEIGHT_DELTA_F_NARROW);
     const int64_t of_states = has_states ? model_config_projected_width(c) : 0,
-                  of_attention = is_gated             ? qkv_width(c)
-                                 : c->latent.rank > 0 ? q_width(c)
+                  of_attention = is_gated             ? widest(c, qkv_width)
+                                 : c->latent.rank > 0 ? widest(c, q_width)
                                                       : 0;
     alloc_if_any(b, &m->projected, max_of(of_states, of_attention), "projections");
-    alloc_if_any(b, &m->gates, max_of(has_gates ? q_width(c) : 0, model_config_num_rates(c)), "gates");
+    alloc_if_any(b, &m->gates, max_of(has_gates ? widest(c, q_width) : 0, model_config_num_rates(c)), "gates");
     alloc_if_any(b, &m->z, c->family->delta_z_is_apart ? model_config_delta_width(c) : 0, "gates of states");
     alloc_if_any(b, &m->decays, may_be(m, WEIGHT_DELTA_F) ? model_config_num_decays(c) : 0, "decays");
     alloc_if_any(b, &m->narrow, is_narrow ? c->delta_v_dim : 0, "narrow products");
@@ -609,8 +631,8 @@ static void create_activations(struct builder *b)
                         "the residual stream");
     m->normed = alloc_act(b, tokens, c->hidden_size, "normed activations");
     int64_t mixed_width =
-        max_of(q_width(c), model_config_delta_width(c)); /* of latent attention it is less */
-    m->qkv = alloc_act(b, tokens, max_of(q_width(c) + 2 * kv_width(c), mixed_width), "q, k and v");
+        max_of(widest(c, q_width), model_config_delta_width(c)); /* of latent attention it is less */
+    m->qkv = alloc_act(b, tokens, max_of(widest(c, heads_width), mixed_width), "q, k and v");
     m->attended = alloc_act(b, tokens, mixed_width, "attention's output");
     create_inputs(b);
     m->delta = alloc_act(b, tokens, c->hidden_size, "linear outputs");
@@ -645,7 +667,7 @@ static void describe_layer(const struct model_config *c, const struct kv_layout 
     const struct kv_place place = kv_layout_place(layout, c, i);
     const struct layer_config config = model_config_layer(c, i);
     assert_debug(config.sliding_window >= 0 && config.attention_scale > 0);
-    assert_debug(!config.rope || config.rope->rotary_dim <= c->head_dim);
+    assert_debug(!config.rope || config.rope->rotary_dim <= config.head_dim);
     layer->kv_layer = place.layer;
     layer->mixed_width = (int32_t)model_config_mixed_width(c, i);
     layer->attention_norm = layer->mlp_norm = layer->sum = norm_args(c);
@@ -653,8 +675,8 @@ static void describe_layer(const struct model_config *c, const struct kv_layout 
     layer->mlp_norm.delta_scale *= c->scales.state;
     layer->sum.delta_scale *= c->scales.attention;
     layer->attention = (struct attention_args){.num_heads = c->num_heads,
-                                               .num_kv_heads = c->num_kv_heads,
-                                               .head_dim = c->head_dim,
+                                               .num_kv_heads = config.num_kv_heads,
+                                               .head_dim = config.head_dim,
                                                .kv_group = place.group,
                                                .scale = config.attention_scale,
                                                .sliding_window = config.is_chunk ? 0 : config.sliding_window,
@@ -665,8 +687,8 @@ static void describe_layer(const struct model_config *c, const struct kv_layout 
                                                .temperature_offset = c->family->scales_queries ? 0 : 1,
                                                .softcap = c->attention_softcap};
     layer->rope = (struct rope_args){.num_heads = c->num_heads,
-                                     .num_kv_heads = c->num_kv_heads,
-                                     .head_dim = c->head_dim,
+                                     .num_kv_heads = config.num_kv_heads,
+                                     .head_dim = config.head_dim,
                                      .kv_group = place.group,
                                      .rotary_dim = config.rope ? config.rope->rotary_dim : 0,
                                      .style = c->rope.style,
@@ -738,6 +760,7 @@ int model_create(struct device *device, const struct model_files *files, const s
     m->config = *c;
     /* where there are several groups, no window is as long as the longest sequence */
     m->kv_layout = limits->num_kv_groups > 1 ? kv_layout_of(c, INT32_MAX) : kv_layout_single(c);
+    assert_always(kv_layout_num_groups(&m->kv_layout) == max_of(limits->num_kv_groups, 1));
     m->embedding_scale = c->embedding_scale;
     m->output_norm = norm_args(c);
     m->output_norm.delta_scale *= c->scales.mlp;
@@ -789,11 +812,15 @@ struct device *model_device(struct model *m)
 
 static struct kv_shape kv_shape(const struct model *m, int32_t num_blocks, enum dtype kv_dtype)
 {
+    const struct kv_other_layers none = {0}, others = {.num_layers = m->kv_layout.windowed_per_block,
+                                                       .num_kv_heads = m->config.window_heads.num_kv_heads,
+                                                       .head_dim = m->config.window_heads.head_dim};
     return (struct kv_shape){.num_layers = m->kv_layout.layers_per_block,
                              .num_blocks = num_blocks,
                              .num_kv_heads = m->config.num_kv_heads,
                              .head_dim = m->config.head_dim,
-                             .dtype = kv_dtype};
+                             .dtype = kv_dtype,
+                             .others = model_config_has_window_heads(&m->config) ? others : none};
 }
 
 int model_kv_pool_create(struct model *m, int32_t num_blocks, int32_t num_host_blocks, enum dtype kv_dtype,

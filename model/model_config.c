@@ -22,7 +22,11 @@ struct layer_config model_config_layer(const struct model_config *c, int32_t lay
     assert_always(layer >= 0 && layer < c->num_layers);
     bool windowed = bit_set_has(c->windowed_layers, (size_t)layer),
          rotated = !bit_set_has(c->unrotated_layers, (size_t)layer);
+    const bool has_own_heads = windowed && model_config_has_window_heads(c);
     return (struct layer_config){
+        .num_kv_heads = has_own_heads ? c->window_heads.num_kv_heads : c->num_kv_heads,
+        .head_dim = has_own_heads ? c->window_heads.head_dim : c->head_dim,
+        .v_is_k = c->v_is_k && !windowed,
         .sliding_window = windowed ? c->sliding_window : 0,
         .is_chunk = windowed && c->windows_are_chunks,
         .attention_scale = c->attention_scale,
@@ -62,6 +66,7 @@ void model_config_take_family(struct model_config *c)
     if (f->is_encoder) c->tie_word_embeddings = true; /* there is no head */
     if (c->post_norm_eps == 0) c->post_norm_eps = (float)f->post_norm_eps;
     if (f->scaled_embeddings) c->embedding_scale = (float)sqrt((double)c->hidden_size);
+    if (c->attention_scale == 0) c->attention_scale = (float)f->attention_scale;
     if (c->attention_scale == 0) c->attention_scale = (float)(1 / sqrt((double)c->head_dim));
 }
 
@@ -118,15 +123,14 @@ static int check_range(const char *source, const char *what, int64_t value, int6
                      what, value, max);
 }
 
-static int check_rope(const struct model_config *c, const struct rope_config *r, const char *source,
-                      struct error *err)
+static int check_rope(const struct rope_config *r, int32_t head_dim, const char *source, struct error *err)
 {
-    if (r->rotary_dim < 2 || r->rotary_dim % 2 || r->rotary_dim > c->head_dim ||
+    if (r->rotary_dim < 2 || r->rotary_dim % 2 || r->rotary_dim > head_dim ||
         r->rotary_dim > 2 * ROTATIONS_MAX)
         return error_set(err, STATUS_INVALID,
                          "%s: %d values of a head are rotated; an even number up to its size %d is "
                          "possible",
-                         source, r->rotary_dim, c->head_dim);
+                         source, r->rotary_dim, head_dim);
     if (!(r->theta > 1)) /* also NaN */
         return error_set(err, STATUS_INVALID, "%s: the rotation's theta is %g; a number above 1 is expected",
                          source, r->theta);
@@ -263,6 +267,8 @@ static int check_embeddings(const struct model_config *c, const char *source, st
 
 int model_config_validate(const struct model_config *c, const char *source, struct error *err)
 {
+    const struct head_config all = {c->num_kv_heads, c->head_dim},
+                             window = model_config_has_window_heads(c) ? c->window_heads : all;
     const struct {
         const char *what;
         int64_t value, max;
@@ -273,7 +279,9 @@ int model_config_validate(const struct model_config *c, const char *source, stru
         {"number of attention heads", c->num_heads, WIDTH_MAX},
         {"number of K/V heads", c->num_kv_heads, c->num_heads},
         {"size of a head", c->head_dim, HEAD_DIM_MAX},
-        {"width of all heads", (int64_t)c->num_heads * c->head_dim, WIDTH_MAX},
+        {"number of K/V heads with a window", window.num_kv_heads, c->num_heads},
+        {"size of a head with a window", window.head_dim, HEAD_DIM_MAX},
+        {"width of all heads", c->num_heads * (int64_t)model_config_widest_head(c), WIDTH_MAX},
         {"vocabulary size", c->vocab_size, VOCAB_MAX},
         {"longest context", c->max_position_embeddings, POSITIONS_MAX},
     };
@@ -286,9 +294,10 @@ int model_config_validate(const struct model_config *c, const char *source, stru
     if (!status && model_config_has_states(c)) status = check_states(c, source, err);
     if (!status && c->latent.rank != 0) status = check_latent(c, source, err);
     if (status) return status;
-    if (c->num_heads % c->num_kv_heads)
+    if (c->num_heads % c->num_kv_heads || c->num_heads % window.num_kv_heads)
         return error_set(err, STATUS_INVALID, "%s: %d attention heads cannot share %d K/V heads evenly",
-                         source, c->num_heads, c->num_kv_heads);
+                         source, c->num_heads,
+                         c->num_heads % c->num_kv_heads ? c->num_kv_heads : window.num_kv_heads);
     if (!(c->rms_norm_eps >= 0 && c->rms_norm_eps < 1 && c->post_norm_eps >= 0 && c->post_norm_eps < 1))
         return error_set(err, STATUS_INVALID,
                          "%s: the norm's epsilon is %g; a small positive number is expected", source,
@@ -299,8 +308,10 @@ int model_config_validate(const struct model_config *c, const char *source, stru
     if (!(c->attention_softcap >= 0 && c->logit_softcap >= 0) ||
         !isfinite(c->attention_softcap + c->logit_softcap))
         return error_set(err, STATUS_INVALID, "%s: a soft cap is no positive number", source);
-    status = check_rope(c, &c->rope, source, err);
-    return status || c->window_rope.rotary_dim == 0 ? status : check_rope(c, &c->window_rope, source, err);
+    status = check_rope(&c->rope, c->head_dim, source, err);
+    return status || c->window_rope.rotary_dim == 0
+               ? status
+               : check_rope(&c->window_rope, window.head_dim, source, err);
 }
 
 /* ---- sizes that follow from the shape ---- */
@@ -386,17 +397,36 @@ int64_t model_config_delta_channels(const struct model_config *c)
     return 2 * (int64_t)c->delta_k_heads * c->delta_k_dim + model_config_delta_width(c);
 }
 
-uint64_t model_config_kv_bytes_per_token(const struct model_config *c, enum dtype kv_dtype)
+bool model_config_has_window_heads(const struct model_config *c)
+{
+    return c->window_heads.head_dim > 0;
+}
+
+int32_t model_config_widest_head(const struct model_config *c)
+{
+    return max_of(c->head_dim, c->window_heads.head_dim);
+}
+
+uint64_t model_config_kv_layer_bytes(const struct model_config *c, int32_t layer, enum dtype kv_dtype)
 {
     uint64_t scale = dtype_is_code(kv_dtype) ? sizeof(float) : 0;
-    return 2 * (uint64_t)model_config_num_attention_layers(c, c->num_layers) * (uint64_t)c->num_kv_heads *
-           (dtype_row_bytes(kv_dtype, (uint64_t)c->head_dim) + scale);
+    const struct layer_config l = model_config_layer(c, layer);
+    if (!model_config_has_attention(c, layer)) return 0;
+    return 2 * (uint64_t)l.num_kv_heads * (dtype_row_bytes(kv_dtype, (uint64_t)l.head_dim) + scale);
+}
+
+uint64_t model_config_kv_bytes_per_token(const struct model_config *c, enum dtype kv_dtype)
+{
+    uint64_t bytes = 0;
+    for (int32_t i = 0; i < c->num_layers; i++) bytes += model_config_kv_layer_bytes(c, i, kv_dtype);
+    return bytes;
 }
 
 int64_t model_config_mixed_width(const struct model_config *c, int32_t layer)
 {
     if (!model_config_has_attention(c, layer)) return model_config_delta_width(c);
-    return (int64_t)c->num_heads * (c->latent.rank > 0 ? c->latent.value_dim : c->head_dim);
+    return (int64_t)c->num_heads *
+           (c->latent.rank > 0 ? c->latent.value_dim : model_config_layer(c, layer).head_dim);
 }
 
 int32_t model_config_mlp_width(const struct model_config *c)
@@ -416,7 +446,8 @@ static uint64_t num_parameters(const struct model_config *c, int begin, int end,
     for (int role = begin; role < end; role++) {
         const struct weight_line *line = weight_line(c->family->weight_changes, (enum weight_role)role);
         if (!weight_is_required(c, line->presence, layer)) continue;
-        num += (uint64_t)weight_dimension(c, line->rows) * (uint64_t)weight_dimension(c, line->cols) *
+        num += (uint64_t)weight_dimension(c, line->rows, layer) *
+               (uint64_t)weight_dimension(c, line->cols, layer) *
                (uint64_t)(weight_is_of_expert((enum weight_role)role) ? c->num_experts : 1);
     }
     return num;

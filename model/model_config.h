@@ -11,7 +11,7 @@
 #include "model/family.h"
 #include "model/quantisation.h"
 
-enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONGROPE };
+enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONGROPE, ROPE_PROPORTIONAL };
 
 enum { LAYERS_MAX = 4096, ROTATIONS_MAX = 256, HEAD_DIM_MAX = 1024 };
 
@@ -27,6 +27,7 @@ struct rope_config {
     bool yarn_keep_fractions;                 /* the ramp's ends are not rounded to whole dimensions */
     int32_t original_max_position;            /* llama3, yarn, longrope */
     int32_t rotary_dim;                       /* 0: nothing is rotated */
+    int32_t num_turning; /* proportional: of rotary_dim / 2 pairs the first ones; the others stay */
     /* longrope: what periods are multiplied by in a model that goes beyond original_max_position, and in one that does
      * not */
     float long_factors[ROTATIONS_MAX], short_factors[ROTATIONS_MAX];
@@ -48,6 +49,10 @@ struct model_config {
     char architecture[64]; /* as the file says, e.g. "LlamaForCausalLM" or "llama" */
     const struct family *family;
     int32_t hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_dim;
+    struct head_config {
+        int32_t num_kv_heads, head_dim;
+    } window_heads;     /* of windowed_layers; head_dim 0: as of all others */
+    bool v_is_k;        /* of layers without a window: V is what K is made of */
     int32_t vocab_size; /* rows of the embedding: the width of the logits */
     int32_t max_position_embeddings;
     int32_t num_position_rows, num_type_rows; /* of an encoder's tables; 0: it has none */
@@ -107,6 +112,8 @@ struct model_config {
 
 /* What may differ from layer to layer. */
 struct layer_config {
+    int32_t num_kv_heads, head_dim;
+    bool v_is_k;               /* there is no product of V's own */
     int32_t sliding_window;    /* 0: none */
     bool is_chunk;             /* windows_are_chunks */
     int32_t temperature_floor; /* 0: none */
@@ -142,6 +149,9 @@ void model_config_add_layers(uint64_t *layers, int32_t num_layers, int32_t perio
 /* 0 <= layer < num_layers. */
 struct layer_config model_config_layer(const struct model_config *c, int32_t layer);
 
+/* The sizes of K and V differ between layers that have a window and those that have none. */
+bool model_config_has_window_heads(const struct model_config *c);
+
 /* Some layers have experts. */
 bool model_config_has_sparse_layers(const struct model_config *c);
 
@@ -167,6 +177,8 @@ int model_config_validate(const struct model_config *c, const char *source, stru
 
 extern const struct generation_defaults generation_defaults_none; /* nothing given */
 
+/* Of the largest head. */
+int32_t model_config_widest_head(const struct model_config *c);
 /* Of what attention's output product takes, or that of a layer's state where there is no attention. */
 int64_t model_config_mixed_width(const struct model_config *c, int32_t layer);
 /* Values of an embedding. */
@@ -186,7 +198,8 @@ int64_t model_config_num_decays(const struct model_config *c);
 /* One state of all layers that have one, in f32. A running sequence has two of them (kernels/cpu/delta_net.c). */
 uint64_t model_config_state_bytes(const struct model_config *c);
 
-/* Bytes of K and V a token; all weights. */
+/* Bytes of K and V a token: of one layer, of all; all weights. */
+uint64_t model_config_kv_layer_bytes(const struct model_config *c, int32_t layer, enum dtype kv_dtype);
 uint64_t model_config_kv_bytes_per_token(const struct model_config *c, enum dtype kv_dtype);
 uint64_t model_config_num_parameters(const struct model_config *c);
 /* Weights of the largest product of an MLP: gate and up, of all experts of a layer. */

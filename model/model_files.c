@@ -115,11 +115,11 @@ static bool is_column(const struct model_files *f, enum weight_role role)
     return is_vector_of_expert(f, role) || is_part_of_vector(f, role);
 }
 
-static struct matrix_shape shape_of(const struct model_files *f, enum weight_role role)
+static struct matrix_shape shape_of(const struct model_files *f, enum weight_role role, int32_t layer)
 {
     const struct weight_line *line = line_of(f, role);
-    const int64_t rows = weight_dimension(&f->config, line->rows),
-                  cols = weight_dimension(&f->config, line->cols);
+    const int64_t rows = weight_dimension(&f->config, line->rows, layer),
+                  cols = weight_dimension(&f->config, line->cols, layer);
     return is_column(f, role) ? (struct matrix_shape){cols, 1} : (struct matrix_shape){rows, cols};
 }
 
@@ -166,15 +166,15 @@ static int64_t num_values_in_a_row(const struct safetensor *t)
     return num <= INT64_MAX ? (int64_t)num : 0; /* all bytes are there */
 }
 
-/* rows: of the whole tensor. */
+/* rows, cols: of the whole tensor. */
 static int find_in_safetensors(const struct model_files *f, enum weight_role role, const char *name,
-                               int64_t rows, struct weight_view *out, struct error *err)
+                               int64_t rows, int64_t cols, struct weight_view *out, struct error *err)
 {
     const struct weight_line *line = line_of(f, role);
     const struct safetensor *t = safetensors_find(f->safetensors, name);
     if (line->rows != DIM_1) {
-        int status = quantised_find(&f->config.quantisation, f->safetensors, f->path, name, rows,
-                                    weight_dimension(&f->config, line->cols), out, err);
+        int status =
+            quantised_find(&f->config.quantisation, f->safetensors, f->path, name, rows, cols, out, err);
         if (status || out->data) return status;
     }
     if (!t) return STATUS_OK;
@@ -269,7 +269,8 @@ static struct weight_view make_dummy(const struct model_files *f, enum weight_ro
                                      int32_t expert)
 {
     const struct weight_line *line = line_of(f, role);
-    int64_t rows = weight_dimension(&f->config, line->rows), cols = weight_dimension(&f->config, line->cols);
+    int64_t rows = weight_dimension(&f->config, line->rows, layer),
+            cols = weight_dimension(&f->config, line->cols, layer);
     uint64_t stream = view_idx(f, role, layer, expert);
     if (!weight_is_required(&f->config, line->presence, layer)) return (struct weight_view){0};
     if (line->rows != DIM_1 && is_dummy_fp8(f, role)) {
@@ -285,8 +286,8 @@ static struct weight_view make_dummy(const struct model_files *f, enum weight_ro
         return dummy_weights_mxfp4(f->dummy, stream, rows, cols);
     if (line->rows != DIM_1) return dummy_weights_matrix(f->dummy, stream, rows, cols);
     float mean = weight_is_norm(role) ? 1 - weight_norm_offset(&f->config, role)
-                 : role == WEIGHT_DELTA_NORM || role == WEIGHT_DELTA_SKIP ? 1
-                                                                          : 0;
+                 : role == WEIGHT_DELTA_NORM || role == WEIGHT_DELTA_SKIP || role == WEIGHT_LAYER_SCALE ? 1
+                                                                                                        : 0;
     return dummy_weights_vector(f->dummy, stream, cols, mean);
 }
 
@@ -366,12 +367,12 @@ static struct stack stack_of(const struct model_files *f, enum weight_role role,
         if (!name || strcmp(name, own) != 0) continue;
         if (!weight_is_wanted(&f->config, line_of(f, (enum weight_role)other)->presence, layer)) continue;
         if (comes_before(f, (enum weight_role)other, role))
-            stack.first_row += shape_of(f, (enum weight_role)other).rows;
-        stack.rows += shape_of(f, (enum weight_role)other).rows;
+            stack.first_row += shape_of(f, (enum weight_role)other, layer).rows;
+        stack.rows += shape_of(f, (enum weight_role)other, layer).rows;
     }
     if (!f->gguf && weight_is_of_expert(role) && f->config.family->hf_experts_alternate) {
-        stack.step = stack.rows / shape_of(f, role).rows;
-        stack.first_row /= shape_of(f, role).rows;
+        stack.step = stack.rows / shape_of(f, role, layer).rows;
+        stack.first_row /= shape_of(f, role, layer).rows;
     }
     if (!weight_is_of_expert(role) || strchr(own, '*') || is_transposed(f, role)) return stack;
     stack.first_row += stack.rows * expert;
@@ -397,18 +398,19 @@ static int resolve_weight(struct model_files *f, enum weight_role role, int32_t 
     if (!weight_is_wanted(c, line->presence, layer) || (!f->gguf && !line->hf_name)) return STATUS_OK;
     name_weight(f, role, layer, expert, name);
     const struct stack stack = stack_of(f, role, layer, expert);
+    const struct matrix_shape shape = shape_of(f, role, layer);
     if (f->gguf)
         view = find_in_gguf(f, role, name);
     else {
-        int status = is_transposed(f, role) ? find_transposed(f, name, expert, &view, err)
-                                            : find_in_safetensors(f, role, name, stack.rows, &view, err);
+        int status = is_transposed(f, role)
+                         ? find_transposed(f, name, expert, &view, err)
+                         : find_in_safetensors(f, role, name, stack.rows, shape.cols, &view, err);
         if (status) return status;
     }
     if (!view.data) {
         if (!weight_is_required(c, line->presence, layer)) return STATUS_OK;
         return error_set(err, STATUS_INVALID, "%s: tensor %s is missing", f->path, name);
     }
-    const struct matrix_shape shape = shape_of(f, role);
     if (view.rows != stack.rows || view.cols != shape.cols)
         return error_set(err, STATUS_INVALID,
                          "%s: tensor %s is %" PRId64 " x %" PRId64 " where the config asks for %" PRId64

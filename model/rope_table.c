@@ -56,10 +56,12 @@ void rope_table_frequencies(const struct rope_config *rope, int32_t num_position
         float exponent = (float)(2 * i) / (float)rope->rotary_dim;
         float period = (float)pow((double)(float)rope->theta, (double)exponent);
         frequencies[i] = 1.0f / (rope->type == ROPE_LONGROPE ? factors[i] * period : period);
-        if (rope->type == ROPE_LINEAR) frequencies[i] /= (float)rope->factor;
+        if (rope->type == ROPE_LINEAR || rope->type == ROPE_PROPORTIONAL)
+            frequencies[i] /= (float)rope->factor;
         if (rope->type == ROPE_LLAMA3) frequencies[i] = llama3_frequency(rope, frequencies[i]);
     }
     if (rope->type == ROPE_YARN) yarn_frequencies(rope, frequencies);
+    for (int i = rope->num_turning; rope->type == ROPE_PROPORTIONAL && i < n; i++) frequencies[i] = 0;
     for (int i = 0; divisors && i < n; i++) frequencies[i] /= divisors[i];
 }
 

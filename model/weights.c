@@ -23,6 +23,7 @@ static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
     [WEIGHT_HEAD_NORM] = {.presence = PRESENT_NEVER},
     [WEIGHT_HEAD_OUT] = {.presence = PRESENT_NEVER},
     [WEIGHT_HEAD_OUT_BIAS] = {.presence = PRESENT_NEVER},
+    [WEIGHT_LAYER_SCALE] = {.presence = PRESENT_NEVER},
     [WEIGHT_XIELU_ABOVE] = {.presence = PRESENT_NEVER},
     [WEIGHT_XIELU_BELOW] = {.presence = PRESENT_NEVER},
     [WEIGHT_XIELU_BETA] = {.presence = PRESENT_NEVER},
@@ -145,6 +146,13 @@ static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
 /* Norms before and behind attention and MLP. */
 const struct weight_change gemma_weights[] = {
     GEMMA_NORMS,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+const struct weight_change gemma4_weights[] = {
+    GEMMA_NORMS,
+    {WEIGHT_V, {"attn_v.weight", "self_attn.v_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_IF_OWN_V}},
+    {WEIGHT_LAYER_SCALE, {"layer_output_scale.weight", "layer_scalar", DIM_1, DIM_1, PRESENT_ALWAYS}},
     {.role = WEIGHT_ROLE_COUNT},
 };
 
@@ -932,8 +940,9 @@ float weight_norm_offset(const struct model_config *c, enum weight_role role)
     return role == WEIGHT_OUTPUT_NORM && c->family->output_norm_is_whole ? 0 : c->norm_offset;
 }
 
-int64_t weight_dimension(const struct model_config *c, enum weight_dimension dimension)
+int64_t weight_dimension(const struct model_config *c, enum weight_dimension dimension, int32_t layer)
 {
+    const struct layer_config l = model_config_layer(c, layer);
     switch (dimension) {
     case DIM_1:
         return 1;
@@ -948,13 +957,13 @@ int64_t weight_dimension(const struct model_config *c, enum weight_dimension dim
     case DIM_INTERMEDIATE:
         return c->intermediate_size;
     case DIM_Q:
-        return (int64_t)c->num_heads * c->head_dim;
+        return (int64_t)c->num_heads * l.head_dim;
     case DIM_GATED_Q:
-        return 2 * (int64_t)c->num_heads * c->head_dim;
+        return 2 * (int64_t)c->num_heads * l.head_dim;
     case DIM_KV:
-        return (int64_t)c->num_kv_heads * c->head_dim;
+        return (int64_t)l.num_kv_heads * l.head_dim;
     case DIM_HEAD:
-        return c->head_dim;
+        return l.head_dim;
     case DIM_NUM_HEADS:
         return c->num_heads;
     case DIM_ROTATIONS:
@@ -1042,6 +1051,8 @@ bool weight_is_required(const struct model_config *c, enum weight_presence prese
         return layer > 0;
     case PRESENT_IF_ATTENTION:
         return model_config_has_attention(c, layer);
+    case PRESENT_IF_OWN_V:
+        return !model_config_layer(c, layer).v_is_k;
     case PRESENT_IF_STATE:
         return bit_set_has(c->stateful_layers, (size_t)layer);
     case PRESENT_IF_STATE_NORM:

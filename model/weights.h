@@ -83,6 +83,7 @@ enum weight_role {
     WEIGHT_DOWN, /* [H][I] */
     WEIGHT_UP_BIAS,
     WEIGHT_DOWN_BIAS,
+    WEIGHT_LAYER_SCALE,   /* [1][1]: what the layer leaves is multiplied by it */
     WEIGHT_XIELU_ABOVE,   /* [1][1]: device.h has a = softplus of it, b = c + softplus of the next, c */
     WEIGHT_XIELU_BELOW,   /* [1][1] */
     WEIGHT_XIELU_BETA,    /* [1][1] */
@@ -165,6 +166,7 @@ enum weight_presence {
     PRESENT_IF_SHARED_WEIGHT,
     PRESENT_BEHIND_FIRST,  /* the layer is not the first */
     PRESENT_IF_ATTENTION,  /* the layer has K and V */
+    PRESENT_IF_OWN_V,      /* it has a product of V's own (layer_config) */
     PRESENT_IF_STATE,      /* it has a state */
     PRESENT_IF_STATE_NORM, /* and what that gives is normed */
     /* of layers with attention */
@@ -203,7 +205,7 @@ extern const struct weight_change gemma_weights[], olmo_weights[], phi_weights[]
     gte_weights[], gte_score_weights[], hunyuan_moe_weights[], hy3_weights[], exaone_moe_weights[],
     hyperclovax_weights[], afmoe_weights[], muse_glimmer_weights[], falcon_h1_weights[],
     olmo_hybrid_weights[], kimi_linear_weights[], bailing_weights[], granite_swa_weights[],
-    granite_moe_swa_weights[];
+    granite_moe_swa_weights[], gemma4_weights[];
 
 /* changes: NULL for none. */
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role);
@@ -217,7 +219,8 @@ static inline bool weight_is_of_expert(enum weight_role role)
     return role >= WEIGHT_EXPERT_GATE;
 }
 
-int64_t weight_dimension(const struct model_config *c, enum weight_dimension dimension);
+/* Of a layer; any for roles that are not per layer. */
+int64_t weight_dimension(const struct model_config *c, enum weight_dimension dimension, int32_t layer);
 /* Of a layer; any for roles that are not per layer. */
 bool weight_is_required(const struct model_config *c, enum weight_presence presence, int32_t layer);
 /* Whether it is used where it is there. */

@@ -43,10 +43,10 @@ struct attention_task {
     const struct step *step;
     const int32_t *tables; /* the step's block tables of the layer's group */
     const struct kv_pool *pool;
+    struct kv_layer kv;
     const struct attention_args *args;
     const float *qkv;
     float *out;
-    int32_t layer;
     _Atomic int32_t next_item;
 };
 
@@ -66,7 +66,7 @@ static void start_totals(const struct attention_task *t, int32_t kv_head, struct
                          int num_rows)
 {
     const int group = group_size(t);
-    clear_sums(total, num_rows, t->w->dim);
+    clear_sums(total, num_rows, t->kv.dim);
     for (int row = 0; row < num_rows && t->args->sinks; row++) {
         total->m[row] = t->args->sinks[kv_head * group + row % group] * log2_e;
         total->l[row] = 1;
@@ -99,6 +99,7 @@ static void load_rows(const struct attention_task *t, const struct attention_ite
         const float *q = t->qkv + token * stride + (int64_t)(kv_head * group + row % group) * a->head_dim;
         float *to = r->q + (size_t)row * (size_t)r->dim;
         for (int32_t d = 0; d < a->head_dim; d++) to[d] = q[d] * scale;
+        for (int32_t d = a->head_dim; d < r->dim; d++) to[d] = 0;
         r->end[row] = min_of(attention_num_keys(t->step, item->seq_idx, token),
                              mask_end_key(a->sliding_window, a->window_of_both_sides, place));
         r->first[row] = mask_first_key(a->sliding_window, a->chunk, place);
@@ -108,7 +109,7 @@ static void load_rows(const struct attention_task *t, const struct attention_ite
 /* With many rows, widening once costs less than each group of rows doing it for itself. */
 static void widen_tile(const struct attention_task *t, struct attention_tile *tile, float *wide)
 {
-    int num_values = 2 * BLOCK_SIZE * t->w->dim, first = tile->first_key / BLOCK_SIZE,
+    int num_values = 2 * BLOCK_SIZE * t->kv.dim, first = tile->first_key / BLOCK_SIZE,
         end = div_up(tile->end_key, BLOCK_SIZE);
     for (int i = first; i < end; i++) {
         t->kernels->widen_chunk(wide + i * num_values, tile->chunks[i], num_values, tile->dtype);
@@ -187,8 +188,8 @@ static void run_tile(const struct attention_task *t, const struct attention_item
     for (int i = 0; i < KV_TILE_BLOCKS; i++) {
         int32_t block = tile->position / BLOCK_SIZE + i;
         block = min_of(max_of(block, first_block), last_block); /* beyond these the table may hold nothing */
-        tile->chunks[i] = kv_pool_chunk(t->pool, t->layer, blocks[block], kv_head);
-        tile->scales[i] = kv_pool_scales(t->pool, tile->chunks[i]);
+        tile->chunks[i] = kv_pool_chunk(t->pool, &t->kv, blocks[block], kv_head);
+        tile->scales[i] = kv_pool_scales(t->pool, &t->kv, tile->chunks[i]);
     }
     if (tile->dtype != DTYPE_F32 && r->num_rows > NARROW_ROWS_MAX) widen_tile(t, tile, r->wide);
     t->kernels->run_tile(r, tile);
@@ -233,7 +234,7 @@ static void run_whole(const struct attention_task *t, const struct attention_ite
     store_rows(t, item, kv_head, total, r->dim);
 }
 
-/* Where one split's sums of the heads of kv_head stand among the partials. */
+/* Where one split's sums of the heads of kv_head stand among the partials; the widest layer's rows would follow each other. */
 static struct softmax_sums partial_sums(const struct attention_task *t, int32_t partial_idx, int32_t kv_head)
 {
     const struct softmax_sums *p = &t->w->partials;
@@ -248,9 +249,9 @@ static void merge_partials(const struct attention_task *t, const struct attentio
     start_totals(t, kv_head, total, group);
     for (int32_t i = 0; i < item->num_partials; i++) {
         struct softmax_sums part = partial_sums(t, first_partial + i, kv_head);
-        if (part.m[0] != -INFINITY || part.l[0] != 0.0f) t->kernels->merge(total, &part, group, t->w->dim);
+        if (part.m[0] != -INFINITY || part.l[0] != 0.0f) t->kernels->merge(total, &part, group, t->kv.dim);
     }
-    store_rows(t, item, kv_head, total, t->w->dim);
+    store_rows(t, item, kv_head, total, t->kv.dim);
 }
 
 static void run_partial(const struct attention_task *t, const struct attention_item *item, int32_t kv_head,
@@ -262,7 +263,7 @@ static void run_partial(const struct attention_task *t, const struct attention_i
     if (!run_split(t, item, kv_head, &mine, item->first_split))
         clear_sums(&mine.sums, mine.num_rows, mine.dim);
     int32_t first_partial = item->partial_idx - item->first_split;
-    _Atomic int32_t *pending = &t->w->num_pending[(int64_t)first_partial * t->args->num_kv_heads + kv_head];
+    _Atomic int32_t *pending = &t->w->num_pending[(int64_t)first_partial * t->w->num_kv_heads + kv_head];
     int32_t num_pending = atomic_fetch_sub(pending, 1);
     assert_debug(num_pending > 0 && num_pending <= item->num_partials);
     if (num_pending != 1) return;
@@ -274,13 +275,15 @@ static void run_items(void *context, int thread_idx, int num_threads)
 {
     (void)num_threads;
     struct attention_task *t = context;
+    struct attention_rows rows = t->w->rows[thread_idx];
     int32_t num_kv_heads = t->args->num_kv_heads, idx;
+    rows.dim = t->kv.dim;
     while ((idx = atomic_fetch_add(&t->next_item, 1)) < t->plan->num_items * num_kv_heads) {
         const struct attention_item *item = &t->plan->items[idx / num_kv_heads];
         if (item->partial_idx < 0) {
-            run_whole(t, item, idx % num_kv_heads, &t->w->rows[thread_idx], &t->w->totals[thread_idx]);
+            run_whole(t, item, idx % num_kv_heads, &rows, &t->w->totals[thread_idx]);
         } else {
-            run_partial(t, item, idx % num_kv_heads, &t->w->rows[thread_idx], &t->w->totals[thread_idx]);
+            run_partial(t, item, idx % num_kv_heads, &rows, &t->w->totals[thread_idx]);
         }
     }
 }
@@ -290,8 +293,9 @@ void cpu_attention(struct device *d, const struct batch *b, void *out, const voi
 {
     struct cpu_device *c = cpu_device_of(d);
     assert_always(args->num_heads == c->attention.num_heads &&
-                  args->num_kv_heads == c->attention.num_kv_heads &&
-                  kv_pool_dim(args->head_dim) == c->attention.dim && pool->dim == c->attention.dim);
+                  args->num_kv_heads <= c->attention.num_kv_heads &&
+                  args->num_heads <= args->num_kv_heads * c->attention.group &&
+                  kv_pool_dim(args->head_dim) <= c->attention.dim);
     struct attention_task t = {
         .w = &c->attention,
         .kernels = c->isa->attention,
@@ -299,10 +303,10 @@ void cpu_attention(struct device *d, const struct batch *b, void *out, const voi
         .step = b->step,
         .tables = step_block_tables(b->step, args->kv_group),
         .pool = pool,
+        .kv = kv_pool_layer(pool, layer, args->num_kv_heads, args->head_dim),
         .args = args,
         .qkv = qkv,
         .out = out,
-        .layer = layer,
     };
     cpu_device_run(c, b->attention.work * args->num_heads * args->head_dim, run_items, &t);
 }

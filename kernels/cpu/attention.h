@@ -27,14 +27,14 @@ struct attention_plan {
     int64_t work; /* query-key pairs, roughly */
 };
 
-/* Everything that attention needs beside its operands, for the largest step. */
+/* Everything that attention needs beside its operands, for the largest step. Where layers differ, of each number the largest. */
 struct attention_workspace {
     int num_threads;
-    int32_t num_heads, num_kv_heads, dim;
-    int32_t tokens_per_item;      /* query rows of an item = tokens x heads of a group */
-    struct attention_rows *rows;  /* [num_threads] */
-    struct softmax_sums *totals;  /* [num_threads] */
-    struct softmax_sums partials; /* [num_partials][num_heads] */
+    int32_t num_heads, num_kv_heads, dim, group; /* group: query heads of a K/V head */
+    int32_t tokens_per_item;                     /* query rows of an item = tokens x heads of a group */
+    struct attention_rows *rows;                 /* [num_threads] */
+    struct softmax_sums *totals;                 /* [num_threads] */
+    struct softmax_sums partials;                /* [num_partials][num_heads] */
     int32_t num_partials;
     _Atomic int32_t
         *num_pending; /* [num_partials][num_kv_heads] splits still running, at the sequence's first */
@@ -62,8 +62,8 @@ static inline int32_t attention_num_keys(const struct step *step, int32_t seq_id
 }
 
 int attention_workspace_create(struct attention_workspace *w, struct device_memory *memory, int num_threads,
-                               const struct step_limits *limits, const struct attention_args *args,
-                               struct error *err) must_check;
+                               const struct step_limits *limits, const struct attention_args *layers,
+                               int32_t num_layers, struct error *err) must_check;
 
 /* Once for a step; all layers use it. */
 void attention_plan(struct attention_workspace *w, const struct step *step, struct attention_plan *plan);

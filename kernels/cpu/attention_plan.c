@@ -49,7 +49,7 @@ static bool alloc_rows(struct device_memory *memory, struct attention_rows *r, i
 
 static bool alloc_threads(struct attention_workspace *w, struct device_memory *memory)
 {
-    int32_t num_rows = w->tokens_per_item * (w->num_heads / w->num_kv_heads);
+    int32_t num_rows = w->tokens_per_item * w->group;
     w->rows = device_memory_alloc_array(memory, (uint64_t)w->num_threads, sizeof *w->rows);
     w->totals = device_memory_alloc_array(memory, (uint64_t)w->num_threads, sizeof *w->totals);
     if (!w->rows || !w->totals) return false;
@@ -60,17 +60,22 @@ static bool alloc_threads(struct attention_workspace *w, struct device_memory *m
     return true;
 }
 
-int attention_workspace_create(struct attention_workspace *w, struct device_memory *memory, int num_threads,
-                               const struct step_limits *limits, const struct attention_args *args,
-                               struct error *err)
+static void take_layer(struct attention_workspace *w, const struct attention_args *a)
 {
-    int32_t group = args->num_heads / args->num_kv_heads;
-    assert_always(args->num_heads == group * args->num_kv_heads);
-    *w = (struct attention_workspace){.num_threads = num_threads};
-    w->num_heads = args->num_heads;
-    w->num_kv_heads = args->num_kv_heads;
-    w->dim = kv_pool_dim(args->head_dim);
-    w->tokens_per_item = max_of(1, min_of(TOKENS_PER_ITEM_MAX, ROWS_PER_ITEM / group));
+    int32_t group = a->num_heads / a->num_kv_heads;
+    assert_always(a->num_heads == group * a->num_kv_heads && a->num_heads == w->num_heads);
+    w->num_kv_heads = max_of(w->num_kv_heads, a->num_kv_heads);
+    w->dim = max_of(w->dim, kv_pool_dim(a->head_dim));
+    w->group = max_of(w->group, group);
+}
+
+int attention_workspace_create(struct attention_workspace *w, struct device_memory *memory, int num_threads,
+                               const struct step_limits *limits, const struct attention_args *layers,
+                               int32_t num_layers, struct error *err)
+{
+    *w = (struct attention_workspace){.num_threads = num_threads, .num_heads = layers[0].num_heads};
+    for (int32_t i = 0; i < num_layers; i++) take_layer(w, &layers[i]);
+    w->tokens_per_item = max_of(1, min_of(TOKENS_PER_ITEM_MAX, ROWS_PER_ITEM / w->group));
     w->num_partials =
         num_threads > 1 ? num_splits(limits->max_model_len) + PARTIALS_PER_THREAD * num_threads : 0;
     w->num_items_max = limits->num_tokens / w->tokens_per_item + limits->num_seqs + w->num_partials;

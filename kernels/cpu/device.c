@@ -127,14 +127,13 @@ static int cpu_prepare(struct device *d, const struct step_limits *limits, int32
                        int32_t num_layers, struct error *err)
 {
     struct cpu_device *c = cpu_device_of(d);
-    const struct attention_args *attention = &layers[0];
-    (void)num_layers; /* no window needs scratch of its own */
+    int32_t head_dim = 0;
+    for (int32_t i = 0; i < num_layers; i++) head_dim = max_of(head_dim, layers[i].head_dim);
     assert_always(!c->sealed && !c->logits);
     c->limits = *limits;
     c->vocab_size = vocab_size;
     c->hidden_size = hidden_size;
-    int32_t max_k =
-        max_of(max_of(hidden_size, intermediate_size), attention->num_heads * attention->head_dim);
+    int32_t max_k = max_of(max_of(hidden_size, intermediate_size), layers[0].num_heads * head_dim);
     int32_t max_rows = max_of(limits->num_tokens, limits->num_logits);
     if (!alloc_step(c, limits, max_rows, max_k) || !alloc_history(c, limits) || !alloc_sampling(c) ||
         !alloc_rows(c, limits))
@@ -142,7 +141,7 @@ static int cpu_prepare(struct device *d, const struct step_limits *limits, int32
                          "no memory for the scratch of a step of %d tokens and %d logit rows",
                          limits->num_tokens, limits->num_logits);
     return attention_workspace_create(&c->attention, &c->memory, thread_pool_num_threads(c->pool), limits,
-                                      attention, err);
+                                      layers, num_layers, err);
 }
 
 static void cpu_seal(struct device *d)

@@ -6,21 +6,36 @@
 #include "kernels/cpu/bf16.h"
 #include "kernels/cpu/kv_codes.h"
 
-static size_t chunk_bytes(const struct kv_shape *shape)
+static size_t chunk_bytes(enum dtype dtype, int32_t head_dim)
 {
-    size_t values = 2 * (size_t)kv_pool_dim(shape->head_dim) * BLOCK_SIZE;
-    size_t scales = dtype_is_code(shape->dtype) ? 2 * BLOCK_SIZE : 0;
-    return values * (size_t)dtype_infos[shape->dtype].block_bytes + scales * sizeof(float);
+    size_t values = 2 * (size_t)kv_pool_dim(head_dim) * BLOCK_SIZE;
+    size_t scales = dtype_is_code(dtype) ? 2 * BLOCK_SIZE : 0;
+    return values * (size_t)dtype_infos[dtype].block_bytes + scales * sizeof(float);
+}
+
+/* Of a block of layers that are alike. */
+static uint64_t layers_bytes(enum dtype dtype, int32_t num_layers, int32_t num_kv_heads, int32_t head_dim)
+{
+    uint64_t bytes = chunk_bytes(dtype, head_dim);
+    if (!checked_mul(bytes, (uint64_t)num_kv_heads, &bytes) ||
+        !checked_mul(bytes, (uint64_t)num_layers, &bytes))
+        return UINT64_MAX;
+    return bytes;
+}
+
+static uint64_t block_bytes(const struct kv_shape *s)
+{
+    const struct kv_other_layers *o = &s->others;
+    uint64_t bytes = layers_bytes(s->dtype, s->num_layers, s->num_kv_heads, s->head_dim);
+    return o->num_layers > 0
+               ? max_of(bytes, layers_bytes(s->dtype, o->num_layers, o->num_kv_heads, o->head_dim))
+               : bytes;
 }
 
 uint64_t kv_pool_bytes(const struct kv_shape *shape)
 {
-    uint64_t bytes = chunk_bytes(shape);
-    if (!checked_mul(bytes, (uint64_t)shape->num_kv_heads, &bytes) ||
-        !checked_mul(bytes, (uint64_t)shape->num_layers, &bytes) ||
-        !checked_mul(bytes, (uint64_t)shape->num_blocks, &bytes))
-        return UINT64_MAX;
-    return bytes;
+    uint64_t bytes = block_bytes(shape);
+    return checked_mul(bytes, (uint64_t)shape->num_blocks, &bytes) ? bytes : UINT64_MAX;
 }
 
 static bool holds(enum dtype dtype)
@@ -36,76 +51,96 @@ int kv_pool_create(struct device_memory *memory, const struct kv_shape *shape, s
                          dtype_infos[shape->dtype].text);
     uint64_t bytes = kv_pool_bytes(shape);
     struct kv_pool *p = device_memory_alloc(memory, sizeof *p);
-    char *chunks = device_memory_alloc(memory, bytes);
-    char *saved = device_memory_alloc_array(memory, (uint64_t)shape->num_host_blocks,
-                                            bytes / (uint64_t)max_of(shape->num_blocks, 1));
-    if (!p || !chunks || !saved)
+    char *blocks = device_memory_alloc(memory, bytes);
+    char *saved = device_memory_alloc_array(memory, (uint64_t)shape->num_host_blocks, block_bytes(shape));
+    if (!p || !blocks || !saved)
         return error_set(err, STATUS_NO_MEMORY,
                          "no memory for a K/V pool of %d blocks (%.1f MiB) and %d saved ones",
                          shape->num_blocks, (double)bytes / (1 << 20), shape->num_host_blocks);
     *p = (struct kv_pool){
         .shape = *shape,
-        .dim = kv_pool_dim(shape->head_dim),
-        .chunk_bytes = chunk_bytes(shape),
-        .chunks = chunks,
+        .block_bytes = block_bytes(shape),
+        .blocks = blocks,
         .saved = saved,
     };
     *out = p;
     return STATUS_OK;
 }
 
-static void write_codes(const struct kv_pool *p, void *chunk, int32_t offset, const float *k, const float *v)
+struct kv_layer kv_pool_layer(const struct kv_pool *p, int32_t layer, int32_t num_kv_heads, int32_t head_dim)
 {
-    uint8_t *to_k = (uint8_t *)chunk + offset, *to_v = (uint8_t *)chunk + (BLOCK_SIZE + offset) * p->dim;
-    float *scales = (float *)((char *)chunk + 2 * (size_t)p->dim * BLOCK_SIZE);
-    scales[offset] = kv_codes_store(to_k, BLOCK_SIZE, k, p->shape.head_dim, p->shape.dtype);
-    scales[BLOCK_SIZE + offset] = kv_codes_store(to_v, 1, v, p->shape.head_dim, p->shape.dtype);
+    const struct kv_layer l = {
+        .num_kv_heads = num_kv_heads,
+        .head_dim = head_dim,
+        .dim = kv_pool_dim(head_dim),
+        .chunk_bytes = chunk_bytes(p->shape.dtype, head_dim),
+        .first = layers_bytes(p->shape.dtype, layer, num_kv_heads, head_dim),
+    };
+    assert_always(layer >= 0 && l.first + l.chunk_bytes * (size_t)num_kv_heads <= p->block_bytes);
+    return l;
 }
 
-void kv_pool_write(struct kv_pool *p, int32_t layer, int32_t slot, int32_t kv_head, const float *k,
+static void write_codes(enum dtype dtype, const struct kv_layer *l, void *chunk, int32_t offset,
+                        const float *k, const float *v)
+{
+    uint8_t *to_k = (uint8_t *)chunk + offset, *to_v = (uint8_t *)chunk + (BLOCK_SIZE + offset) * l->dim;
+    float *scales = (float *)((char *)chunk + 2 * (size_t)l->dim * BLOCK_SIZE);
+    scales[offset] = kv_codes_store(to_k, BLOCK_SIZE, k, l->head_dim, dtype);
+    scales[BLOCK_SIZE + offset] = kv_codes_store(to_v, 1, v, l->head_dim, dtype);
+    for (int32_t d = l->head_dim; d < l->dim; d++) to_k[d * BLOCK_SIZE] = to_v[d] = 0;
+}
+
+static void write_bf16(const struct kv_layer *l, uint16_t *chunk, int32_t offset, const float *k,
+                       const float *v)
+{
+    uint16_t *to_k = chunk + offset, *to_v = chunk + (BLOCK_SIZE + offset) * l->dim;
+    for (int32_t d = 0; d < l->head_dim; d++) to_k[d * BLOCK_SIZE] = bf16_from_f32(k[d]);
+    for (int32_t d = 0; d < l->head_dim; d++) to_v[d] = bf16_from_f32(v[d]);
+    for (int32_t d = l->head_dim; d < l->dim; d++) to_k[d * BLOCK_SIZE] = to_v[d] = 0;
+}
+
+static void write_f32(const struct kv_layer *l, float *chunk, int32_t offset, const float *k, const float *v)
+{
+    float *to_k = chunk + offset, *to_v = chunk + (BLOCK_SIZE + offset) * l->dim;
+    for (int32_t d = 0; d < l->head_dim; d++) to_k[d * BLOCK_SIZE] = k[d];
+    memcpy(to_v, v, (size_t)l->head_dim * sizeof *v);
+    for (int32_t d = l->head_dim; d < l->dim; d++) to_k[d * BLOCK_SIZE] = to_v[d] = 0;
+}
+
+void kv_pool_write(struct kv_pool *p, const struct kv_layer *l, int32_t slot, int32_t kv_head, const float *k,
                    const float *v)
 {
     assert_debug(slot >= 0);
-    void *chunk = kv_pool_chunk(p, layer, slot / BLOCK_SIZE, kv_head);
-    int32_t offset = slot % BLOCK_SIZE, head_dim = p->shape.head_dim;
-    if (p->shape.dtype == DTYPE_BF16) {
-        uint16_t *to_k = (uint16_t *)chunk + offset,
-                 *to_v = (uint16_t *)chunk + (BLOCK_SIZE + offset) * p->dim;
-        for (int32_t d = 0; d < head_dim; d++) to_k[d * BLOCK_SIZE] = bf16_from_f32(k[d]);
-        for (int32_t d = 0; d < head_dim; d++) to_v[d] = bf16_from_f32(v[d]);
-    } else if (dtype_is_code(p->shape.dtype)) {
-        write_codes(p, chunk, offset, k, v);
-    } else {
-        float *to_k = (float *)chunk + offset, *to_v = (float *)chunk + (BLOCK_SIZE + offset) * p->dim;
-        for (int32_t d = 0; d < head_dim; d++) to_k[d * BLOCK_SIZE] = k[d];
-        memcpy(to_v, v, (size_t)head_dim * sizeof *v);
-    }
+    void *chunk = kv_pool_chunk(p, l, slot / BLOCK_SIZE, kv_head);
+    int32_t offset = slot % BLOCK_SIZE;
+    if (p->shape.dtype == DTYPE_BF16)
+        write_bf16(l, chunk, offset, k, v);
+    else if (dtype_is_code(p->shape.dtype))
+        write_codes(p->shape.dtype, l, chunk, offset, k, v);
+    else
+        write_f32(l, chunk, offset, k, v);
 }
 
-/* A block's chunks of one layer lie together. */
-static size_t layer_bytes(const struct kv_pool *p)
-{
-    return p->chunk_bytes * (size_t)p->shape.num_kv_heads;
-}
-
-static char *saved_layer(const struct kv_pool *p, int32_t host_id, int32_t layer)
+static char *saved_block(const struct kv_pool *p, int32_t host_id)
 {
     assert_debug(host_id >= 0 && host_id < p->shape.num_host_blocks);
-    return p->saved + ((size_t)host_id * (size_t)p->shape.num_layers + (size_t)layer) * layer_bytes(p);
+    return p->saved + (size_t)host_id * p->block_bytes;
+}
+
+static char *block_at(const struct kv_pool *p, int32_t block_id)
+{
+    assert_debug(block_id >= 0 && block_id < p->shape.num_blocks);
+    return p->blocks + (size_t)block_id * p->block_bytes;
 }
 
 void kv_pool_save(struct kv_pool *p, const int32_t *block_ids, const int32_t *host_ids, int num_blocks)
 {
     for (int i = 0; i < num_blocks; i++)
-        for (int32_t layer = 0; layer < p->shape.num_layers; layer++)
-            memcpy(saved_layer(p, host_ids[i], layer), kv_pool_chunk(p, layer, block_ids[i], 0),
-                   layer_bytes(p));
+        memcpy(saved_block(p, host_ids[i]), block_at(p, block_ids[i]), p->block_bytes);
 }
 
 void kv_pool_load(struct kv_pool *p, const int32_t *block_ids, const int32_t *host_ids, int num_blocks)
 {
     for (int i = 0; i < num_blocks; i++)
-        for (int32_t layer = 0; layer < p->shape.num_layers; layer++)
-            memcpy(kv_pool_chunk(p, layer, block_ids[i], 0), saved_layer(p, host_ids[i], layer),
-                   layer_bytes(p));
+        memcpy(block_at(p, block_ids[i]), saved_block(p, host_ids[i]), p->block_bytes);
 }

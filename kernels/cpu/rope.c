@@ -21,7 +21,7 @@ struct rope_task {
     const struct rope_args *args;
     float *qkv;
     struct kv_pool *pool;
-    int32_t layer;
+    struct kv_layer kv;
 };
 
 static void rotation_at(struct rotation *r, const struct rope_args *args, int32_t position)
@@ -81,7 +81,9 @@ static void rope_token(const struct rope_task *t, int64_t token, struct rotation
     for (int32_t h = 0; h < a->num_heads; h++) rope_head(q + h * a->head_dim, r, a->q_norm, a);
     for (int32_t h = 0; h < a->num_kv_heads; h++) {
         rope_head(k + h * a->head_dim, r, a->k_norm, a);
-        kv_pool_write(t->pool, t->layer, t->slot_mapping[token], h, k + h * a->head_dim, v + h * a->head_dim);
+        if (a->v_norm)
+            norm_row(v + h * a->head_dim, v + h * a->head_dim, a->v_norm, a->norm_eps, a->head_dim);
+        kv_pool_write(t->pool, &t->kv, t->slot_mapping[token], h, k + h * a->head_dim, v + h * a->head_dim);
     }
 }
 
@@ -104,7 +106,7 @@ void cpu_rope_kv_write(struct device *d, const struct batch *b, void *qkv, struc
                           .args = args,
                           .qkv = qkv,
                           .pool = pool,
-                          .layer = layer};
+                          .kv = kv_pool_layer(pool, layer, args->num_kv_heads, args->head_dim)};
     int64_t values_per_token = (int64_t)(args->num_heads + 2 * args->num_kv_heads) * args->head_dim;
     cpu_device_run(cpu_device_of(d), b->step->num_tokens * values_per_token, rope_tokens, &t);
 }

@@ -64,6 +64,13 @@ int prepare(struct device *device, const struct step_limits *limits, int32_t voc
 {
     const struct attention_args *attention = &layers[0];
     struct cuda_device *d = cuda_enter(device);
+    for (int32_t i = 1; i < num_layers; i++)
+        if (layers[i].num_kv_heads != attention->num_kv_heads || layers[i].head_dim != attention->head_dim)
+            return error_set(
+                err, STATUS_UNSUPPORTED,
+                "the CUDA device wants the same K/V heads in all layers, got %d of %d values and %d of %d: "
+                "take --device cpu",
+                attention->num_kv_heads, attention->head_dim, layers[i].num_kv_heads, layers[i].head_dim);
     if (hidden_size % 8 != 0 || intermediate_size % 8 != 0)
         return error_set(err, STATUS_UNSUPPORTED,
                          "the CUDA device wants hidden and intermediate sizes that are multiples "

@@ -1627,6 +1627,35 @@ CASES |= {
         None,
     ),
 }
+GEMMA_4 = {
+    "architectures": ["Gemma4ForCausalLM"],
+    "model_type": "gemma4_text",
+    "num_hidden_layers": 7,
+    "head_dim": 24,
+    "global_head_dim": 64,
+    "hidden_size_per_layer_input": 0,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "sliding_window": 37,
+    "layer_types": [*(2 * (2 * ["sliding_attention"] + ["full_attention"])), "full_attention"],
+    "final_logit_softcapping": 4.0,
+    "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1000000.0},
+    },
+}
+CASES |= {
+    "gemma 4": ({**GEMMA_4, "attention_k_eq_v": True, "num_global_key_value_heads": 1}, None),
+    "gemma 4, 12b": (
+        {
+            **{k: v for k, v in GEMMA_4.items() if k not in ("global_head_dim", "hidden_size_per_layer_input")},
+            "architectures": ["Gemma4UnifiedForCausalLM"],
+            "model_type": "gemma4_unified_text",
+            "attention_k_eq_v": True,
+            "per_layer_config": {str(i): {"head_dim": 64, "num_key_value_heads": 1} for i in (2, 5, 6)},
+        },
+        None,
+    ),
+}
 # What lies otherwise in a directory, so that a case is one or the other.
 GGUF_ONLY = {
     "gpt-oss, as GGUF files are": gpt_oss,
@@ -1795,7 +1824,7 @@ def as_published(state, config):
 def tensors_of(model, config, stacked=False):
     """(name, rows, cols, center, scale) in the order of their seeds, which count from 1; rows 0: a vector."""
     own = text_of(config)["model_type"]
-    counts_from_one = own.startswith(("gemma", "qwen3_next", "qwen3_5", "muse_glimmer")) or own == "nemotron"
+    counts_from_one = own.startswith(("gemma", "qwen3_next", "qwen3_5", "muse_glimmer", "nemotron")) and not own.startswith(("gemma4", "nemotron_h"))
     out = []
     with tempfile.TemporaryDirectory() as folder:  # under the names that published files have
         model.save_pretrained(folder)
@@ -1816,10 +1845,13 @@ def tensors_of(model, config, stacked=False):
         if value.ndim == 2:
             out.append((name, *value.shape, 0.0, float(np.float32(2 / np.sqrt(float(fan_in))))))
         else:
+            spread = 0.5
             is_whole = "linear_attn" in name or name.endswith("language_model.norm.weight")  # Muse Glimmer's last one
             center = 0.0 if name.endswith(("bias", "sinks")) or (counts_from_one and not is_whole) else 1.0
             center = -2.0 if name.endswith("A_log") else center
-            out.append((name, 0, value.shape[0], center, 0.5))
+            if own.startswith("gemma4") and name.endswith(("q_norm.weight", "k_norm.weight")):  # scores are not divided
+                center, spread = 0.375, 0.25
+            out.append((name, 0, value.shape[0], center, spread))
     return out
 
 
@@ -2101,7 +2133,7 @@ def golden_row(name, config, tensors, keys, logits):
     return (
         f"    {{.name = {c_text(name)},\n     .config = {c_text(json.dumps(config))},\n"
         f"     .tensors = {tensors}, .num_tensors = array_length({tensors}), {keys}\n"
-        f"     .norm_offset = {int(text_of(config)['model_type'].startswith('gemma') or text_of(config)['model_type'] == 'nemotron')},\n"
+        f"     .norm_offset = {int(text_of(config)['model_type'].startswith(('gemma', 'nemotron')) and not text_of(config)['model_type'].startswith(('gemma4', 'nemotron_h')))},\n"
         f"     .picked = {{{floats(picked)}}},\n     .whole = {{{floats(logits[WHOLE_POSITIONS].flatten())}}}}},\n"
     )
 

@@ -297,7 +297,11 @@ static void check_attention(const struct layer *l, struct device *d, struct rand
 {
     const struct shape *s = &l->s;
     const int32_t dim = s->rotary + s->rank, row = (s->num_heads + 2) * dim, out_row = s->num_heads * dim;
-    const struct kv_shape shape = {1, LONG / BLOCK_SIZE + 1, 1, dim, d->is_gpu ? DTYPE_BF16 : DTYPE_F32, 0};
+    const struct kv_shape shape = {.num_layers = 1,
+                                   .num_blocks = LONG / BLOCK_SIZE + 1,
+                                   .num_kv_heads = 1,
+                                   .head_dim = dim,
+                                   .dtype = d->is_gpu ? DTYPE_BF16 : DTYPE_F32};
     float *cos_sin = calloc((size_t)(LONG * s->rotary), sizeof *cos_sin), *qkv = latent_rows(l, d, random),
           *out = malloc((size_t)(LONG * out_row) * sizeof *out);
     for (int32_t i = 0; i < LONG * s->rotary; i += 2) cos_sin[i] = 1; /* no rotation */

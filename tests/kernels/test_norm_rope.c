@@ -21,7 +21,11 @@ static void bench_open(struct bench *b, const char *isa, int num_threads, int32_
         .num_heads = num_heads, .num_kv_heads = num_kv_heads, .head_dim = head_dim};
     if (b->d->ops->prepare(b->d, &limits, 64, 4096, 4096, &attention, 1, &err))
         fail_msg("prepare: %s", err.text);
-    struct kv_shape kv = {1, 2 * TOKENS_MAX / BLOCK_SIZE + 1, num_kv_heads, head_dim, DTYPE_BF16, 0};
+    struct kv_shape kv = {.num_layers = 1,
+                          .num_blocks = 2 * TOKENS_MAX / BLOCK_SIZE + 1,
+                          .num_kv_heads = num_kv_heads,
+                          .head_dim = head_dim,
+                          .dtype = DTYPE_BF16};
     if (b->d->ops->kv_pool_create(b->d, &kv, &b->pool, &err)) fail_msg("pool: %s", err.text);
     b->step = test_step_new(TOKENS_MAX, 1, kv.num_blocks);
 }

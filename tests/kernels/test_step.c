@@ -127,12 +127,12 @@ static struct small_model *model_new_sized(const char *isa, int num_threads, con
     }
     m->embedding = take(d, LINEAR_PLAIN, w->embedding, VOCAB, HIDDEN, true);
     if (d->ops->weights_done(d, &err)) fail_msg("%s", err.text);
-    struct kv_shape kv = {has_groups ? 1 : LAYERS,
-                          has_groups ? LAYERS * NUM_BLOCKS : NUM_BLOCKS,
-                          KV_HEADS,
-                          DIM,
-                          !d->is_gpu ? DTYPE_F32 : DTYPE_BF16,
-                          NUM_BLOCKS};
+    struct kv_shape kv = {.num_layers = has_groups ? 1 : LAYERS,
+                          .num_blocks = has_groups ? LAYERS * NUM_BLOCKS : NUM_BLOCKS,
+                          .num_kv_heads = KV_HEADS,
+                          .head_dim = DIM,
+                          .dtype = !d->is_gpu ? DTYPE_F32 : DTYPE_BF16,
+                          .num_host_blocks = NUM_BLOCKS};
     if (d->ops->kv_pool_create(d, &kv, &m->pool, &err)) fail_msg("%s", err.text);
     m->norm = device_upload(d, w->norm, HIDDEN);
     m->rope =

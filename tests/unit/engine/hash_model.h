@@ -132,8 +132,8 @@ static inline uint64_t fake_history_hash(const int32_t *ids, int32_t num_prompt,
 /* Where its layers have K and V. */
 static inline struct kv_layout fake_kv_layout(int32_t window, bool is_chunk)
 {
-    return window > 0 ? (struct kv_layout){1, 1, 1, window, is_chunk}
-                      : (struct kv_layout){FAKE_LAYERS, 1, 0, 0, false};
+    return window > 0 ? (struct kv_layout){1, 1, 1, 1, window, is_chunk}
+                      : (struct kv_layout){FAKE_LAYERS, FAKE_LAYERS, 1, 0, 0, false};
 }
 
 /* The first position that a token sees. */

@@ -571,6 +571,12 @@ static void reads_granite_swa(void **state)
     "{'architectures':['MuseGlimmerForConditionalGeneration'],'text_config':{'hidden_size':64,"              \
     "'intermediate_size':64,'num_attention_heads':2,'num_hidden_layers':2,'vocab_size':32,"                  \
     "'sliding_window':16,'layer_types':['sliding_attention','full_attention'],'rope_theta':20000" extra "}}"
+#define GEMMA_4_WITHOUT(extra)                                                                               \
+    "{'architectures':['Gemma4ForConditionalGeneration'],'text_config':{'hidden_size':64,"                   \
+    "'intermediate_size':64,'num_attention_heads':2,'num_key_value_heads':1,'head_dim':32,"                  \
+    "'num_hidden_layers':2,'vocab_size':32" extra "}}"
+#define GEMMA_4(extra)                                                                                       \
+    GEMMA_4_WITHOUT(",'sliding_window':16,'layer_types':['sliding_attention','full_attention']" extra)
 #define HYPERCLOVAX(extra)                                                                                   \
     "{'architectures':['HyperCLOVAXForCausalLM'],'hidden_size':64,'intermediate_size':64,"                   \
     "'num_attention_heads':2,'num_hidden_layers':2,'vocab_size':32" extra "}"
@@ -603,8 +609,12 @@ static void refuses_what_it_does_not_compute(void **state)
         {SOLAR(",'intermediate_size':64,'moe_intermediate_size':[32,48]"),
          "moe_intermediate_size differs from layer to layer"},
         {SOLAR(",'moe_intermediate_size':32,'mlp_layer_types':['dense','wide']"), "\"wide\""},
-        {"{'architectures':['Gemma4ForConditionalGeneration']}",
-         "\"Gemma4ForConditionalGeneration\" is not supported: it needs layers whose heads"},
+        {GEMMA_4(",'hidden_size_per_layer_input':0,'use_bidirectional_attention':'all'"),
+         "use_bidirectional_attention"},
+        {GEMMA_4(",'hidden_size_per_layer_input':0,'per_layer_config':{'0':{'head_dim':64}}"),
+         "per_layer_config is not supported unless"},
+        {GEMMA_4(",'hidden_size_per_layer_input':0,'per_layer_config':{'1':{'head_dim':64},'0':{}}"),
+         "per_layer_config is not supported"},
         {"{'model_type':'gpt2'}", "\"gpt2\" is not supported: it needs learned positions and LayerNorm"},
         {"{'model_type':'rwkv'}", "\"rwkv\" is not supported; llama, mistral, qwen2, qwen3, "},
         {"{}", "\"\" is not supported; llama"},
@@ -644,8 +654,7 @@ static void refuses_what_it_does_not_compute(void **state)
          "partial_rotary_factor"},
         {LLAMA(",'no_rope_layers':[1,0]"), "no_rope_layers"},
         {LLAMA(",'attn_logit_softcapping':50.0"), "attn_logit_softcapping"},
-        {LLAMA(",'rope_scaling':{'rope_type':'proportional','factor':2.0}"),
-         "\"proportional\" is not supported"},
+        {LLAMA(",'rope_scaling':{'rope_type':'axial','factor':2.0}"), "\"axial\" is not supported"},
     };
     for (size_t i = 0; i < array_length(cases); i++)
         expect_refusal(cases[i].config, STATUS_UNSUPPORTED, cases[i].sentence);
@@ -682,6 +691,11 @@ static void refuses_what_makes_no_sense(void **state)
         {LLAMA(",'head_dim':33"), "an even number"},
         {LLAMA(",'head_dim':100000"), "size of a head"},
         {LLAMA(",'max_position_embeddings':1e12"), "max_position_embeddings should be"},
+        {GEMMA_4_WITHOUT(",'hidden_size_per_layer_input':0,'sliding_window_pattern':2"),
+         "sliding_window is missing"},
+        {GEMMA_4(",'hidden_size_per_layer_input':0,'attention_k_eq_v':true,'num_global_key_value_heads':3"),
+         "the number of K/V heads is 3; 1 to 2 are possible"},
+        {GEMMA_4(",'hidden_size_per_layer_input':0,'global_head_dim':2000"), "the size of a head is 2000"},
         {LLAMA(",'rms_norm_eps':-1"), "rms_norm_eps should be"},
         {LLAMA(",'tie_word_embeddings':1"), "tie_word_embeddings should be true or false"},
         {SOLAR(""), "moe_intermediate_size"},

@@ -42,6 +42,37 @@ static void test_known_models(void **state)
     expect_layout(layout_of(62, 6, 1024, 131072), 13, 1, 4); /* Gemma 3 27B: 52 and 10, 3 places empty */
 }
 
+/* A block is filled by groups of one kind; of both as many layers fit as have room. */
+static void test_layers_of_other_heads(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t num_layers, period;
+        struct head_config full, windowed;
+        int32_t full_per_block, windowed_per_block, num_full, num_windowed;
+    } models[] = {
+        {60, 6, {4, 512}, {16, 256}, 20, 10, 1, 5}, /* Gemma 4 31B */
+        {30, 6, {2, 512}, {8, 256}, 10, 5, 1, 5},   /* 26B-A4B */
+        {15, 5, {1, 512}, {1, 256}, 3, 6, 1, 2},    /* E2B: the layers that keep K and V */
+        {24, 6, {2, 512}, {2, 256}, 2, 4, 2, 5},    /* E4B: the same */
+    };
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        (void)layout_of(models[i].num_layers, models[i].period, 512, 1000);
+        config.num_kv_heads = models[i].full.num_kv_heads;
+        config.head_dim = models[i].full.head_dim;
+        config.window_heads = models[i].windowed;
+        const struct kv_layout l = kv_layout_of(&config, 1000), same = kv_layout_of(&config, 100),
+                               single = kv_layout_single(&config);
+        expect_layout(l, models[i].full_per_block, models[i].num_full, models[i].num_windowed);
+        assert_int_equal(l.windowed_per_block, models[i].windowed_per_block);
+        assert_int_equal(same.windowed_per_block, l.windowed_per_block);
+        assert_int_equal(single.windowed_per_block, l.windowed_per_block);
+        expect_layout(same, models[i].full_per_block, models[i].num_full, models[i].num_windowed);
+        assert_true(kv_layout_block_bytes(&l, &config, DTYPE_BF16) >=
+                    4 * (uint64_t)(l.windowed_per_block * models[i].windowed.num_kv_heads * 256));
+    }
+}
+
 static void test_a_window_that_nobody_leaves_is_none(void **state)
 {
     (void)state;
@@ -73,6 +104,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_known_models),
+        cmocka_unit_test(test_layers_of_other_heads),
         cmocka_unit_test(test_a_window_that_nobody_leaves_is_none),
         cmocka_unit_test(test_places),
     };
