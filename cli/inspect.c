@@ -37,7 +37,7 @@ static void print_operations(const struct model_cost *m)
 
 static const char *rope_text(enum rope_type type)
 {
-    static const char *const names[] = {"default", "linear", "llama3", "yarn", "longrope"};
+    static const char *const names[] = {"default", "linear", "llama3", "yarn", "longrope", "proportional"};
     return names[type];
 }
 
@@ -63,6 +63,14 @@ static void print_shapes(const struct config *config, const struct model_cost *m
            !c->sliding_window      ? ""
            : c->windows_are_chunks ? ", attention in chunks"
                                    : ", sliding window");
+    if (model_config_has_window_heads(c))
+        printf("              with a window %d K/V heads of %d\n", c->window_heads.num_kv_heads,
+               c->window_heads.head_dim);
+    if (c->num_kv_sharing_layers > 0)
+        printf("              K and V of the last %d layers are those of earlier ones\n",
+               c->num_kv_sharing_layers);
+    if (c->layer_embedding_dim > 0)
+        printf("              a token adds %d values of its own to each layer\n", c->layer_embedding_dim);
     if (c->latent.rank > 0)
         printf("latents       rank %d, Q %d; a head's q and k %d + %d rotated, v %d; K/V are the latent with "
                "what is "

@@ -49,6 +49,8 @@ static void add_layer(struct operation_cost costs[NUM_OPERATIONS], const struct 
                   {WEIGHT_GATE, OPERATION_GATE_UP},
                   {WEIGHT_UP, OPERATION_GATE_UP},
                   {WEIGHT_DOWN, OPERATION_DOWN},
+                  {WEIGHT_LAYER_INPUT_GATE, OPERATION_GATE_UP},
+                  {WEIGHT_LAYER_INPUT_OUT, OPERATION_DOWN},
                   {WEIGHT_ROUTER, OPERATION_ROUTER},
                   {WEIGHT_SHARED_GATE, OPERATION_GATE_UP},
                   {WEIGHT_SHARED_UP, OPERATION_GATE_UP},
@@ -83,7 +85,8 @@ static void add_costs(struct operation_cost *to, const struct operation_cost *mo
 /* Layers of the same kinds have weights of the same shapes. */
 static bool are_alike(const struct model_config *c, int32_t a, int32_t b)
 {
-    return bit_set_has(c->sparse_layers, (size_t)a) == bit_set_has(c->sparse_layers, (size_t)b) &&
+    return model_config_layer(c, a).shares_kv == model_config_layer(c, b).shares_kv &&
+           bit_set_has(c->sparse_layers, (size_t)a) == bit_set_has(c->sparse_layers, (size_t)b) &&
            bit_set_has(c->windowed_layers, (size_t)a) == bit_set_has(c->windowed_layers, (size_t)b) &&
            bit_set_has(c->stateful_layers, (size_t)a) == bit_set_has(c->stateful_layers, (size_t)b) &&
            bit_set_has(c->layers_without_mlp, (size_t)a) == bit_set_has(c->layers_without_mlp, (size_t)b);

@@ -237,6 +237,7 @@ struct norm_args {
     float sum_scale;      /* what x is multiplied by when delta has been added; 0: by nothing */
     float eps, delta_eps; /* delta_eps: of delta's own; 0: eps */
     int32_t hidden_size;
+    int32_t num_parts; /* that a row has, each of hidden_size and with a norm of its own; 0: 1 */
     /* Where the device has embed_positions: LayerNorm, (x - mean(x)) / sqrt(var(x) + eps) * weight + bias, in the place of
      * RMSNorm. */
     bool is_layer_norm;
@@ -258,6 +259,7 @@ struct rope_args {
     bool norm_all_heads; /* it is over all of a token's q, and over all of its k: [Hq D], [Hk D] */
     bool norm_follows;   /* it is over each head behind the rotation */
     const float *v_norm; /* device memory [D]: RMSNorm over each head of v; NULL: none */
+    bool q_alone;        /* qkv is q alone, and nothing is written: K and V are those of a layer before */
     float norm_eps;
 };
 
@@ -265,6 +267,7 @@ struct rope_args {
 struct attention_args {
     int32_t num_heads, num_kv_heads, head_dim;
     int32_t kv_group;              /* whose block tables (step.h) */
+    bool q_alone;                  /* as in rope_args */
     float scale;                   /* 1/sqrt(D) unless the model says otherwise */
     int32_t sliding_window, chunk; /* what its tokens see of those before them (mask_first_key) */
     bool window_of_both_sides;     /* and, where masks let them, of those behind them (mask_end_key) */
@@ -407,13 +410,18 @@ struct kernel_table {
 
     /* ---- math, all over the batch b ---- */
 
-    /* out[T][H] (res) = table[token_ids] * scale. table is a linear made with also_embedding or a plain one. */
+    /* out[T][H] (res) = table[token_ids] * scale. table is a linear made with also_embedding or a plain one; H is its own. */
     void (*embed)(struct device *d, const struct batch *b, void *out, const struct linear *table,
                   float scale);
 
     /* x[T][H] (res) += table[positions] (f32). NULL where the device has not what encoders need: this, norms with a bias,
      * LINEAR_UP. */
     void (*embed_positions)(struct device *d, const struct batch *b, void *x, const float *table);
+
+    /* x[T][width] (act) *= y[T][stride] (act), the first width of each row; T is R with ROWS_LOGITS. NULL where the device has it
+     * not, and no norm_args.num_parts. */
+    void (*multiply)(struct device *d, const struct batch *b, enum row_set rows, void *x, const void *y,
+                     int32_t width, int32_t stride);
 
     /* out[R] = x[logit_rows], rows of row_bytes, a multiple of 8 on a GPU. What comes after attention in the
      * last layer is computed for these rows alone: nothing reads the others. */

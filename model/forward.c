@@ -14,6 +14,7 @@ struct tail {
     struct stream residual;
     void *attended, *state_mixed;
     void *normed; /* what attention has got, where the MLP gets it, too; else room */
+    const void *layer_inputs;
 };
 
 /* The MLP's output of the layer before, or attention's, is added where the sum is needed next: in the norm. */
@@ -49,6 +50,11 @@ static void multiply_normed(const struct model *m, const struct batch *b, struct
     (is_gated ? k->linear_gated : k->linear)(d, b, s->rows, out, n->normed, w);
 }
 
+static int32_t layer_inputs_width(const struct model_config *c)
+{
+    return c->num_layers * c->layer_embedding_dim;
+}
+
 /* In the last layer nothing but logits comes of it, so it is computed where they are asked for. In a decode
  * step those are all rows. all: of all tokens. */
 static struct tail last_tail(const struct model *m, const struct batch *b, const struct step *step,
@@ -59,7 +65,8 @@ static struct tail last_tail(const struct model *m, const struct batch *b, const
     assert_debug(step->num_logits > 0 && step->num_logits <= step->num_tokens);
     if (step->num_logits == step->num_tokens) return *all;
     /* attention was the last to read qkv, and nothing is in logit_rows yet */
-    struct tail tail = {stream_of(m, ROWS_LOGITS, m->logit_residual), m->qkv, m->projected, m->logit_rows};
+    struct tail tail = {stream_of(m, ROWS_LOGITS, m->logit_residual), m->qkv, m->projected, m->logit_rows,
+                        m->layer_logit_inputs};
     d->ops->pick_logit_rows(d, b, tail.residual.x, all->residual.x,
                             (size_t)c->hidden_size * (size_t)d->res_bytes);
     d->ops->pick_logit_rows(d, b, tail.attended, m->attended,
@@ -69,6 +76,9 @@ static struct tail last_tail(const struct model *m, const struct batch *b, const
                                 (size_t)model_config_delta_width(c) * (size_t)d->act_bytes);
     if (c->family->is_parallel)
         d->ops->pick_logit_rows(d, b, tail.normed, m->normed, (size_t)c->hidden_size * (size_t)d->act_bytes);
+    if (m->layer_inputs)
+        d->ops->pick_logit_rows(d, b, m->layer_logit_inputs, m->layer_inputs,
+                                (size_t)layer_inputs_width(c) * (size_t)d->act_bytes);
     return tail;
 }
 
@@ -139,37 +149,81 @@ static void project_mixed(const struct model *m, const struct batch *b, const st
     k->linear(m->device, b, rows, m->delta, t->state_mixed, layer->state_o);
 }
 
+/* What each token adds to each layer: embeddings of its own, and the norm of what a product makes of that of all. */
+static void make_layer_inputs(const struct model *m, const struct batch *b)
+{
+    struct device *d = m->device;
+    const struct kernel_table *k = d->ops;
+    const struct norm_args copy = {.hidden_size = m->config.hidden_size};
+    k->rms_norm(d, b, ROWS_TOKENS, m->normed, m->residual, NULL, &copy);
+    k->linear(d, b, ROWS_TOKENS, m->layer_inputs, m->normed, m->layer_projection);
+    k->embed(d, b, m->layer_rows, m->layer_embedding, m->layer_embedding_scale);
+    k->rms_norm(d, b, ROWS_TOKENS, m->layer_inputs, m->layer_rows, m->layer_inputs, &m->layer_inputs_norm);
+}
+
+/* Of attention's output product in delta, what the MLP or experts make of the sum. */
+static void run_mlp(const struct model *m, const struct batch *b, const struct layer *layer, struct tail *t)
+{
+    struct device *d = m->device;
+    const struct kernel_table *k = d->ops;
+    const enum row_set rows = t->residual.rows;
+    const bool is_parallel = m->config.family->is_parallel;
+    const struct next_norm between = {&layer->mlp_norm, m->delta, t->normed};
+    if (!layer->moe && !layer->down) return; /* it has none */
+    if (is_parallel || layer->moe) norm_rows(m, b, &t->residual, &between);
+    if (layer->moe) {
+        k->moe(d, b, rows, m->delta, t->normed, layer->moe);
+        return;
+    }
+    if (!is_parallel) multiply_normed(m, b, &t->residual, &between, m->mlp, layer->gate_up, true);
+    k->linear(d, b, rows, m->delta, m->mlp, layer->down);
+}
+
+/* What the token adds to the layer, behind the MLP, through a gate that the sum makes. */
+static void add_layer_input(const struct model *m, const struct batch *b, int32_t i, struct tail *t)
+{
+    struct device *d = m->device;
+    const struct kernel_table *k = d->ops;
+    const struct layer *layer = &m->layers[i];
+    const enum row_set rows = t->residual.rows;
+    const int32_t dim = m->config.layer_embedding_dim;
+    const struct next_norm behind = {&layer->input_norm, m->delta, t->normed};
+    if (!layer->input_gate) return;
+    norm_rows(m, b, &t->residual, &behind);
+    k->linear_gated(d, b, rows, m->mlp, t->normed, layer->input_gate);
+    k->multiply(d, b, rows, m->mlp,
+                (const char *)t->layer_inputs + (size_t)i * (size_t)dim * (size_t)d->act_bytes, dim,
+                layer_inputs_width(&m->config));
+    k->linear(d, b, rows, m->delta, m->mlp, layer->input_out);
+}
+
 void forward(const struct model *m, const struct batch *b, const struct step *step)
 {
     struct device *d = m->device;
     const struct kernel_table *k = d->ops;
-    const int32_t last = m->config.num_layers - 1;
-    const bool is_parallel = m->config.family->is_parallel;
-    struct tail t = {stream_of(m, ROWS_TOKENS, m->residual), m->attended, m->state_mixed, m->normed};
+    const struct model_config *c = &m->config;
+    /* prompt chunks that end before the prompt does leave K and V alone */
+    const int32_t last =
+        (step->num_logits > 0 ? c->num_layers : c->num_layers - c->num_kv_sharing_layers) - 1;
+    struct tail t = {stream_of(m, ROWS_TOKENS, m->residual), m->attended, m->state_mixed, m->normed,
+                     m->layer_inputs};
 
     k->embed(d, b, m->residual, m->embedding, m->embedding_scale);
     if (m->positions) k->embed_positions(d, b, m->residual, m->positions);
     if (m->embedding_norm.weight)
         k->rms_norm(d, b, ROWS_TOKENS, m->normed, m->residual, NULL, &m->embedding_norm);
+    if (m->layer_inputs) make_layer_inputs(m, b);
     for (int32_t i = 0; i <= last; i++) {
         const struct layer *layer = &m->layers[i];
         const struct next_norm before = {&layer->attention_norm, i == 0 ? NULL : m->delta, m->normed};
         project_tokens(m, b, layer, &t.residual, &before);
         mix_tokens(m, b, layer, i < last || step->num_logits > 0);
-        if (i == last && step->num_logits == 0) return; /* prompt chunks that end before the prompt does */
+        if (i == last && step->num_logits == 0) return;
         if (i == last) t = last_tail(m, b, step, &t);
-        const enum row_set rows = t.residual.rows;
-        if (is_parallel) k->linear_gated(d, b, rows, m->mlp, t.normed, layer->gate_up);
+        if (c->family->is_parallel) k->linear_gated(d, b, t.residual.rows, m->mlp, t.normed, layer->gate_up);
         project_mixed(m, b, layer, &t);
-        if (!layer->moe && !layer->down) continue; /* it has no MLP */
-        const struct next_norm between = {&layer->mlp_norm, m->delta, t.normed};
-        if (is_parallel || layer->moe) norm_rows(m, b, &t.residual, &between);
-        if (layer->moe) {
-            k->moe(d, b, rows, m->delta, t.normed, layer->moe);
-            continue;
-        }
-        if (!is_parallel) multiply_normed(m, b, &t.residual, &between, m->mlp, layer->gate_up, true);
-        k->linear(d, b, rows, m->delta, m->mlp, layer->down);
+        run_mlp(m, b, layer, &t);
+        add_layer_input(m, b, i, &t);
     }
     k->rms_norm(d, b, t.residual.rows, m->logit_rows, t.residual.x, m->delta, &m->output_norm);
     if (step->num_pooled > 0) k->pool(d, b, m->logit_rows);

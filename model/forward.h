@@ -21,11 +21,13 @@ struct layer {
     struct linear *state_o;     /* of delta_net beside attention; else o is its */
     struct linear *gates; /* of delta_net b and a, or b; of attention with gates of its own those; or NULL */
     struct product z, decays; /* of delta_net: where they are apart (delta_inputs); wide NULL: they are not */
-    struct delta_net *delta_net;   /* NULL: the layer has attention alone */
-    struct latent *latent;         /* in the place of qkv; NULL: attention is not latent */
-    struct linear *gate_up, *down; /* NULL where there is moe */
-    struct moe *moe;               /* NULL: the layer has one MLP */
-    struct rope_args rope;         /* with the layer's q and k norms */
+    struct delta_net *delta_net;           /* NULL: the layer has attention alone */
+    struct latent *latent;                 /* in the place of qkv; NULL: attention is not latent */
+    struct linear *gate_up, *down;         /* NULL where there is moe */
+    struct moe *moe;                       /* NULL: the layer has one MLP */
+    struct norm_args input_norm;           /* of no weight: what the MLP leaves is added */
+    struct linear *input_gate, *input_out; /* of what a token adds to the layer; NULL: it adds nothing */
+    struct rope_args rope;                 /* with the layer's q and k norms */
     struct attention_args attention;
     int32_t kv_layer;    /* of the blocks of its group */
     int32_t mixed_width; /* of what o multiplies: Q, or all values of a delta_net or of latent attention */
@@ -38,6 +40,10 @@ struct model {
     struct layer *layers;
     struct norm_args output_norm, embedding_norm; /* embedding_norm: without a weight there is none */
     float embedding_scale;
+    /* of what a token adds to each of L layers, P values; NULL: nothing */
+    struct linear *layer_embedding, *layer_projection;
+    struct norm_args layer_inputs_norm; /* of the projection, which is added to the embeddings */
+    float layer_embedding_scale;
     const float *
         positions; /* of an encoder, device memory [max_model_len][H]: what is added to embeddings; as many rows more
                        where there is a second type of tokens; NULL */
@@ -54,9 +60,10 @@ struct model {
     void *projected, *gates;
     void *z, *decays,
         *narrow; /* (act) of delta_nets: delta_inputs, and what products' narrow ones make; NULL where there are none */
-    void *state_mixed;    /* (act) [T][U] what a delta_net beside attention gives; NULL where there is none */
-    void *logit_residual; /* [R + 1][H] (res) */
-    void *logit_rows;     /* [R][H] (act) */
+    void *state_mixed; /* (act) [T][U] what a delta_net beside attention gives; NULL where there is none */
+    void *layer_rows, *layer_inputs, *layer_logit_inputs; /* [T][L P] (res) [T][L P] (act) [R][L P] (act) */
+    void *logit_residual;                                 /* [R + 1][H] (res) */
+    void *logit_rows;                                     /* [R][H] (act) */
 };
 
 /* Queues one step, up to the logits. */

@@ -173,13 +173,15 @@ static int read_gemma_4(struct json_reader *r, struct model_config *c)
     if (strcmp(json_text(r, "use_bidirectional_attention", "vision"), "vision") != 0)
         return error_set(r->err, STATUS_UNSUPPORTED,
                          "%s: use_bidirectional_attention is supported for \"vision\" alone", r->path);
-    if (json_int(r, "hidden_size_per_layer_input", c->family->layer_embedding_dim, 0, INT32_MAX) ||
-        json_int(r, "num_kv_shared_layers", 0, 0, INT32_MAX) || json_bool(r, "enable_moe_block", false))
-        return error_set(
-            r->err, STATUS_UNSUPPORTED,
-            "%s: embeddings of each layer, K and V of other layers and experts beside an MLP are "
-            "not supported",
-            r->path);
+    if (json_bool(r, "enable_moe_block", false))
+        return error_set(r->err, STATUS_UNSUPPORTED, "%s: experts beside an MLP are not supported", r->path);
+    c->layer_embedding_dim =
+        (int32_t)json_int(r, "hidden_size_per_layer_input", c->family->layer_embedding_dim, 0, INT32_MAX);
+    c->layer_vocab_size = hf_size(r, "vocab_size_per_layer_input", 262144);
+    c->num_kv_sharing_layers = (int32_t)json_int(r, "num_kv_shared_layers", 0, 0, INT32_MAX);
+    c->sharing_intermediate_size = c->intermediate_size;
+    if (json_bool(r, "use_double_wide_mlp", false))
+        c->sharing_intermediate_size = (int32_t)min_of(2 * (int64_t)c->intermediate_size, (int64_t)INT32_MAX);
     return r->status;
 }
 

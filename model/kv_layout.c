@@ -1,5 +1,6 @@
 #include "model/kv_layout.h"
 
+#include "base/bit_set.h"
 #include "base/check.h"
 
 static int32_t num_groups(int32_t num_layers, int32_t layers_per_block)
@@ -9,14 +10,20 @@ static int32_t num_groups(int32_t num_layers, int32_t layers_per_block)
 
 static bool is_windowed(const struct model_config *c, int32_t layer)
 {
-    return model_config_layer(c, layer).sliding_window > 0;
+    return c->sliding_window > 0 && bit_set_has(c->windowed_layers, (size_t)layer);
 }
 
-/* Layers before the layer that have a window if it has one, or have none if it has none. */
+/* Those that do not share others'. */
+static int32_t num_with_kv(const struct model_config *c)
+{
+    return c->num_layers - c->num_kv_sharing_layers;
+}
+
+/* Layers before the layer that have K and V of their own and a window, or none. */
 static int32_t num_alike(const struct model_config *c, int32_t before, bool windowed)
 {
     int32_t count = 0;
-    for (int32_t i = 0; i < before; i++) count += is_windowed(c, i) == windowed;
+    for (int32_t i = 0; i < min_of(before, num_with_kv(c)); i++) count += is_windowed(c, i) == windowed;
     return count;
 }
 
@@ -30,15 +37,15 @@ static int64_t size_of(const struct model_config *c, bool windowed)
 }
 
 /* In blocks that n layers of a kind fill. Returns what groups of both kinds take, or INT64_MAX: there are too many, or none has room. */
-static int64_t fill_blocks(const struct model_config *c, int32_t n, bool windowed, struct kv_layout *l)
+static int64_t fill_blocks(const struct model_config *c, int32_t n, bool windowed, int32_t num_windowed,
+                           struct kv_layout *l)
 {
     const int64_t full_size = size_of(c, false), windowed_size = size_of(c, true),
                   room = n * (windowed ? windowed_size : full_size);
-    const int32_t num_windowed = num_alike(c, c->num_layers, true);
     l->layers_per_block = (int32_t)(room / full_size);
     l->windowed_per_block = (int32_t)(room / windowed_size);
     if (l->layers_per_block == 0 || l->windowed_per_block == 0) return INT64_MAX;
-    l->num_full = num_groups(c->num_layers - num_windowed, l->layers_per_block);
+    l->num_full = num_groups(num_with_kv(c) - num_windowed, l->layers_per_block);
     l->num_windowed = num_groups(num_windowed, l->windowed_per_block);
     return kv_layout_num_groups(l) > KV_LAYOUT_GROUPS_MAX ? INT64_MAX : kv_layout_num_groups(l) * room;
 }
@@ -46,10 +53,11 @@ static int64_t fill_blocks(const struct model_config *c, int32_t n, bool windowe
 static struct kv_layout best_layout(const struct model_config *c)
 {
     struct kv_layout best = {0}, next = {.window = c->sliding_window, .is_chunk = c->windows_are_chunks};
+    const int32_t num_windowed = num_alike(c, c->num_layers, true);
     int64_t least = INT64_MAX;
-    for (int32_t n = c->num_layers; n >= 1; n--)
+    for (int32_t n = num_with_kv(c); n >= 1; n--)
         for (int windowed = 0; windowed < 2; windowed++) {
-            const int64_t taken = fill_blocks(c, n, windowed, &next);
+            const int64_t taken = fill_blocks(c, n, windowed, num_windowed, &next);
             if (taken >= least) continue;
             least = taken;
             best = next;
@@ -59,7 +67,7 @@ static struct kv_layout best_layout(const struct model_config *c)
 
 struct kv_layout kv_layout_single(const struct model_config *c)
 {
-    const int32_t n = model_config_num_attention_layers(c, c->num_layers);
+    const int32_t n = model_config_num_attention_layers(c, num_with_kv(c));
     if (model_config_has_window_heads(c)) return best_layout(c);
     return (struct kv_layout){.layers_per_block = n, .windowed_per_block = n, .num_full = 1};
 }
@@ -82,6 +90,7 @@ uint64_t kv_layout_block_bytes(const struct kv_layout *l, const struct model_con
 
 struct kv_place kv_layout_place(const struct kv_layout *l, const struct model_config *c, int32_t layer)
 {
+    layer = model_config_layer(c, layer).kv_layer;
     if (l->window == 0) return (struct kv_place){0, model_config_num_attention_layers(c, layer)};
     bool windowed = is_windowed(c, layer);
     int32_t n = num_alike(c, layer, windowed),

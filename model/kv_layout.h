@@ -42,7 +42,7 @@ struct kv_place {
     int32_t group, layer; /* layer: of the group's blocks */
 };
 
-/* Of a layer with a state: that of the next layer that has K and V. */
+/* Of a layer with a state: that of the next layer that has K and V. Of one that shares others' theirs. */
 struct kv_place kv_layout_place(const struct kv_layout *l, const struct model_config *c, int32_t layer);
 
 #endif

@@ -40,6 +40,11 @@ static void *alloc(struct builder *b, uint64_t count, uint64_t element_bytes, co
     return memory;
 }
 
+static void *alloc_act(struct builder *b, int64_t rows, int64_t width, const char *what)
+{
+    return alloc(b, (uint64_t)rows, (uint64_t)width * (uint64_t)b->m->device->act_bytes, what);
+}
+
 static void upload(struct builder *b, void *to, const void *from, size_t bytes, const char *what)
 {
     if (b->status) return;
@@ -158,7 +163,7 @@ static int64_t q_width(const struct model_config *c, int32_t layer)
 static int64_t heads_width(const struct model_config *c, int32_t layer)
 {
     const struct layer_config l = model_config_layer(c, layer);
-    return q_width(c, layer) + 2 * (int64_t)l.num_kv_heads * l.head_dim;
+    return q_width(c, layer) + (l.shares_kv ? 0 : 2 * (int64_t)l.num_kv_heads * l.head_dim);
 }
 
 /* Of what their product gives. */
@@ -190,14 +195,15 @@ static struct linear *create_down(struct builder *b, int32_t layer)
     struct linear_desc desc = {.kind = LINEAR_PLAIN};
     add_part(b, &desc, WEIGHT_DOWN, layer);
     desc.biases[0] = find_weight(b, WEIGHT_DOWN_BIAS, layer);
-    return create_linear(b, &desc, c->hidden_size, c->intermediate_size);
+    return create_linear(b, &desc, c->hidden_size, model_config_layer(c, layer).intermediate_size);
 }
 
 static struct linear *create_qkv(struct builder *b, int32_t layer)
 {
     const struct model_config *c = &b->m->config;
     struct linear_desc desc = {.kind = LINEAR_PLAIN};
-    for (int i = 0; i < 3; i++) {
+    const int num_parts = model_config_layer(c, layer).shares_kv ? 1 : 3;
+    for (int i = 0; i < num_parts; i++) {
         const int own = i == 2 && model_config_layer(c, layer).v_is_k ? 1 : i;
         add_part(b, &desc, (enum weight_role)(WEIGHT_Q + own), layer);
         desc.biases[i] = find_weight(b, (enum weight_role)(WEIGHT_Q_BIAS + own), layer);
@@ -211,7 +217,8 @@ static struct linear *create_gate_up(struct builder *b, int32_t layer)
     struct linear_desc desc = {.kind = LINEAR_GATE_UP, .gate = c->family->gate};
     add_part(b, &desc, WEIGHT_GATE, layer);
     add_part(b, &desc, WEIGHT_UP, layer);
-    return create_linear(b, &desc, (int64_t)2 * c->intermediate_size, c->hidden_size);
+    return create_linear(b, &desc, 2 * (int64_t)model_config_layer(c, layer).intermediate_size,
+                         c->hidden_size);
 }
 
 /* Whether the family has such a weight. */
@@ -248,7 +255,7 @@ static struct linear *create_up(struct builder *b, int32_t layer)
     if (desc.gate == GATE_XIELU) add_xielu(b, &desc, layer);
     add_part(b, &desc, WEIGHT_UP, layer);
     desc.biases[0] = find_weight(b, WEIGHT_UP_BIAS, layer);
-    return create_linear(b, &desc, c->intermediate_size, c->hidden_size);
+    return create_linear(b, &desc, model_config_layer(c, layer).intermediate_size, c->hidden_size);
 }
 
 /* ---- experts ---- */
@@ -480,7 +487,52 @@ static void create_norms(struct builder *b, int32_t i)
     layer->mlp_norm.weight = create_norm(b, WEIGHT_MLP_NORM, i, m->config.scales.mlp_norm);
     layer->mlp_norm.delta_weight = create_norm(b, WEIGHT_ATTENTION_POST_NORM, i, 1);
     next->delta_weight = create_norm(b, WEIGHT_MLP_POST_NORM, i, 1);
+    if (m->config.layer_embedding_dim > 0) {
+        layer->input_norm.delta_weight = next->delta_weight;
+        next->delta_weight = create_norm(b, WEIGHT_LAYER_INPUT_NORM, i, 1);
+    }
     if (may_be(m, WEIGHT_LAYER_SCALE)) next->sum_scale = layer_scale(b, i);
+}
+
+static void create_layer_input(struct builder *b, int32_t i)
+{
+    static const enum weight_role outs[] = {WEIGHT_LAYER_INPUT_OUT};
+    const struct model_config *c = &b->m->config;
+    struct layer *layer = &b->m->layers[i];
+    struct linear_desc gate = {.kind = LINEAR_UP, .gate = c->family->gate};
+    if (c->layer_embedding_dim == 0) return;
+    add_part(b, &gate, WEIGHT_LAYER_INPUT_GATE, i);
+    layer->input_gate = create_linear(b, &gate, c->layer_embedding_dim, c->hidden_size);
+    layer->input_out = create_stacked(b, i, outs, 1, c->hidden_size, c->layer_embedding_dim);
+}
+
+/* Both parts of a sum are multiplied by the root of a half as they are made; a product that would be divided by the root of H before its
+ * norm has a norm that knows it. */
+static void create_layer_inputs(struct builder *b)
+{
+    static const enum weight_role projections[] = {WEIGHT_LAYER_PROJECTION};
+    struct model *m = b->m;
+    const struct model_config *c = &m->config;
+    const int64_t tokens = b->limits->num_tokens, width = (int64_t)c->num_layers * c->layer_embedding_dim;
+    struct linear_desc table = {.kind = LINEAR_PLAIN, .also_embedding = true};
+    if (width == 0) return;
+    if (!m->device->ops->multiply && !b->status)
+        b->status = error_set(b->err, STATUS_UNSUPPORTED, "the device %s has no embeddings of each layer",
+                              m->device->name);
+    add_part(b, &table, WEIGHT_LAYER_EMBEDDING, 0);
+    m->layer_embedding = create_linear(b, &table, c->layer_vocab_size, width);
+    m->layer_projection = create_stacked(b, 0, projections, 1, width, c->hidden_size);
+    m->layer_embedding_scale = (float)sqrt(c->layer_embedding_dim / 2.0);
+    m->layer_inputs_norm =
+        (struct norm_args){.delta_weight = create_norm(b, WEIGHT_LAYER_PROJECTION_NORM, 0, (float)M_SQRT1_2),
+                           .delta_scale = 1,
+                           .delta_eps = c->rms_norm_eps * (float)c->hidden_size,
+                           .hidden_size = c->layer_embedding_dim,
+                           .num_parts = c->num_layers};
+    m->layer_rows =
+        alloc(b, (uint64_t)tokens, (uint64_t)width * (uint64_t)m->device->res_bytes, "embeddings of layers");
+    m->layer_inputs = alloc_act(b, tokens, width, "embeddings of layers");
+    m->layer_logit_inputs = alloc_act(b, b->limits->num_logits, width, "embeddings of layers");
 }
 
 static void create_layer(struct builder *b, int32_t i)
@@ -488,6 +540,7 @@ static void create_layer(struct builder *b, int32_t i)
     struct model *m = b->m;
     struct layer *layer = &m->layers[i];
     create_norms(b, i);
+    create_layer_input(b, i);
     if (bit_set_has(m->config.stateful_layers, (size_t)i)) create_state_layer(b, i);
     if (model_config_has_attention(&m->config, i)) create_attention_layer(b, i);
     if (bit_set_has(m->config.sparse_layers, (size_t)i)) {
@@ -591,11 +644,6 @@ static const float *rope_table_of_layer(struct builder *b, int32_t i)
 
 /* ---- activations ---- */
 
-static void *alloc_act(struct builder *b, int64_t rows, int64_t width, const char *what)
-{
-    return alloc(b, (uint64_t)rows, (uint64_t)width * (uint64_t)b->m->device->act_bytes, what);
-}
-
 static void alloc_if_any(struct builder *b, void **out, int64_t width, const char *what)
 {
     if (width > 0) *out = alloc_act(b, b->limits->num_tokens, width, what);
@@ -614,7 +662,8 @@ static void create_inputs(struct builder *b)
                                  : c->latent.rank > 0 ? widest(c, q_width)
                                                       : 0;
     alloc_if_any(b, &m->projected, max_of(of_states, of_attention), "projections");
-    alloc_if_any(b, &m->gates, max_of(has_gates ? widest(c, q_width) : 0, model_config_num_rates(c)), "gates");
+    alloc_if_any(b, &m->gates, max_of(has_gates ? widest(c, q_width) : 0, model_config_num_rates(c)),
+                 "gates");
     alloc_if_any(b, &m->z, c->family->delta_z_is_apart ? model_config_delta_width(c) : 0, "gates of states");
     alloc_if_any(b, &m->decays, may_be(m, WEIGHT_DELTA_F) ? model_config_num_decays(c) : 0, "decays");
     alloc_if_any(b, &m->narrow, is_narrow ? c->delta_v_dim : 0, "narrow products");
@@ -670,7 +719,7 @@ static void describe_layer(const struct model_config *c, const struct kv_layout 
     assert_debug(!config.rope || config.rope->rotary_dim <= config.head_dim);
     layer->kv_layer = place.layer;
     layer->mixed_width = (int32_t)model_config_mixed_width(c, i);
-    layer->attention_norm = layer->mlp_norm = layer->sum = norm_args(c);
+    layer->attention_norm = layer->mlp_norm = layer->sum = layer->input_norm = norm_args(c);
     layer->attention_norm.delta_scale *= c->scales.mlp;
     layer->mlp_norm.delta_scale *= c->scales.state;
     layer->sum.delta_scale *= c->scales.attention;
@@ -678,6 +727,7 @@ static void describe_layer(const struct model_config *c, const struct kv_layout 
                                                .num_kv_heads = config.num_kv_heads,
                                                .head_dim = config.head_dim,
                                                .kv_group = place.group,
+                                               .q_alone = config.shares_kv,
                                                .scale = config.attention_scale,
                                                .sliding_window = config.is_chunk ? 0 : config.sliding_window,
                                                .window_of_both_sides = c->family->is_encoder,
@@ -690,6 +740,7 @@ static void describe_layer(const struct model_config *c, const struct kv_layout 
                                      .num_kv_heads = config.num_kv_heads,
                                      .head_dim = config.head_dim,
                                      .kv_group = place.group,
+                                     .q_alone = config.shares_kv,
                                      .rotary_dim = config.rope ? config.rope->rotary_dim : 0,
                                      .style = c->rope.style,
                                      .norm_all_heads = c->family->qk_norm_all_heads,
@@ -720,6 +771,7 @@ static void create_weights(struct builder *b)
     struct model *m = b->m;
     model_files_prefetch(b->files, 0);
     create_embedding_and_lm_head(b);
+    create_layer_inputs(b);
     for (int32_t i = 0; i < m->config.num_layers; i++) m->layers[i].rope.cos_sin = rope_table_of_layer(b, i);
     for (int32_t i = 0; i < m->config.num_layers && !b->status; i++) {
         model_files_prefetch(b->files, i + 1);

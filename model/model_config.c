@@ -17,16 +17,29 @@ enum {
 const struct generation_defaults generation_defaults_none = {
     .temperature = -1, .top_p = -1, .min_p = -1, .repetition_penalty = -1, .top_k = -1, .max_new_tokens = -1};
 
+/* Of those with K and V of their own the last one that has a window if the layer has one; -1: there is none. */
+static int32_t last_alike(const struct model_config *c, int32_t layer)
+{
+    const bool windowed = bit_set_has(c->windowed_layers, (size_t)layer);
+    int32_t i = c->num_layers - c->num_kv_sharing_layers - 1;
+    while (i >= 0 && bit_set_has(c->windowed_layers, (size_t)i) != windowed) i--;
+    return i;
+}
+
 struct layer_config model_config_layer(const struct model_config *c, int32_t layer)
 {
     assert_always(layer >= 0 && layer < c->num_layers);
     bool windowed = bit_set_has(c->windowed_layers, (size_t)layer),
          rotated = !bit_set_has(c->unrotated_layers, (size_t)layer);
-    const bool has_own_heads = windowed && model_config_has_window_heads(c);
+    const bool has_own_heads = windowed && model_config_has_window_heads(c),
+               shares_kv = layer >= c->num_layers - c->num_kv_sharing_layers;
     return (struct layer_config){
         .num_kv_heads = has_own_heads ? c->window_heads.num_kv_heads : c->num_kv_heads,
         .head_dim = has_own_heads ? c->window_heads.head_dim : c->head_dim,
         .v_is_k = c->v_is_k && !windowed,
+        .shares_kv = shares_kv,
+        .kv_layer = shares_kv ? last_alike(c, layer) : layer,
+        .intermediate_size = shares_kv ? c->sharing_intermediate_size : c->intermediate_size,
         .sliding_window = windowed ? c->sliding_window : 0,
         .is_chunk = windowed && c->windows_are_chunks,
         .attention_scale = c->attention_scale,
@@ -265,6 +278,29 @@ static int check_embeddings(const struct model_config *c, const char *source, st
     return status;
 }
 
+static int check_kv_sharing(const struct model_config *c, const char *source, struct error *err)
+{
+    if (c->num_kv_sharing_layers == 0) return STATUS_OK;
+    for (int32_t i = 0; i < c->num_layers; i++)
+        if (model_config_layer(c, i).kv_layer < 0)
+            return error_set(err, STATUS_INVALID, "%s: there are no K and V that layer %d could share",
+                             source, i);
+    return check_range(source, "intermediate size of the last layers", c->sharing_intermediate_size,
+                       WIDTH_MAX, err);
+}
+
+/* What a token adds to each layer has a row for each token, too. */
+static int check_layer_embeddings(const struct model_config *c, const char *source, struct error *err)
+{
+    if (c->layer_embedding_dim == 0) return STATUS_OK;
+    int status = check_range(source, "width of all layers' embeddings",
+                             (int64_t)c->num_layers * c->layer_embedding_dim, WIDTH_MAX, err);
+    if (status) return status;
+    if (c->layer_vocab_size >= c->vocab_size && c->layer_vocab_size <= VOCAB_MAX) return STATUS_OK;
+    return error_set(err, STATUS_INVALID, "%s: layers have embeddings of %d tokens where there are %d",
+                     source, c->layer_vocab_size, c->vocab_size);
+}
+
 int model_config_validate(const struct model_config *c, const char *source, struct error *err)
 {
     const struct head_config all = {c->num_kv_heads, c->head_dim},
@@ -284,12 +320,16 @@ int model_config_validate(const struct model_config *c, const char *source, stru
         {"width of all heads", c->num_heads * (int64_t)model_config_widest_head(c), WIDTH_MAX},
         {"vocabulary size", c->vocab_size, VOCAB_MAX},
         {"longest context", c->max_position_embeddings, POSITIONS_MAX},
+        {"number of layers with K and V of their own", (int64_t)c->num_layers - c->num_kv_sharing_layers,
+         c->num_layers},
     };
     for (size_t i = 0; i < array_length(ranges); i++) {
         int status = check_range(source, ranges[i].what, ranges[i].value, ranges[i].max, err);
         if (status) return status;
     }
     int status = check_embeddings(c, source, err);
+    if (!status) status = check_kv_sharing(c, source, err);
+    if (!status) status = check_layer_embeddings(c, source, err);
     if (!status && c->num_experts) status = check_experts(c, source, err);
     if (!status && model_config_has_states(c)) status = check_states(c, source, err);
     if (!status && c->latent.rank != 0) status = check_latent(c, source, err);
@@ -411,7 +451,7 @@ uint64_t model_config_kv_layer_bytes(const struct model_config *c, int32_t layer
 {
     uint64_t scale = dtype_is_code(kv_dtype) ? sizeof(float) : 0;
     const struct layer_config l = model_config_layer(c, layer);
-    if (!model_config_has_attention(c, layer)) return 0;
+    if (!model_config_has_attention(c, layer) || l.shares_kv) return 0;
     return 2 * (uint64_t)l.num_kv_heads * (dtype_row_bytes(kv_dtype, (uint64_t)l.head_dim) + scale);
 }
 
@@ -434,9 +474,10 @@ int32_t model_config_mlp_width(const struct model_config *c)
     int32_t width = c->shared_intermediate_size;
     for (int32_t i = 0; i < c->num_layers; i++) {
         bool is_sparse = bit_set_has(c->sparse_layers, (size_t)i);
-        width = max_of(width, is_sparse ? c->expert_intermediate_size : c->intermediate_size);
+        width = max_of(width,
+                       is_sparse ? c->expert_intermediate_size : model_config_layer(c, i).intermediate_size);
     }
-    return width;
+    return max_of(width, c->layer_embedding_dim);
 }
 
 /* Of the roles [begin, end) in a layer. */

@@ -51,9 +51,12 @@ struct model_config {
     int32_t hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_dim;
     struct head_config {
         int32_t num_kv_heads, head_dim;
-    } window_heads;     /* of windowed_layers; head_dim 0: as of all others */
-    bool v_is_k;        /* of layers without a window: V is what K is made of */
-    int32_t vocab_size; /* rows of the embedding: the width of the logits */
+    } window_heads; /* of windowed_layers; head_dim 0: as of all others */
+    bool v_is_k;    /* of layers without a window: V is what K is made of */
+    /* The last ones, which see K and V of the last layer of their kind before them all; their MLPs are so wide. */
+    int32_t num_kv_sharing_layers, sharing_intermediate_size;
+    int32_t layer_embedding_dim, layer_vocab_size; /* of what a token adds to each layer; 0: nothing */
+    int32_t vocab_size;                            /* rows of the embedding: the width of the logits */
     int32_t max_position_embeddings;
     int32_t num_position_rows, num_type_rows; /* of an encoder's tables; 0: it has none */
     int32_t first_position_row; /* of the first token; as many rows as max_position_embeddings follow it */
@@ -113,7 +116,10 @@ struct model_config {
 /* What may differ from layer to layer. */
 struct layer_config {
     int32_t num_kv_heads, head_dim;
-    bool v_is_k;               /* there is no product of V's own */
+    bool v_is_k;      /* there is no product of V's own */
+    bool shares_kv;   /* nor of K's: both are those of layer kv_layer */
+    int32_t kv_layer; /* else itself */
+    int32_t intermediate_size;
     int32_t sliding_window;    /* 0: none */
     bool is_chunk;             /* windows_are_chunks */
     int32_t temperature_floor; /* 0: none */

@@ -239,9 +239,9 @@ static int find_transposed(const struct model_files *f, const char *name, int32_
 /* Embeddings, the head and routers stay as they are in checkpoints, too. */
 static bool is_quantised(enum weight_role role)
 {
-    return role != WEIGHT_TOKEN_EMBEDDING && role != WEIGHT_LM_HEAD && role != WEIGHT_ROUTER &&
-           role != WEIGHT_SHARED_WEIGHT && role != WEIGHT_DELTA_A && role != WEIGHT_DELTA_B &&
-           role != WEIGHT_DELTA_BA && role != WEIGHT_DELTA_CONVOLUTION;
+    return role != WEIGHT_TOKEN_EMBEDDING && role != WEIGHT_LAYER_EMBEDDING && role != WEIGHT_LM_HEAD &&
+           role != WEIGHT_ROUTER && role != WEIGHT_SHARED_WEIGHT && role != WEIGHT_DELTA_A &&
+           role != WEIGHT_DELTA_B && role != WEIGHT_DELTA_BA && role != WEIGHT_DELTA_CONVOLUTION;
 }
 
 static bool is_dummy_fp8(const struct model_files *f, enum weight_role role)

@@ -23,6 +23,12 @@ static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
     [WEIGHT_HEAD_NORM] = {.presence = PRESENT_NEVER},
     [WEIGHT_HEAD_OUT] = {.presence = PRESENT_NEVER},
     [WEIGHT_HEAD_OUT_BIAS] = {.presence = PRESENT_NEVER},
+    [WEIGHT_LAYER_EMBEDDING] = {.presence = PRESENT_NEVER},
+    [WEIGHT_LAYER_PROJECTION] = {.presence = PRESENT_NEVER},
+    [WEIGHT_LAYER_PROJECTION_NORM] = {.presence = PRESENT_NEVER},
+    [WEIGHT_LAYER_INPUT_GATE] = {.presence = PRESENT_NEVER},
+    [WEIGHT_LAYER_INPUT_OUT] = {.presence = PRESENT_NEVER},
+    [WEIGHT_LAYER_INPUT_NORM] = {.presence = PRESENT_NEVER},
     [WEIGHT_LAYER_SCALE] = {.presence = PRESENT_NEVER},
     [WEIGHT_XIELU_ABOVE] = {.presence = PRESENT_NEVER},
     [WEIGHT_XIELU_BELOW] = {.presence = PRESENT_NEVER},
@@ -151,7 +157,27 @@ const struct weight_change gemma_weights[] = {
 
 const struct weight_change gemma4_weights[] = {
     GEMMA_NORMS,
+    {WEIGHT_K, {"attn_k.weight", "self_attn.k_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_IF_OWN_KV}},
     {WEIGHT_V, {"attn_v.weight", "self_attn.v_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_IF_OWN_V}},
+    {WEIGHT_K_NORM, {"attn_k_norm.weight", "self_attn.k_norm.weight", DIM_1, DIM_HEAD, PRESENT_IF_OWN_KV}},
+    {WEIGHT_LAYER_EMBEDDING,
+     {"per_layer_token_embd.weight", "embed_tokens_per_layer.weight", DIM_LAYER_VOCAB, DIM_LAYER_EMBEDDINGS,
+      PRESENT_IF_LAYER_EMBEDDINGS}},
+    {WEIGHT_LAYER_PROJECTION,
+     {"per_layer_model_proj.weight", "per_layer_model_projection.weight", DIM_LAYER_EMBEDDINGS, DIM_HIDDEN,
+      PRESENT_IF_LAYER_EMBEDDINGS}},
+    {WEIGHT_LAYER_PROJECTION_NORM,
+     {"per_layer_proj_norm.weight", "per_layer_projection_norm.weight", DIM_1, DIM_LAYER_EMBEDDING,
+      PRESENT_IF_LAYER_EMBEDDINGS}},
+    {WEIGHT_LAYER_INPUT_GATE,
+     {"inp_gate.weight", "per_layer_input_gate.weight", DIM_LAYER_EMBEDDING, DIM_HIDDEN,
+      PRESENT_IF_LAYER_EMBEDDINGS}},
+    {WEIGHT_LAYER_INPUT_OUT,
+     {"proj.weight", "per_layer_projection.weight", DIM_HIDDEN, DIM_LAYER_EMBEDDING,
+      PRESENT_IF_LAYER_EMBEDDINGS}},
+    {WEIGHT_LAYER_INPUT_NORM,
+     {"post_norm.weight", "post_per_layer_input_norm.weight", DIM_1, DIM_HIDDEN,
+      PRESENT_IF_LAYER_EMBEDDINGS}},
     {WEIGHT_LAYER_SCALE, {"layer_output_scale.weight", "layer_scalar", DIM_1, DIM_1, PRESENT_ALWAYS}},
     {.role = WEIGHT_ROLE_COUNT},
 };
@@ -932,6 +958,7 @@ bool weight_is_norm(enum weight_role role)
     return role == WEIGHT_EMBEDDING_NORM || role == WEIGHT_HEAD_NORM || role == WEIGHT_OUTPUT_NORM ||
            role == WEIGHT_ATTENTION_NORM || role == WEIGHT_Q_NORM || role == WEIGHT_K_NORM ||
            role == WEIGHT_LATENT_Q_NORM || role == WEIGHT_LATENT_KV_NORM ||
+           role == WEIGHT_LAYER_PROJECTION_NORM || role == WEIGHT_LAYER_INPUT_NORM ||
            role == WEIGHT_ATTENTION_POST_NORM || role == WEIGHT_MLP_NORM || role == WEIGHT_MLP_POST_NORM;
 }
 
@@ -955,7 +982,13 @@ int64_t weight_dimension(const struct model_config *c, enum weight_dimension dim
     case DIM_HIDDEN:
         return c->hidden_size;
     case DIM_INTERMEDIATE:
-        return c->intermediate_size;
+        return l.intermediate_size;
+    case DIM_LAYER_VOCAB:
+        return c->layer_vocab_size;
+    case DIM_LAYER_EMBEDDING:
+        return c->layer_embedding_dim;
+    case DIM_LAYER_EMBEDDINGS:
+        return (int64_t)c->num_layers * c->layer_embedding_dim;
     case DIM_Q:
         return (int64_t)c->num_heads * l.head_dim;
     case DIM_GATED_Q:
@@ -1052,7 +1085,11 @@ bool weight_is_required(const struct model_config *c, enum weight_presence prese
     case PRESENT_IF_ATTENTION:
         return model_config_has_attention(c, layer);
     case PRESENT_IF_OWN_V:
-        return !model_config_layer(c, layer).v_is_k;
+        return !model_config_layer(c, layer).v_is_k && !model_config_layer(c, layer).shares_kv;
+    case PRESENT_IF_OWN_KV:
+        return !model_config_layer(c, layer).shares_kv;
+    case PRESENT_IF_LAYER_EMBEDDINGS:
+        return c->layer_embedding_dim > 0;
     case PRESENT_IF_STATE:
         return bit_set_has(c->stateful_layers, (size_t)layer);
     case PRESENT_IF_STATE_NORM:

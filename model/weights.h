@@ -14,8 +14,12 @@ enum weight_role {
     WEIGHT_TOKEN_EMBEDDING, /* [V][H] */
     WEIGHT_OUTPUT_NORM,     /* [1][H] */
     WEIGHT_OUTPUT_NORM_BIAS,
-    WEIGHT_LM_HEAD,       /* [V][H]; the embedding's view when tied */
-    WEIGHT_LM_HEAD_BIAS,  /* [1][V]; of Phi-3.5-MoE */
+    WEIGHT_LM_HEAD,      /* [V][H]; the embedding's view when tied */
+    WEIGHT_LM_HEAD_BIAS, /* [1][V]; of Phi-3.5-MoE */
+    /* of what a token adds to each layer; L layers of P values */
+    WEIGHT_LAYER_EMBEDDING,       /* [V][L P] */
+    WEIGHT_LAYER_PROJECTION,      /* [L P][H] */
+    WEIGHT_LAYER_PROJECTION_NORM, /* [1][P] */
     WEIGHT_ROPE_DIVISORS, /* [1][rotary_dim / 2]; divide the rotation's frequencies; only GGUF has it */
     /* of encoders; P positions, Y types */
     WEIGHT_POSITION_EMBEDDING,  /* [P][H] */
@@ -83,11 +87,14 @@ enum weight_role {
     WEIGHT_DOWN, /* [H][I] */
     WEIGHT_UP_BIAS,
     WEIGHT_DOWN_BIAS,
-    WEIGHT_LAYER_SCALE,   /* [1][1]: what the layer leaves is multiplied by it */
-    WEIGHT_XIELU_ABOVE,   /* [1][1]: device.h has a = softplus of it, b = c + softplus of the next, c */
-    WEIGHT_XIELU_BELOW,   /* [1][1] */
-    WEIGHT_XIELU_BETA,    /* [1][1] */
-    WEIGHT_MLP_POST_NORM, /* [1][H]: as WEIGHT_ATTENTION_POST_NORM */
+    WEIGHT_LAYER_INPUT_GATE, /* [P][H] */
+    WEIGHT_LAYER_INPUT_OUT,  /* [H][P] */
+    WEIGHT_LAYER_INPUT_NORM, /* [1][H]: of what it gives */
+    WEIGHT_LAYER_SCALE,      /* [1][1]: what the layer leaves is multiplied by it */
+    WEIGHT_XIELU_ABOVE,      /* [1][1]: device.h has a = softplus of it, b = c + softplus of the next, c */
+    WEIGHT_XIELU_BELOW,      /* [1][1] */
+    WEIGHT_XIELU_BETA,       /* [1][1] */
+    WEIGHT_MLP_POST_NORM,    /* [1][H]: as WEIGHT_ATTENTION_POST_NORM */
     WEIGHT_MLP_POST_NORM_BIAS,
     WEIGHT_ROUTER,            /* [E][H] */
     WEIGHT_ROUTER_BIAS,       /* [1][E]: where experts are chosen */
@@ -122,6 +129,9 @@ enum weight_dimension {
     DIM_HEAD,
     DIM_NUM_HEADS,
     DIM_ROTATIONS,
+    DIM_LAYER_VOCAB,
+    DIM_LAYER_EMBEDDING,
+    DIM_LAYER_EMBEDDINGS, /* of all layers */
     DIM_EXPERTS,
     DIM_EXPERT,
     DIM_EXPERT_HIDDEN, /* of their own space, if they have one */
@@ -164,9 +174,11 @@ enum weight_presence {
     PRESENT_IF_OWN_SPACE, /* it has experts, in a space of their own */
     PRESENT_IF_SHARED,    /* one expert is every token's */
     PRESENT_IF_SHARED_WEIGHT,
-    PRESENT_BEHIND_FIRST,  /* the layer is not the first */
-    PRESENT_IF_ATTENTION,  /* the layer has K and V */
-    PRESENT_IF_OWN_V,      /* it has a product of V's own (layer_config) */
+    PRESENT_BEHIND_FIRST, /* the layer is not the first */
+    PRESENT_IF_ATTENTION, /* the layer has K and V */
+    PRESENT_IF_OWN_KV,    /* it has a product of K's own (layer_config) */
+    PRESENT_IF_OWN_V,     /* and of V's */
+    PRESENT_IF_LAYER_EMBEDDINGS,
     PRESENT_IF_STATE,      /* it has a state */
     PRESENT_IF_STATE_NORM, /* and what that gives is normed */
     /* of layers with attention */

@@ -88,7 +88,7 @@ static void load_rows(const struct attention_task *t, const struct attention_ite
 {
     const struct attention_args *a = t->args;
     int group = group_size(t);
-    int64_t stride = (int64_t)(a->num_heads + 2 * a->num_kv_heads) * a->head_dim;
+    int64_t stride = (int64_t)(a->num_heads + (a->q_alone ? 0 : 2 * a->num_kv_heads)) * a->head_dim;
     assert_debug(item->num_tokens <= t->w->tokens_per_item);
     r->num_rows = item->num_tokens * group;
     r->softcap = a->softcap * log2_e;

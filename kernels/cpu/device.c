@@ -257,6 +257,7 @@ static const struct kernel_table cpu_kernel_table = {
     .history_set = cpu_history_set,
     .embed = cpu_embed,
     .embed_positions = cpu_embed_positions,
+    .multiply = cpu_multiply,
     .pick_logit_rows = cpu_pick_logit_rows,
     .rms_norm = cpu_rms_norm,
     .linear = cpu_linear,

@@ -84,6 +84,8 @@ void cpu_rms_norm(struct device *d, const struct batch *b, enum row_set rows, vo
                   const void *delta, const struct norm_args *args);
 void cpu_embed(struct device *d, const struct batch *b, void *out, const struct linear *table, float scale);
 void cpu_embed_positions(struct device *d, const struct batch *b, void *x, const float *table);
+void cpu_multiply(struct device *d, const struct batch *b, enum row_set rows, void *x, const void *y,
+                  int32_t width, int32_t stride);
 void cpu_rope_kv_write(struct device *d, const struct batch *b, void *qkv, struct kv_pool *pool,
                        int32_t layer, const struct rope_args *args);
 void cpu_attention(struct device *d, const struct batch *b, void *out, const void *qkv,

@@ -27,11 +27,36 @@ static void embed_rows(void *context, int thread_idx, int num_threads)
 
 void cpu_embed(struct device *d, const struct batch *b, void *out, const struct linear *table, float scale)
 {
-    struct cpu_device *c = cpu_device_of(d);
     struct embed_task t = {.token_ids = b->token_ids, .table = table, .scale = scale, .out = out};
     t.num_tokens = b->step->num_tokens;
-    t.hidden_size = c->hidden_size;
-    cpu_device_run(c, t.num_tokens * t.hidden_size, embed_rows, &t);
+    t.hidden_size = cpu_linear_num_cols(table);
+    cpu_device_run(cpu_device_of(d), t.num_tokens * t.hidden_size, embed_rows, &t);
+}
+
+struct multiply_task {
+    float *x;
+    const float *y;
+    int32_t num_rows, width, stride;
+};
+
+static void multiply_rows(void *context, int thread_idx, int num_threads)
+{
+    const struct multiply_task *t = context;
+    int64_t begin, end;
+    thread_pool_range(t->num_rows, thread_idx, num_threads, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        const float *y = t->y + i * t->stride;
+        float *x = t->x + i * t->width;
+        for (int32_t j = 0; j < t->width; j++) x[j] *= y[j];
+    }
+}
+
+void cpu_multiply(struct device *d, const struct batch *b, enum row_set rows, void *x, const void *y,
+                  int32_t width, int32_t stride)
+{
+    struct multiply_task t = {
+        .x = x, .y = y, .num_rows = batch_num_rows(b, rows), .width = width, .stride = stride};
+    cpu_device_run(cpu_device_of(d), (int64_t)t.num_rows * width, multiply_rows, &t);
 }
 
 struct position_task {

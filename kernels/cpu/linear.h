@@ -50,5 +50,6 @@ void cpu_linear_argmax(const struct linear *l, struct thread_pool *pool, void *s
 
 /* out[K] = row of the stacked weight, exactly as dtype_row_to_f32 has it. */
 void cpu_linear_embed_row(const struct linear *l, int32_t row, float *out);
+int32_t cpu_linear_num_cols(const struct linear *l);
 
 #endif

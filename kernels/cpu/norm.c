@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "kernels/cpu/device.h"
 
 /* Element i goes to partial sum i % NUM_SUMS: a fixed order that a compiler can keep in vectors. */
@@ -55,7 +56,7 @@ struct norm_task {
     float *out, *x;
     const float *delta;
     const struct norm_args *args;
-    int32_t num_rows;
+    int64_t num_rows;
 };
 
 static void add_row(float *x, const float *delta, float scale, int32_t n)
@@ -95,6 +96,6 @@ void cpu_rms_norm(struct device *d, const struct batch *b, enum row_set rows, vo
                   const void *delta, const struct norm_args *args)
 {
     struct norm_task t = {.out = out, .x = x, .delta = delta, .args = args};
-    t.num_rows = batch_num_rows(b, rows);
-    cpu_device_run(cpu_device_of(d), (int64_t)t.num_rows * args->hidden_size, norm_rows, &t);
+    t.num_rows = (int64_t)batch_num_rows(b, rows) * max_of(args->num_parts, 1);
+    cpu_device_run(cpu_device_of(d), t.num_rows * args->hidden_size, norm_rows, &t);
 }

@@ -70,16 +70,17 @@ static void rope_head(float *x, const struct rotation *r, const float *norm, con
 static void rope_token(const struct rope_task *t, int64_t token, struct rotation *r)
 {
     const struct rope_args *a = t->args;
-    int64_t stride = (int64_t)(a->num_heads + 2 * a->num_kv_heads) * a->head_dim;
+    const int32_t num_kv_heads = a->q_alone ? 0 : a->num_kv_heads;
+    int64_t stride = (int64_t)(a->num_heads + 2 * num_kv_heads) * a->head_dim;
     float *q = t->qkv + token * stride, *k = q + a->num_heads * a->head_dim,
-          *v = k + a->num_kv_heads * a->head_dim;
+          *v = k + num_kv_heads * a->head_dim;
     rotation_at(r, a, t->step->positions[token]);
     if (a->norm_all_heads) {
         norm_row(q, q, a->q_norm, a->norm_eps, a->num_heads * a->head_dim);
-        norm_row(k, k, a->k_norm, a->norm_eps, a->num_kv_heads * a->head_dim);
+        if (!a->q_alone) norm_row(k, k, a->k_norm, a->norm_eps, num_kv_heads * a->head_dim);
     }
     for (int32_t h = 0; h < a->num_heads; h++) rope_head(q + h * a->head_dim, r, a->q_norm, a);
-    for (int32_t h = 0; h < a->num_kv_heads; h++) {
+    for (int32_t h = 0; h < num_kv_heads; h++) {
         rope_head(k + h * a->head_dim, r, a->k_norm, a);
         if (a->v_norm)
             norm_row(v + h * a->head_dim, v + h * a->head_dim, a->v_norm, a->norm_eps, a->head_dim);

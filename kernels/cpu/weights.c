@@ -269,6 +269,11 @@ uint64_t cpu_linear_bytes(const struct linear *l)
     return l->bytes;
 }
 
+int32_t cpu_linear_num_cols(const struct linear *l)
+{
+    return l->cols;
+}
+
 void cpu_linear_embed_row(const struct linear *l, int32_t row, float *out)
 {
     assert_debug(row >= 0 && row < l->rows);

@@ -1645,6 +1645,17 @@ GEMMA_4 = {
 }
 CASES |= {
     "gemma 4": ({**GEMMA_4, "attention_k_eq_v": True, "num_global_key_value_heads": 1}, None),
+    "gemma 4, k and v of other layers": (
+        {
+            **GEMMA_4,
+            "num_kv_shared_layers": 3,
+            "use_double_wide_mlp": True,
+            "hidden_size_per_layer_input": 16,
+            "vocab_size_per_layer_input": VOCAB,
+            "rms_norm_eps": 1e-6,
+        },
+        None,
+    ),
     "gemma 4, 12b": (
         {
             **{k: v for k, v in GEMMA_4.items() if k not in ("global_head_dim", "hidden_size_per_layer_input")},

@@ -51,6 +51,17 @@ static const char chunked_config[] =
     "\"rms_norm_eps\":1e-5,\"num_local_experts\":3,\"interleave_moe_layer_step\":2,\"num_experts_per_tok\":1,"
     "\"attention_chunk_size\":90,\"floor_scale\":40,\"eos_token_id\":2,\"bos_token_id\":1}";
 
+/* Heads of layers that see all are twice as wide, the last two layers see K and V of others, tokens add to each layer: a group of one
+ * layer and one of two. */
+static const char shared_config[] =
+    "{\"architectures\":[\"Gemma4ForCausalLM\"],\"model_type\":\"gemma4_text\",\"hidden_size\":96,"
+    "\"intermediate_size\":128,\"num_hidden_layers\":5,\"num_attention_heads\":4,\"head_dim\":16,"
+    "\"global_head_dim\":32,\"num_key_value_heads\":2,\"vocab_size\":320,\"max_position_embeddings\":512,"
+    "\"vocab_size_per_layer_input\":320,\"hidden_size_per_layer_input\":8,\"num_kv_shared_layers\":2,"
+    "\"use_double_wide_mlp\":true,\"sliding_window\":24,\"layer_types\":[\"sliding_attention\","
+    "\"full_attention\",\"sliding_attention\",\"sliding_attention\",\"full_attention\"],"
+    "\"eos_token_id\":2,\"bos_token_id\":1}";
+
 static const char *model_path;
 static char tiny_path[64];
 
@@ -99,8 +110,9 @@ static bool start_engine(struct rig *rig, const struct setup *setup)
     struct step_limits limits;
     const char *format = model_path == tiny_path ? "dummy" : "auto";
     status = model_files_open(model_path, format, &rig->files, &err);
-    if (!status && setup->has_groups)
-        options.kv_layout = kv_layout_of(model_files_config(rig->files), MAX_MODEL_LEN);
+    if (!status)
+        options.kv_layout = setup->has_groups ? kv_layout_of(model_files_config(rig->files), MAX_MODEL_LEN)
+                                              : kv_layout_single(model_files_config(rig->files));
     engine_step_limits(&options, rig->device, &limits);
     if (!status) status = model_create(rig->device, rig->files, &limits, NULL, NULL, &rig->model, &err);
     if (!status)
@@ -329,9 +341,9 @@ static void compare_all(const char *cpu_isa, int num_threads, enum dtype kv_dtyp
     compare(setup, 1, "preempted and saved");
 }
 
-/* The oracle: each request alone, with K and V of all tokens in all layers, against all together in groups. num_blocks: what
+/* The oracle: each request alone, with K and V of all tokens in all layers (which are alike), against all together in groups. num_blocks: what
  * the longest request takes, which has 12 blocks of tokens, in steps of 16 tokens: not 48 but 12 and three times 4, of
- * chunks 8. */
+ * chunks 8; where a group has two layers with a window 12 and 4, and 2 more. */
 static void compare_groups(const char *config, int32_t num_blocks)
 {
     struct setup setup = {.cpu_isa = "auto",
@@ -370,6 +382,12 @@ static void test_chunks(void **state)
 {
     (void)state;
     compare_groups(chunked_config, 36);
+}
+
+static void test_layers_that_differ(void **state)
+{
+    (void)state;
+    compare_groups(shared_config, 18);
 }
 
 /* ---- what rows hold ---- */
@@ -468,6 +486,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_two_threads),
         cmocka_unit_test(test_windows),
         cmocka_unit_test(test_chunks),
+        cmocka_unit_test(test_layers_that_differ),
     };
     if (argc > 2) cmocka_set_test_filter(argv[2]);
     make_tiny_folder();

@@ -77,11 +77,12 @@ struct cut {
     int32_t beside; /* tokens of another sequence in each step */
 };
 
-/* What a state has gone beyond is computed again. */
+/* What a state has gone beyond is computed again; and K and V that others share, in a step that computes nothing else. */
 static void go_back(struct family_run *r, int32_t begin)
 {
     struct session_part part = {.num_tokens = begin, .tokens = r->ids, .no_logits = true};
-    if (begin == 0 || !model_config_has_states(model_config(r->session.model))) return;
+    const struct model_config *c = model_config(r->session.model);
+    if (begin == 0 || (!model_config_has_states(c) && c->num_kv_sharing_layers == 0)) return;
     session_step(&r->session, &part, 1);
     session_finish_step(&r->session);
 }

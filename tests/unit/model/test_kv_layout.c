@@ -73,6 +73,26 @@ static void test_layers_of_other_heads(void **state)
     }
 }
 
+/* They have no places of their own. */
+static void test_layers_that_share(void **state)
+{
+    (void)state;
+    (void)layout_of(35, 5, 512, 1000); /* Gemma 4 E2B */
+    config.num_kv_sharing_layers = 20;
+    config.num_kv_heads = 1;
+    config.head_dim = 512;
+    config.window_heads = (struct head_config){1, 256};
+    const struct kv_layout l = kv_layout_of(&config, 1000);
+    expect_layout(l, 3, 1, 2);
+    for (int32_t i = 15; i < 35; i++) {
+        const bool windowed = (i + 1) % 5 != 0;
+        const struct kv_place own = kv_layout_place(&l, &config, i),
+                              theirs = kv_layout_place(&l, &config, windowed ? 13 : 14);
+        assert_true(own.group == theirs.group && own.layer == theirs.layer);
+    }
+    assert_int_equal(model_config_kv_bytes_per_token(&config, DTYPE_BF16), 2 * 2 * (3 * 512 + 12 * 256));
+}
+
 static void test_a_window_that_nobody_leaves_is_none(void **state)
 {
     (void)state;
@@ -105,6 +125,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_known_models),
         cmocka_unit_test(test_layers_of_other_heads),
+        cmocka_unit_test(test_layers_that_share),
         cmocka_unit_test(test_a_window_that_nobody_leaves_is_none),
         cmocka_unit_test(test_places),
     };
