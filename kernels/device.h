@@ -106,6 +106,7 @@ struct moe_desc {
     struct weight_view router;         /* [E][H] */
     struct weight_view router_bias;    /* [1][E]: of its logits; data NULL: none */
     struct weight_view choice_bias;    /* [1][E]: added to scores where experts are chosen; data NULL: none */
+    struct weight_view score_factors;  /* [1][E]: of those chosen, behind scale; data NULL: none */
     const struct expert_desc *experts; /* [E]; of L in the place of H where they have a space of their own */
     struct weight_view to_experts, from_experts; /* [L][H], [H][L]; data NULL: they have not */
     struct expert_desc shared;                   /* up.data NULL: none */
@@ -241,7 +242,8 @@ struct norm_args {
     /* Where the device has embed_positions: LayerNorm, (x - mean(x)) / sqrt(var(x) + eps) * weight + bias, in the place of
      * RMSNorm. */
     bool is_layer_norm;
-    bool replaces;     /* x itself becomes its norm; of RMSNorm without delta_weight */
+    bool replaces; /* x itself becomes its norm; of RMSNorm without delta_weight */
+    bool begins;   /* x, whatever it is, becomes what would be added to it; of a delta with delta_weight */
     const float *bias; /* of LayerNorm; NULL: none */
 };
 
@@ -451,9 +453,9 @@ struct kernel_table {
                         const void *x, const void *delta, const struct norm_args *norm,
                         const struct linear *w);
 
-    /* out[T][H] (act) = what the chosen experts make of x[T][H] (act). */
+    /* out[T][H] (act) = what the experts that are chosen by seen[T][H] (act), mostly x itself, make of x[T][H] (act). */
     void (*moe)(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
-                const struct moe *moe);
+                const void *seen, const struct moe *moe);
 
     /* In place on qkv[T][(Hq + 2 Hk) D] (act): optional q/k norm, rotation of q and k at positions;
      * then k and v are written to the pool at the group's slot_mapping, for this layer of its blocks. */

@@ -94,9 +94,9 @@ static const struct family families[] = {
 #define GEMMA_4                                                                                              \
     .weight_changes = gemma4_weights, .qk_norm = true, .norms_v = true, .has_global_heads = true,            \
     .gate = GATE_GELU_TANH, .scaled_embeddings = true, .attention_scale = 1, .may_cap_logits = true,         \
-    .full_layer_period = 6, .window_theta = 10000, .is_tied = true, .num_heads = 8, .num_kv_heads = 4,       \
-    .head_dim = 256, .vocab_size = 262144, .max_position_embeddings = 131072, .theta = 1e6,                  \
-    .window = WINDOW_IF_GIVEN
+    .has_experts = true, .mlp_beside_experts = true, .router_normalizes = true, .full_layer_period = 6,      \
+    .window_theta = 10000, .is_tied = true, .num_heads = 8, .num_kv_heads = 4, .head_dim = 256,              \
+    .vocab_size = 262144, .max_position_embeddings = 131072, .theta = 1e6, .window = WINDOW_IF_GIVEN
     {.names = {NULL, "Gemma4ForCausalLM", "gemma4_text"}, GEMMA_4, .layer_embedding_dim = 256},
     {.names = {NULL, "Gemma4ForConditionalGeneration", "gemma4"},
      GEMMA_4,

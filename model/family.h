@@ -113,7 +113,8 @@ struct family {
     /* a mixture of experts */
     bool has_experts, gguf_may_have_experts; /* gguf_may: a GGUF file of that name may, a directory not */
     bool experts_may_be_none;                /* then the shared one is the MLP */
-    int32_t num_dense_layers;                /* of the first ones, where a config.json does not say */
+    bool mlp_beside_experts;  /* each with norms of its own; a config.json has enable_moe_block for experts */
+    int32_t num_dense_layers; /* of the first ones, where a config.json does not say */
     enum router_scores router_scores;
     bool router_normalizes; /* unless a config.json says otherwise */
     bool has_router_bias, has_shared_weight;

@@ -161,6 +161,25 @@ static void make_layer_inputs(const struct model *m, const struct batch *b)
     k->rms_norm(d, b, ROWS_TOKENS, m->layer_inputs, m->layer_rows, m->layer_inputs, &m->layer_inputs_norm);
 }
 
+/* An MLP, and beside it experts, each with norms of its own, and the sum of both. */
+static void run_mlp_beside_experts(const struct model *m, const struct batch *b, const struct layer *layer,
+                                   struct tail *t)
+{
+    struct device *d = m->device;
+    const struct kernel_table *k = d->ops;
+    const enum row_set rows = t->residual.rows;
+    const struct next_norm between = {&layer->mlp_norm, m->delta, t->normed},
+                           before_router = {&layer->seen_norm, NULL, m->seen},
+                           before_experts = {&layer->experts_norm, NULL, t->normed};
+    multiply_normed(m, b, &t->residual, &between, m->mlp, layer->gate_up, true);
+    norm_rows(m, b, &t->residual, &before_router);
+    norm_rows(m, b, &t->residual, &before_experts);
+    k->linear(d, b, rows, m->delta, m->mlp, layer->down);
+    k->rms_norm(d, b, rows, m->delta, m->both, m->delta, &layer->mlp_sum);
+    k->moe(d, b, rows, m->delta, t->normed, m->seen, layer->moe);
+    k->rms_norm(d, b, rows, m->delta, m->both, m->delta, &layer->experts_sum);
+}
+
 /* Of attention's output product in delta, what the MLP or experts make of the sum. */
 static void run_mlp(const struct model *m, const struct batch *b, const struct layer *layer, struct tail *t)
 {
@@ -170,9 +189,13 @@ static void run_mlp(const struct model *m, const struct batch *b, const struct l
     const bool is_parallel = m->config.family->is_parallel;
     const struct next_norm between = {&layer->mlp_norm, m->delta, t->normed};
     if (!layer->moe && !layer->down) return; /* it has none */
+    if (layer->moe && layer->down) {
+        run_mlp_beside_experts(m, b, layer, t);
+        return;
+    }
     if (is_parallel || layer->moe) norm_rows(m, b, &t->residual, &between);
     if (layer->moe) {
-        k->moe(d, b, rows, m->delta, t->normed, layer->moe);
+        k->moe(d, b, rows, m->delta, t->normed, t->normed, layer->moe);
         return;
     }
     if (!is_parallel) multiply_normed(m, b, &t->residual, &between, m->mlp, layer->gate_up, true);

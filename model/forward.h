@@ -21,10 +21,12 @@ struct layer {
     struct linear *state_o;     /* of delta_net beside attention; else o is its */
     struct linear *gates; /* of delta_net b and a, or b; of attention with gates of its own those; or NULL */
     struct product z, decays; /* of delta_net: where they are apart (delta_inputs); wide NULL: they are not */
-    struct delta_net *delta_net;           /* NULL: the layer has attention alone */
-    struct latent *latent;                 /* in the place of qkv; NULL: attention is not latent */
-    struct linear *gate_up, *down;         /* NULL where there is moe */
-    struct moe *moe;                       /* NULL: the layer has one MLP */
+    struct delta_net *delta_net;   /* NULL: the layer has attention alone */
+    struct latent *latent;         /* in the place of qkv; NULL: attention is not latent */
+    struct linear *gate_up, *down; /* NULL where there is moe alone */
+    struct moe *moe;               /* NULL: the layer has one MLP; with down both, side by side */
+    /* where the MLP is beside experts: before the router, before them, and behind both, where the sum of both begins */
+    struct norm_args seen_norm, experts_norm, mlp_sum, experts_sum;
     struct norm_args input_norm;           /* of no weight: what the MLP leaves is added */
     struct linear *input_gate, *input_out; /* of what a token adds to the layer; NULL: it adds nothing */
     struct rope_args rope;                 /* with the layer's q and k norms */
@@ -61,6 +63,8 @@ struct model {
     void *z, *decays,
         *narrow; /* (act) of delta_nets: delta_inputs, and what products' narrow ones make; NULL where there are none */
     void *state_mixed; /* (act) [T][U] what a delta_net beside attention gives; NULL where there is none */
+    void *seen,
+        *both; /* of an MLP beside experts: [T][H] (act) what the router gets, [T][H] (res) their sum */
     void *layer_rows, *layer_inputs, *layer_logit_inputs; /* [T][L P] (res) [T][L P] (act) [R][L P] (act) */
     void *logit_residual;                                 /* [R + 1][H] (res) */
     void *logit_rows;                                     /* [R][H] (act) */

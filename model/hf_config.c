@@ -173,8 +173,6 @@ static int read_gemma_4(struct json_reader *r, struct model_config *c)
     if (strcmp(json_text(r, "use_bidirectional_attention", "vision"), "vision") != 0)
         return error_set(r->err, STATUS_UNSUPPORTED,
                          "%s: use_bidirectional_attention is supported for \"vision\" alone", r->path);
-    if (json_bool(r, "enable_moe_block", false))
-        return error_set(r->err, STATUS_UNSUPPORTED, "%s: experts beside an MLP are not supported", r->path);
     c->layer_embedding_dim =
         (int32_t)json_int(r, "hidden_size_per_layer_input", c->family->layer_embedding_dim, 0, INT32_MAX);
     c->layer_vocab_size = hf_size(r, "vocab_size_per_layer_input", 262144);
@@ -336,8 +334,9 @@ static int read_experts(struct json_reader *r, struct model_config *c)
     static const char *const names_of_number[] = {"num_experts", "num_local_experts", "n_routed_experts",
                                                   "moe_num_experts"},
                              *const names_of_chosen[] = {"num_experts_per_tok", "num_experts_per_token",
-                                                         "moe_k", "moe_topk"};
+                                                         "moe_k", "moe_topk", "top_k_experts"};
     if (!c->family->has_experts) return STATUS_OK;
+    if (c->family->mlp_beside_experts && !json_bool(r, "enable_moe_block", false)) return r->status;
     if (c->family->mlps_are_layers && !model_config_has_sparse_layers(c)) return STATUS_OK;
     c->num_experts = int_of_first(r, names_of_number, array_length(names_of_number), 0);
     if (c->num_experts == 0 && c->family->experts_may_be_none && json_find(r, "num_local_experts")) {

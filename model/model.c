@@ -280,6 +280,7 @@ static struct moe_desc describe_moe(struct builder *b, int32_t layer)
                              .choice_bias = find_weight(b, WEIGHT_ROUTER_BIAS, layer),
                              .to_experts = find_weight(b, WEIGHT_TO_EXPERTS, layer),
                              .from_experts = find_weight(b, WEIGHT_FROM_EXPERTS, layer),
+                             .score_factors = find_weight(b, WEIGHT_SCORE_FACTORS, layer),
                              .shared = {.gate = find_weight(b, WEIGHT_SHARED_GATE, layer),
                                         .up = find_weight(b, WEIGHT_SHARED_UP, layer),
                                         .down = find_weight(b, WEIGHT_SHARED_DOWN, layer)},
@@ -494,6 +495,18 @@ static void create_norms(struct builder *b, int32_t i)
     if (may_be(m, WEIGHT_LAYER_SCALE)) next->sum_scale = layer_scale(b, i);
 }
 
+/* The router's input is divided by the root of H. */
+static void create_norms_beside(struct builder *b, int32_t i)
+{
+    struct layer *layer = &b->m->layers[i];
+    const float scale = (float)(1 / sqrt((double)b->m->config.hidden_size));
+    layer->seen_norm.weight = create_vector(b, WEIGHT_ROUTER_SCALE, i, 0, scale);
+    layer->experts_norm.weight = create_norm(b, WEIGHT_EXPERTS_NORM, i, 1);
+    layer->mlp_sum.delta_weight = create_norm(b, WEIGHT_MLP_POST_NORM_BESIDE, i, 1);
+    layer->experts_sum.delta_weight = create_norm(b, WEIGHT_EXPERTS_POST_NORM, i, 1);
+    layer->mlp_sum.begins = true;
+}
+
 static void create_layer_input(struct builder *b, int32_t i)
 {
     static const enum weight_role outs[] = {WEIGHT_LAYER_INPUT_OUT};
@@ -545,7 +558,8 @@ static void create_layer(struct builder *b, int32_t i)
     if (model_config_has_attention(&m->config, i)) create_attention_layer(b, i);
     if (bit_set_has(m->config.sparse_layers, (size_t)i)) {
         layer->moe = create_moe(b, i);
-        return;
+        if (!m->config.family->mlp_beside_experts) return;
+        create_norms_beside(b, i);
     }
     if (bit_set_has(m->config.layers_without_mlp, (size_t)i)) return;
     layer->gate_up = may_be(m, WEIGHT_GATE) ? create_gate_up(b, i) : create_up(b, i);
@@ -684,6 +698,11 @@ static void create_activations(struct builder *b)
     m->qkv = alloc_act(b, tokens, max_of(widest(c, heads_width), mixed_width), "q, k and v");
     m->attended = alloc_act(b, tokens, mixed_width, "attention's output");
     create_inputs(b);
+    if (c->family->mlp_beside_experts && model_config_has_sparse_layers(c)) {
+        m->seen = alloc_act(b, tokens, c->hidden_size, "what the router gets");
+        m->both = alloc(b, (uint64_t)tokens, (uint64_t)c->hidden_size * (uint64_t)m->device->res_bytes,
+                        "sums of MLP and experts");
+    }
     m->delta = alloc_act(b, tokens, c->hidden_size, "linear outputs");
     m->mlp = alloc_act(b, tokens, model_config_mlp_width(c), "MLP activations");
     m->logit_residual = alloc(b, (uint64_t)b->limits->num_logits + 1,
@@ -723,6 +742,7 @@ static void describe_layer(const struct model_config *c, const struct kv_layout 
     layer->attention_norm.delta_scale *= c->scales.mlp;
     layer->mlp_norm.delta_scale *= c->scales.state;
     layer->sum.delta_scale *= c->scales.attention;
+    layer->seen_norm = layer->experts_norm = layer->mlp_sum = layer->experts_sum = norm_args(c);
     layer->attention = (struct attention_args){.num_heads = c->num_heads,
                                                .num_kv_heads = config.num_kv_heads,
                                                .head_dim = config.head_dim,

@@ -474,8 +474,9 @@ int32_t model_config_mlp_width(const struct model_config *c)
     int32_t width = c->shared_intermediate_size;
     for (int32_t i = 0; i < c->num_layers; i++) {
         bool is_sparse = bit_set_has(c->sparse_layers, (size_t)i);
-        width = max_of(width,
-                       is_sparse ? c->expert_intermediate_size : model_config_layer(c, i).intermediate_size);
+        if (is_sparse) width = max_of(width, c->expert_intermediate_size);
+        if (!is_sparse || c->family->mlp_beside_experts)
+            width = max_of(width, model_config_layer(c, i).intermediate_size);
     }
     return max_of(width, c->layer_embedding_dim);
 }

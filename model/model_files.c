@@ -286,8 +286,10 @@ static struct weight_view make_dummy(const struct model_files *f, enum weight_ro
         return dummy_weights_mxfp4(f->dummy, stream, rows, cols);
     if (line->rows != DIM_1) return dummy_weights_matrix(f->dummy, stream, rows, cols);
     float mean = weight_is_norm(role) ? 1 - weight_norm_offset(&f->config, role)
-                 : role == WEIGHT_DELTA_NORM || role == WEIGHT_DELTA_SKIP || role == WEIGHT_LAYER_SCALE ? 1
-                                                                                                        : 0;
+                 : role == WEIGHT_DELTA_NORM || role == WEIGHT_DELTA_SKIP || role == WEIGHT_LAYER_SCALE ||
+                         role == WEIGHT_ROUTER_SCALE || role == WEIGHT_SCORE_FACTORS
+                     ? 1
+                     : 0;
     return dummy_weights_vector(f->dummy, stream, cols, mean);
 }
 

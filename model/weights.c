@@ -93,6 +93,11 @@ static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
     [WEIGHT_ROUTER_BIAS] = {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias", DIM_1, DIM_EXPERTS,
                             PRESENT_IF_ROUTER_BIAS},
     [WEIGHT_ROUTER_LOGIT_BIAS] = {.presence = PRESENT_NEVER},
+    [WEIGHT_ROUTER_SCALE] = {.presence = PRESENT_NEVER},
+    [WEIGHT_SCORE_FACTORS] = {.presence = PRESENT_NEVER},
+    [WEIGHT_EXPERTS_NORM] = {.presence = PRESENT_NEVER},
+    [WEIGHT_MLP_POST_NORM_BESIDE] = {.presence = PRESENT_NEVER},
+    [WEIGHT_EXPERTS_POST_NORM] = {.presence = PRESENT_NEVER},
     [WEIGHT_SHARED_GATE] = {"ffn_gate_shexp.weight", "mlp.shared_expert.gate_proj.weight", DIM_SHARED,
                             DIM_HIDDEN, PRESENT_IF_SHARED},
     [WEIGHT_SHARED_UP] = {"ffn_up_shexp.weight", "mlp.shared_expert.up_proj.weight", DIM_SHARED, DIM_HIDDEN,
@@ -178,6 +183,26 @@ const struct weight_change gemma4_weights[] = {
     {WEIGHT_LAYER_INPUT_NORM,
      {"post_norm.weight", "post_per_layer_input_norm.weight", DIM_1, DIM_HIDDEN,
       PRESENT_IF_LAYER_EMBEDDINGS}},
+    {WEIGHT_GATE, {"ffn_gate.weight", "mlp.gate_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_UP, {"ffn_up.weight", "mlp.up_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_DOWN, {"ffn_down.weight", "mlp.down_proj.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_ALWAYS}},
+    {WEIGHT_ROUTER,
+     {"ffn_gate_inp.weight", "router.proj.weight", DIM_EXPERTS, DIM_HIDDEN, PRESENT_IF_SPARSE}},
+    {WEIGHT_ROUTER_SCALE, {"ffn_gate_inp.scale", "router.scale", DIM_1, DIM_HIDDEN, PRESENT_IF_SPARSE}},
+    {WEIGHT_SCORE_FACTORS,
+     {"ffn_down_exps.scale", "router.per_expert_scale", DIM_1, DIM_EXPERTS, PRESENT_IF_SPARSE}},
+    {WEIGHT_EXPERTS_NORM,
+     {"pre_ffw_norm_2.weight", "pre_feedforward_layernorm_2.weight", DIM_1, DIM_HIDDEN, PRESENT_IF_SPARSE}},
+    {WEIGHT_MLP_POST_NORM_BESIDE,
+     {"post_ffw_norm_1.weight", "post_feedforward_layernorm_1.weight", DIM_1, DIM_HIDDEN, PRESENT_IF_SPARSE}},
+    {WEIGHT_EXPERTS_POST_NORM,
+     {"post_ffw_norm_2.weight", "post_feedforward_layernorm_2.weight", DIM_1, DIM_HIDDEN, PRESENT_IF_SPARSE}},
+    {WEIGHT_EXPERT_GATE,
+     {"ffn_gate_up_exps.weight", "experts.gate_up_proj", DIM_EXPERT, DIM_HIDDEN, PRESENT_IF_SPARSE}},
+    {WEIGHT_EXPERT_UP,
+     {"ffn_gate_up_exps.weight", "experts.gate_up_proj", DIM_EXPERT, DIM_HIDDEN, PRESENT_IF_SPARSE}},
+    {WEIGHT_EXPERT_DOWN,
+     {"ffn_down_exps.weight", "experts.down_proj", DIM_HIDDEN, DIM_EXPERT, PRESENT_IF_SPARSE}},
     {WEIGHT_LAYER_SCALE, {"layer_output_scale.weight", "layer_scalar", DIM_1, DIM_1, PRESENT_ALWAYS}},
     {.role = WEIGHT_ROLE_COUNT},
 };
@@ -957,7 +982,8 @@ bool weight_is_norm(enum weight_role role)
 {
     return role == WEIGHT_EMBEDDING_NORM || role == WEIGHT_HEAD_NORM || role == WEIGHT_OUTPUT_NORM ||
            role == WEIGHT_ATTENTION_NORM || role == WEIGHT_Q_NORM || role == WEIGHT_K_NORM ||
-           role == WEIGHT_LATENT_Q_NORM || role == WEIGHT_LATENT_KV_NORM ||
+           role == WEIGHT_LATENT_Q_NORM || role == WEIGHT_LATENT_KV_NORM || role == WEIGHT_EXPERTS_NORM ||
+           role == WEIGHT_MLP_POST_NORM_BESIDE || role == WEIGHT_EXPERTS_POST_NORM ||
            role == WEIGHT_LAYER_PROJECTION_NORM || role == WEIGHT_LAYER_INPUT_NORM ||
            role == WEIGHT_ATTENTION_POST_NORM || role == WEIGHT_MLP_NORM || role == WEIGHT_MLP_POST_NORM;
 }

@@ -96,13 +96,18 @@ enum weight_role {
     WEIGHT_XIELU_BETA,       /* [1][1] */
     WEIGHT_MLP_POST_NORM,    /* [1][H]: as WEIGHT_ATTENTION_POST_NORM */
     WEIGHT_MLP_POST_NORM_BIAS,
-    WEIGHT_ROUTER,            /* [E][H] */
-    WEIGHT_ROUTER_BIAS,       /* [1][E]: where experts are chosen */
-    WEIGHT_ROUTER_LOGIT_BIAS, /* [1][E]: of the router's product */
-    WEIGHT_SHARED_GATE,       /* [S][H]: of the expert that all tokens have */
-    WEIGHT_SHARED_UP,         /* [S][H] */
-    WEIGHT_SHARED_DOWN,       /* [H][S] */
-    WEIGHT_SHARED_WEIGHT,     /* [1][H]: its sigmoid weighs that expert */
+    WEIGHT_ROUTER,               /* [E][H] */
+    WEIGHT_ROUTER_BIAS,          /* [1][E]: where experts are chosen */
+    WEIGHT_ROUTER_SCALE,         /* [1][H]: of the norm before it */
+    WEIGHT_SCORE_FACTORS,        /* [1][E]: of scores of those chosen */
+    WEIGHT_EXPERTS_NORM,         /* [1][H]: before experts that an MLP is beside */
+    WEIGHT_MLP_POST_NORM_BESIDE, /* [1][H]: of what that MLP gives, before both are added */
+    WEIGHT_EXPERTS_POST_NORM,    /* [1][H]: of what they give */
+    WEIGHT_ROUTER_LOGIT_BIAS,    /* [1][E]: of the router's product */
+    WEIGHT_SHARED_GATE,          /* [S][H]: of the expert that all tokens have */
+    WEIGHT_SHARED_UP,            /* [S][H] */
+    WEIGHT_SHARED_DOWN,          /* [H][S] */
+    WEIGHT_SHARED_WEIGHT,        /* [1][H]: its sigmoid weighs that expert */
     /* of experts with a space of their own, of L values, which is their H below (device.h: moe_desc) */
     WEIGHT_TO_EXPERTS,   /* [L][H] */
     WEIGHT_FROM_EXPERTS, /* [H][L] */

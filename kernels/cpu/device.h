@@ -97,7 +97,7 @@ int cpu_linear_take(struct device *d, const struct linear_desc *desc, struct lin
 int cpu_moe_create(struct device *d, const struct moe_desc *desc, struct moe **out,
                    struct error *err) must_check;
 void cpu_moe(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
-             const struct moe *moe);
+             const void *seen, const struct moe *moe);
 int cpu_latent_create(struct device *d, const struct latent_desc *desc, struct latent **out,
                       struct error *err) must_check;
 void cpu_latent_qkv(struct device *d, const struct batch *b, void *qkv, const void *x,

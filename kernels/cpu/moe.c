@@ -28,7 +28,7 @@ struct moe {
     float scale, near;
     struct linear *router, *shared_gate;      /* shared_gate: NULL: the shared expert is weighed by 1 */
     struct linear *to_experts, *from_experts; /* NULL: they have no space of their own */
-    const float *choice_bias;                 /* [E], NULL: none */
+    const float *choice_bias, *score_factors; /* [E], NULL: none */
     struct expert *experts;                   /* [E], then the shared one if there is one */
     bool has_shared;
 };
@@ -87,6 +87,18 @@ static bool alloc_floats(struct cpu_device *c, float **out, int64_t rows, int64_
     return *out;
 }
 
+/* NULL where there is none; false: no memory. */
+static bool take_vector(struct cpu_device *c, const struct weight_view *view, const float **out)
+{
+    float *values;
+    *out = NULL;
+    if (!view->data) return true;
+    if (!alloc_floats(c, &values, 1, view->cols)) return false;
+    dtype_row_to_f32(view->dtype, view->data, view->cols, values);
+    *out = values;
+    return true;
+}
+
 /* Room for this one beside those before; what was too small stays unused until the device is closed. */
 static bool reserve_scratch(struct cpu_device *c, const struct moe_desc *desc)
 {
@@ -141,7 +153,6 @@ int cpu_moe_create(struct device *d, const struct moe_desc *desc, struct moe **o
                    desc->num_chosen_groups > 0 && desc->num_chosen_groups <= num_groups &&
                    desc->num_chosen <= desc->num_chosen_groups * (desc->num_experts / num_groups)));
     struct moe *m = device_memory_alloc_array(&c->memory, 1, sizeof *m);
-    float *bias = NULL;
     if (m)
         *m = (struct moe){.num_experts = desc->num_experts,
                           .num_chosen = desc->num_chosen,
@@ -159,11 +170,9 @@ int cpu_moe_create(struct device *d, const struct moe_desc *desc, struct moe **o
     if (m)
         m->experts =
             device_memory_alloc_array(&c->memory, (uint64_t)desc->num_experts + 1, sizeof *m->experts);
-    if (desc->choice_bias.data) alloc_floats(c, &bias, 1, desc->num_experts);
-    if (!m || !m->experts || (desc->choice_bias.data && !bias) || !reserve_scratch(c, desc))
+    if (!m || !m->experts || !take_vector(c, &desc->choice_bias, &m->choice_bias) ||
+        !take_vector(c, &desc->score_factors, &m->score_factors) || !reserve_scratch(c, desc))
         return error_set(err, STATUS_NO_MEMORY, "no memory for a mixture of %d experts", desc->num_experts);
-    if (bias) dtype_row_to_f32(desc->choice_bias.dtype, desc->choice_bias.data, desc->num_experts, bias);
-    m->choice_bias = bias;
     *out = m;
     return create_experts(d, desc, m, err);
 }
@@ -287,6 +296,8 @@ static void choose(const struct moe *m, float *logits, int32_t *choices, float *
     }
     for (int32_t i = 0; i < m->num_chosen; i++)
         weights[i] = (m->normalize ? weights[i] / sum : weights[i]) * m->scale;
+    for (int32_t i = 0; i < m->num_chosen && m->score_factors; i++)
+        weights[i] *= m->score_factors[choices[i]];
 }
 
 /* ---- a step ---- */
@@ -373,16 +384,16 @@ static void run_expert(struct cpu_device *c, struct moe_task t, int32_t expert)
 }
 
 void cpu_moe(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
-             const struct moe *m)
+             const void *seen, const struct moe *m)
 {
     struct cpu_device *c = cpu_device_of(d);
     const struct moe_scratch *s = c->moe_scratch;
     const struct moe_task whole = {
         .m = m, .s = s, .x = x, .out = out, .num_rows = batch_num_rows(b, rows), .hidden = m->hidden_size};
     struct moe_task t = whole;
-    cpu_linear_run(m->router, c->pool, c->linear_scratch, t.num_rows, t.x, t.s->logits);
+    cpu_linear_run(m->router, c->pool, c->linear_scratch, t.num_rows, seen, t.s->logits);
     if (m->shared_gate)
-        cpu_linear_run(m->shared_gate, c->pool, c->linear_scratch, t.num_rows, t.x, t.s->shared_weights);
+        cpu_linear_run(m->shared_gate, c->pool, c->linear_scratch, t.num_rows, seen, t.s->shared_weights);
     cpu_device_run(c, (int64_t)t.num_rows * m->num_experts * m->num_chosen, choose_rows, &t);
     if (m->to_experts) {
         cpu_linear_run(m->to_experts, c->pool, c->linear_scratch, t.num_rows, x, s->own);

@@ -69,6 +69,7 @@ static void add_delta(float *out, float *x, const float *delta, const struct nor
 {
     const float eps = a->delta_eps > 0 ? a->delta_eps : a->eps;
     if (a->delta_weight) norm_row(out, delta, a->delta_weight, eps, a->hidden_size);
+    if (a->begins) memset(x, 0, (size_t)a->hidden_size * sizeof *x);
     add_row(x, a->delta_weight ? out : delta, a->delta_scale, a->hidden_size);
     for (int32_t i = 0; i < a->hidden_size && a->sum_scale != 0; i++) x[i] *= a->sum_scale;
 }

@@ -276,7 +276,7 @@ void cuda_weights_close_stages(struct cuda_device *d);
 /* moe.cu */
 int cuda_moe_create(struct device *d, const struct moe_desc *desc, struct moe **out, struct error *err);
 void cuda_moe(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
-              const struct moe *moe);
+              const void *seen, const struct moe *moe);
 void cuda_moe_forget(struct cuda_device *d);
 
 /* latent.cu */

@@ -196,6 +196,9 @@ bool upload_router(struct cuda_device *d, struct moe *m, const struct moe_desc *
     if (ok && desc->choice_bias.data)
         ok = allocate(d, &m->choice_bias, (size_t)m->num_experts, "weights") &&
              upload_f32(d, m->choice_bias, &desc->choice_bias);
+    if (ok && desc->score_factors.data)
+        ok = allocate(d, &m->score_factors, (size_t)m->num_experts, "weights") &&
+             upload_f32(d, m->score_factors, &desc->score_factors);
     return ok;
 }
 
@@ -547,7 +550,7 @@ void combine(struct device *device, const struct batch *b, enum row_set rows, co
 } // namespace
 
 void cuda_moe(struct device *device, const struct batch *b, enum row_set rows, void *out, const void *x,
-              const struct moe *m)
+              const void *seen, const struct moe *m)
 {
     struct cuda_device *d = cuda_of(device);
     struct moe_scratch *s = d->moe_scratch;
@@ -564,9 +567,9 @@ void cuda_moe(struct device *device, const struct batch *b, enum row_set rows, v
         }
     }
     if (plan.method == METHOD_SHARED)
-        cuda_moe_route_few(d, m, (const __nv_bfloat16 *)x, num_tokens);
+        cuda_moe_route_few(d, m, (const __nv_bfloat16 *)seen, num_tokens);
     else
-        cuda_moe_route(d, m, (const __nv_bfloat16 *)x, of_experts, quantised, num_tokens, plan.tile_rows);
+        cuda_moe_route(d, m, (const __nv_bfloat16 *)seen, of_experts, quantised, num_tokens, plan.tile_rows);
     if (m->scale_input)
         launch_dependent(d, scale_kernel, dim3((unsigned)(num_tokens * m->num_chosen)), dim3(SCALE_THREADS),
                          0, s->gathered, (const int32_t *)s->rows, s->weights, m->hidden);

@@ -25,9 +25,9 @@ struct moe {
     bool scale_input;
     int32_t num_groups, num_chosen_groups; /* of experts; num_groups 0 or 1: none */
     bool groups_by_two;
-    float *router;                    /* [E][H], then the shared expert's gate if it has one; or */
-    __nv_bfloat16 *router_bf16;       /* the same where the file has it so */
-    float *router_bias, *choice_bias; /* [E] or NULL */
+    float *router;              /* [E][H], then the shared expert's gate if it has one; or */
+    __nv_bfloat16 *router_bf16; /* the same where the file has it so */
+    float *router_bias, *choice_bias, *score_factors; /* [E] or NULL */
     /* [E][2 I][H], gate and up alternate as in struct linear, or of up alone [E][I][H]; [E][H][I]; or */
     __nv_bfloat16 *gate_up, *down;
     /* the same in four bits (packed.cuh), E 2 I and E H rows; or in a GGUF file's blocks (blocks.cuh), of 2 I and H rows, those of
@@ -135,15 +135,15 @@ static __host__ __device__ constexpr bool moe_has_bias(enum moe_epilogue e)
 /* moe_weights.cu: into m, whose sizes are known. False: there is no room. */
 bool cuda_moe_upload_experts(struct cuda_device *d, struct moe *m, const struct moe_desc *desc);
 
-/* moe_routing.cu: the step's choices by x, their weights, the rows and tiles of at most tile_rows of them; of_experts, which is x unless
- * they have a space of their own, gathered, or quantised, the same rows in e4m3, which then is what is gathered. */
-void cuda_moe_route(struct cuda_device *d, const struct moe *m, const __nv_bfloat16 *x,
+/* moe_routing.cu: the step's choices, which seen makes, their weights, the rows and tiles of at most tile_rows of them; of_experts, which is x
+ * unless they have a space of their own, gathered, or quantised, the same rows in e4m3, which then is what is gathered. */
+void cuda_moe_route(struct cuda_device *d, const struct moe *m, const __nv_bfloat16 *seen,
                     const __nv_bfloat16 *of_experts, const struct fp8_rows *quantised, int32_t num_tokens,
                     int32_t tile_rows);
 
 /* The same for at most MOE_SHARED_TOKENS tokens, with router_bf16: an expert's tile has a row for each token, and x is not gathered. */
 enum { MOE_SHARED_TOKENS = 8 };
-void cuda_moe_route_few(struct cuda_device *d, const struct moe *m, const __nv_bfloat16 *x,
+void cuda_moe_route_few(struct cuda_device *d, const struct moe *m, const __nv_bfloat16 *seen,
                         int32_t num_tokens);
 
 /* moe_plain.cu, on any machine: tiles of MOE_PLAIN_ROWS. */

@@ -13,7 +13,7 @@ namespace
 {
 
 struct choose_args {
-    const float *logits, *router_bias, *choice_bias;
+    const float *logits, *router_bias, *choice_bias, *score_factors;
     int32_t *choices;
     float *weights, *shared_weight;
     int32_t num_tokens, num_experts, num_rows, num_chosen; /* num_rows: of logits */
@@ -210,6 +210,7 @@ choose_experts(const choose_args &a, float *all, float (&scores)[PER_LANE],
 #pragma unroll
         for (int j = 0; j < 4; j++) mine.place += __shfl_sync(0xffffffffu, mine.expert, i + j) < mine.expert;
     mine.weight = (a.normalize ? mine.weight / sum : mine.weight) * a.scale;
+    if (a.score_factors && lane < a.num_chosen) mine.weight *= a.score_factors[mine.expert];
     __syncwarp(); /* what is shared may be the next token's */
     return mine;
 }

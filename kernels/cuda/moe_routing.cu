@@ -432,6 +432,7 @@ choose_args choose_args_of(const struct cuda_device *d, const struct moe *m, int
     a.logits = s->logits;
     a.router_bias = m->router_bias;
     a.choice_bias = m->choice_bias;
+    a.score_factors = m->score_factors;
     a.choices = s->choices;
     a.weights = s->weights;
     a.shared_weight = m->has_shared_gate ? s->shared_weight : NULL;
@@ -540,22 +541,22 @@ void gather(struct cuda_device *d, const struct moe *m, const __nv_bfloat16 *x,
 
 } // namespace
 
-void cuda_moe_route(struct cuda_device *d, const struct moe *m, const __nv_bfloat16 *x,
+void cuda_moe_route(struct cuda_device *d, const struct moe *m, const __nv_bfloat16 *seen,
                     const __nv_bfloat16 *of_experts, const struct fp8_rows *quantised, int32_t num_tokens,
                     int32_t tile_rows)
 {
-    compute_logits(d, m, x, num_tokens);
+    compute_logits(d, m, seen, num_tokens);
     choose(d, m, num_tokens);
     group_rows(d, m, tile_rows);
     gather(d, m, of_experts, quantised, num_tokens);
 }
 
-void cuda_moe_route_few(struct cuda_device *d, const struct moe *m, const __nv_bfloat16 *x,
+void cuda_moe_route_few(struct cuda_device *d, const struct moe *m, const __nv_bfloat16 *seen,
                         int32_t num_tokens)
 {
     struct moe_scratch *s = d->moe_scratch;
-    few_args a = {logit_args_of(d, m, x, num_tokens), choose_args_of(d, m, num_tokens), s->rows, s->num_tiles,
-                  s->tiles};
+    few_args a = {logit_args_of(d, m, seen, num_tokens), choose_args_of(d, m, num_tokens), s->rows,
+                  s->num_tiles, s->tiles};
     a.logits.logits = s->few_logits;
     with_choosing(m, [&](auto scores, auto per_lane) {
         auto launch = [&](auto kernel, size_t shared_bytes) {

@@ -1656,6 +1656,18 @@ CASES |= {
         },
         None,
     ),
+    "gemma 4, stacked experts beside an mlp": (
+        {
+            **GEMMA_4,
+            "attention_k_eq_v": True,
+            "num_global_key_value_heads": 1,
+            "enable_moe_block": True,
+            "num_experts": 6,
+            "top_k_experts": 2,
+            "moe_intermediate_size": 40,
+        },
+        None,
+    ),
     "gemma 4, 12b": (
         {
             **{k: v for k, v in GEMMA_4.items() if k not in ("global_head_dim", "hidden_size_per_layer_input")},
@@ -1843,7 +1855,7 @@ def tensors_of(model, config, stacked=False):
     if own in ("olmo_hybrid", "kimi_linear"):
         state = as_published(state, config)
     for name, value in sorted(state.items()):
-        if re.search("visual|vision|projector", name):
+        if re.search("visual|vision|projector", name) or (name == "lm_head.weight" and model.config.tie_word_embeddings):
             continue
         value = value.flatten(0, 1) if stacked and name.endswith(STACKED) else value
         value = value.squeeze(1) if name.endswith(("conv1d.weight", "conv.conv.weight")) else value

@@ -191,7 +191,7 @@ int main(int argc, char **argv)
         struct batch b = {};
         b.num_tokens = num_tokens;
         auto call = [&](int i) {
-            device->ops->moe(device, &b, ROWS_TOKENS, out, x, layers[i % LAYERS]);
+            device->ops->moe(device, &b, ROWS_TOKENS, out, x, x, layers[i % LAYERS]);
             return true;
         };
         if (profiles) {

@@ -121,7 +121,7 @@ static float *run(const struct rig *r, const struct mixture *m, const struct moe
     test_step_clear(r->step);
     test_step_add(r->step, blocks, 0, num_tokens, false);
     struct batch *b = d->ops->step_begin(d, &r->step->step);
-    d->ops->moe(d, b, ROWS_TOKENS, r->out, r->x, moe);
+    d->ops->moe(d, b, ROWS_TOKENS, r->out, r->x, r->x, moe);
     test_step_end(d, NULL);
     device_read(d, out, r->out, count, false);
     return out;

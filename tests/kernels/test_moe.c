@@ -20,8 +20,9 @@ struct shape {
     bool crowded;    /* the bias of choices sends every token to CROWDED_EXPERT */
     bool f32_router; /* else bf16 */
     bool scale_input;
-    bool mxfp4;   /* all but the router: floats of four bits, a scale for 32 columns */
-    bool blocks;  /* as GGUF files have them */
+    bool sees_other; /* experts are chosen by other rows than they get, and their scores have factors */
+    bool mxfp4;      /* all but the router: floats of four bits, a scale for 32 columns */
+    bool blocks;     /* as GGUF files have them */
     int32_t int4; /* all but the router: integers of four bits, a scale of bf16 for so many columns; 0: not */
     enum scales fp8; /* all but the router: e4m3, for a model whose rows are quantised, too */
     int32_t num_groups, num_chosen_groups; /* 0: none */
@@ -76,6 +77,9 @@ static const struct shape shapes[] = {
     /* as many tiles of W for an SM when they are wide: two of 128 rows for each of 132 */
     {700, 128, 128, 0, 132, 4, ROUTER_SOFTMAX, GATE_SILU, .normalize = true},
     {200, 128, 128, 0, 132, 4, ROUTER_SOFTMAX, GATE_CLAMPED_SWISH, .normalize = true, .biases = true},
+    {150, 72, 64, 0, 8, 2, ROUTER_SOFTMAX, GATE_GELU_TANH, .normalize = true, .sees_other = true},
+    {TOKENS_MAX, 128, 48, 0, 40, 6, ROUTER_SOFTMAX, GATE_GELU_TANH, .normalize = true, .f32_router = true,
+     .sees_other = true},
     /* weighed against those that are near */
     {150, 72, 48, 0, 16, 2, ROUTER_SPARSE, GATE_SILU, .normalize = false},
     /* without a gate: all methods of a GPU, and weights of four bits */
@@ -122,12 +126,12 @@ struct mixture {
     struct shape s;
     struct matrix to_experts, from_experts;
     struct matrix router, shared_gate, gate[EXPERTS_MAX + 1], up[EXPERTS_MAX + 1], down[EXPERTS_MAX + 1];
-    float choice_bias[EXPERTS_MAX], router_bias[EXPERTS_MAX];
+    float choice_bias[EXPERTS_MAX], router_bias[EXPERTS_MAX], score_factors[EXPERTS_MAX];
     float biases[HIDDEN_MAX +
                  3 * EXPERTS_MAX]; /* of products of experts, each from another place on (bias_of) */
     struct moe *moe;
-    float *x; /* [num_tokens][hidden] */
-    void *device_x, *device_out;
+    float *x, *seen; /* [num_tokens][hidden] */
+    void *device_x, *device_seen, *device_out;
 };
 
 static struct matrix matrix_new(struct random *random, int32_t rows, int32_t cols, float deviation)
@@ -349,6 +353,9 @@ static bool mixture_open(struct mixture *m, struct device *d, struct random *ran
         .shared_gate = view_of(&m->shared_gate)};
     if (s->choice_bias) desc.choice_bias = weight_view_plain(m->choice_bias, DTYPE_F32, 1, s->num_experts);
     if (s->biases) desc.router_bias = weight_view_plain(m->router_bias, DTYPE_F32, 1, s->num_experts);
+    for (int32_t e = 0; e < s->num_experts; e++)
+        m->score_factors[e] = s->sees_other ? 0.5f + (float)random_uniform(random) : 1;
+    if (s->sees_other) desc.score_factors = weight_view_plain(m->score_factors, DTYPE_F32, 1, s->num_experts);
     if (s->shared_inner) desc.shared = expert_of(m, s->num_experts);
     desc.near = NEAR;
     int status = d->ops->moe_create(d, &desc, &m->moe, &err);
@@ -356,7 +363,9 @@ static bool mixture_open(struct mixture *m, struct device *d, struct random *ran
     if (status) fail_msg("moe_create: %s", err.text);
     size_t count = (size_t)s->num_tokens * (size_t)s->hidden;
     m->x = random_values(random, count, d->act_bytes, 1);
-    m->device_x = device_floats(d, count, false);
+    m->seen = s->sees_other ? random_values(random, count, d->act_bytes, 1) : m->x;
+    m->device_x = m->device_seen = device_floats(d, count, false);
+    if (s->sees_other) m->device_seen = device_floats(d, count, false);
     m->device_out = device_floats(d, count, false);
     return true;
 }
@@ -372,6 +381,7 @@ static void mixture_free(struct mixture *m)
         matrix_free(&m->up[e]);
         matrix_free(&m->down[e]);
     }
+    if (m->seen != m->x) free(m->seen);
     free(m->x);
 }
 
@@ -381,11 +391,12 @@ static void mixture_run(const struct mixture *m, struct device *d, struct test_s
     int32_t blocks[TOKENS_MAX / BLOCK_SIZE + 1] = {0};
     size_t count = (size_t)num_tokens * (size_t)m->s.hidden;
     device_write(d, m->device_x, m->x + (size_t)first * (size_t)m->s.hidden, count, false);
+    device_write(d, m->device_seen, m->seen + (size_t)first * (size_t)m->s.hidden, count, false);
     device_poison(d, m->device_out, count, false);
     test_step_clear(step);
     test_step_add(step, blocks, 0, num_tokens, false);
     struct batch *b = d->ops->step_begin(d, &step->step);
-    d->ops->moe(d, b, ROWS_TOKENS, m->device_out, m->device_x, m->moe);
+    d->ops->moe(d, b, ROWS_TOKENS, m->device_out, m->device_x, m->device_seen, m->moe);
     test_step_end(d, NULL);
     device_read(d, out, m->device_out, count, false);
 }
@@ -582,7 +593,9 @@ static void add_chosen(const struct mixture *m, const struct device *d, const bo
     double sum = 0;
     for (int32_t e = 0; e < m->s.num_experts; e++) sum += chosen[e] ? scores[e] : 0;
     for (int32_t e = 0; e < m->s.num_experts; e++)
-        if (chosen[e]) add_expert(m, d, e, x, 1.5 * scores[e] / (m->s.normalize ? sum : 1), out, tolerance);
+        if (chosen[e])
+            add_expert(m, d, e, x, (double)m->score_factors[e] * 1.5 * scores[e] / (m->s.normalize ? sum : 1),
+                       out, tolerance);
 }
 
 /* Whether the token could be checked. */
@@ -592,7 +605,7 @@ static bool check_token(const struct mixture *m, const struct device *d, int32_t
     const float *x = m->x + (size_t)token * (size_t)s->hidden;
     double taken[HIDDEN_MAX], scores[EXPERTS_MAX], *expected = calloc((size_t)s->hidden, sizeof *expected);
     struct tolerance *tolerance = calloc((size_t)s->hidden, sizeof *tolerance);
-    bool chosen[EXPERTS_MAX], clear = choose(m, x, scores, chosen);
+    bool chosen[EXPERTS_MAX], clear = choose(m, m->seen + (size_t)token * (size_t)s->hidden, scores, chosen);
     if (s->scores == ROUTER_SPARSE) clear = weigh_sparsely(m, scores, chosen) && clear;
     take_row(m, d, x, s->hidden, 1, taken);
     if (s->own && clear) {
