@@ -261,7 +261,10 @@ struct rope_args {
     bool norm_all_heads; /* it is over all of a token's q, and over all of its k: [Hq D], [Hk D] */
     bool norm_follows;   /* it is over each head behind the rotation */
     const float *v_norm; /* device memory [D]: RMSNorm over each head of v; NULL: none */
-    bool q_alone;        /* qkv is q alone, and nothing is written: K and V are those of a layer before */
+    int32_t
+        v_dim; /* of a head of v: qkv[T][(Hq + Hk) D + Hk v_dim]; less than D: zeros follow in the pool; 0: D */
+    float v_scale; /* what v is multiplied by; 0: by nothing */
+    bool q_alone;  /* qkv is q alone, and nothing is written: K and V are those of a layer before */
     float norm_eps;
 };
 
@@ -270,6 +273,7 @@ struct attention_args {
     int32_t num_heads, num_kv_heads, head_dim;
     int32_t kv_group;              /* whose block tables (step.h) */
     bool q_alone;                  /* as in rope_args */
+    int32_t v_dim;                 /* the same; out[T][Hq v_dim] */
     float scale;                   /* 1/sqrt(D) unless the model says otherwise */
     int32_t sliding_window, chunk; /* what its tokens see of those before them (mask_first_key) */
     bool window_of_both_sides;     /* and, where masks let them, of those behind them (mask_end_key) */

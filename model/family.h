@@ -79,10 +79,12 @@ struct family {
     bool multiplies_logits;    /* logits_scaling is what they are multiplied by, not divided */
     bool has_query_scalar;     /* scores are divided by the root of query_pre_attn_scalar */
     double attention_scale;    /* of scores; 0: one by the root of head_dim */
-    bool partial_rotary;       /* partial_rotary_factor counts */
-    double rotary_part;        /* it, where none is given; 0: 1 */
-    bool latent_attention;     /* kernels/device.h: latent_desc */
-    bool gated_attention;      /* each head of q has a gate of attention's output behind it */
+    bool
+        has_window_heads; /* MiMo's: layers with a window have swa_num_key_value_heads, values a size and a factor of their own */
+    bool partial_rotary;   /* partial_rotary_factor counts */
+    double rotary_part;    /* it, where none is given; 0: 1 */
+    bool latent_attention; /* kernels/device.h: latent_desc */
+    bool gated_attention;  /* each head of q has a gate of attention's output behind it */
     int32_t
         full_attention_interval; /* every so many layers one has attention, the others a state; 0: all have attention */
     enum delta_kind delta_kind;   /* of the layers that have a state */

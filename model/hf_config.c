@@ -156,7 +156,7 @@ static void read_global_heads(struct json_reader *r, struct model_config *c)
     const cJSON *layers = json_find(r, "per_layer_config");
     struct json_reader own = *r;
     own.object = cJSON_IsObject(layers) ? layers->child : NULL;
-    c->window_heads = (struct head_config){c->num_kv_heads, c->head_dim};
+    c->window_heads = (struct head_config){.num_kv_heads = c->num_kv_heads, .head_dim = c->head_dim};
     c->v_is_k = json_bool(r, "attention_k_eq_v", false);
     c->head_dim = own.object ? hf_size(&own, "head_dim", c->head_dim) : hf_size(r, "global_head_dim", 512);
     if (own.object)
@@ -166,10 +166,35 @@ static void read_global_heads(struct json_reader *r, struct model_config *c)
     if (own.status) r->status = own.status;
 }
 
+/* What was read of heads is of layers without a window. */
+static int read_window_heads(struct json_reader *r, struct model_config *c)
+{
+    const bool is_null = cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(r->object, "attention_value_scale"));
+    if (!c->family->has_window_heads) return r->status;
+    c->v_dim = hf_size(r, "v_head_dim", 128);
+    c->v_scale = is_null ? 0 : (float)json_real(r, "attention_value_scale", 0.707, -1e9, 1e9);
+    const int64_t twice = min_of(2 * (int64_t)c->num_kv_heads, (int64_t)INT32_MAX);
+    c->window_heads =
+        (struct head_config){.num_kv_heads = hf_size(r, "swa_num_key_value_heads", (int32_t)twice),
+                             .head_dim = hf_size(r, "swa_head_dim", c->head_dim),
+                             .v_dim = hf_size(r, "swa_v_head_dim", c->v_dim)};
+    if (json_int(r, "swa_num_attention_heads", c->num_heads, 1, INT32_MAX) != c->num_heads ||
+        json_bool(r, "add_full_attention_sink_bias", false) ||
+        !json_bool(r, "add_swa_attention_sink_bias", true))
+        return error_set(
+            r->err, STATUS_UNSUPPORTED,
+            "%s: layers with another number of heads, sinks of layers without a window and windows "
+            "without sinks are not supported",
+            r->path);
+    return r->status;
+}
+
 static int read_gemma_4(struct json_reader *r, struct model_config *c)
 {
     if (!c->family->has_global_heads) return r->status;
     read_global_heads(r, c);
+    if (!json_find(r, "rope_parameters"))
+        return error_set(r->err, STATUS_INVALID, "%s: rope_parameters is missing", r->path);
     if (strcmp(json_text(r, "use_bidirectional_attention", "vision"), "vision") != 0)
         return error_set(r->err, STATUS_UNSUPPORTED,
                          "%s: use_bidirectional_attention is supported for \"vision\" alone", r->path);
@@ -263,6 +288,8 @@ static int read_sparse_layers(struct json_reader *r, struct model_config *c)
                                                  "num_dense_layers"},
                              *const names_of_step[] = {"decoder_sparse_step", "interleave_moe_layer_step",
                                                        "moe_layer_interval"};
+    if (cJSON_IsArray(json_find(r, "moe_layer_freq")))
+        return hf_read_layer_flags(r, "moe_layer_freq", c->num_layers, c->sparse_layers);
     if (json_find(r, "mlp_layer_types"))
         return hf_read_layer_kinds(r, "mlp_layer_types", c->num_layers, kinds, array_length(kinds));
     int64_t first =
@@ -292,7 +319,7 @@ static int read_choice(struct json_reader *r, struct model_config *c)
                          "%s: experts chosen by scoring_func \"%s\" and topk_method \"%s\" are not supported",
                          r->path, printable_from(own_scores, strlen(own_scores)).text,
                          printable_from(own_method, strlen(own_method)).text);
-    if (json_int(r, "moe_layer_freq", 1, 1, INT32_MAX) != 1)
+    if (!cJSON_IsArray(json_find(r, "moe_layer_freq")) && json_int(r, "moe_layer_freq", 1, 1, INT32_MAX) != 1)
         return error_set(r->err, STATUS_UNSUPPORTED, "%s: moe_layer_freq is set, which is not supported",
                          r->path);
     if (!has_groups) return r->status;
@@ -498,6 +525,7 @@ static int read_text_config(struct json_reader *r, struct model_config *c)
     read_multipliers(r, c);
     if (r->status) return r->status;
     status = read_gemma_4(r, c);
+    if (!status) status = read_window_heads(r, c);
     if (!status) status = hf_read_encoder(r, c);
     if (!status) status = read_layer_norm(r, c);
     if (!status) status = read_latent(r, c);

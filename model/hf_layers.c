@@ -37,6 +37,25 @@ int hf_read_layer_kinds(struct json_reader *r, const char *key, int32_t num_laye
     return STATUS_OK;
 }
 
+int hf_read_layer_flags(struct json_reader *r, const char *key, int32_t num_layers, uint64_t *layers)
+{
+    const cJSON *list = json_find(r, key), *item;
+    size_t layer = 0;
+    int64_t flag;
+    if (cJSON_GetArraySize(list) != num_layers)
+        return error_set(r->err, STATUS_INVALID, "%s: %s has %d entries for %d layers", r->path, key,
+                         cJSON_GetArraySize(list), num_layers);
+    cJSON_ArrayForEach(item, list)
+    {
+        if (!json_is_int(item, &flag) || flag < 0 || flag > 1)
+            return error_set(r->err, STATUS_INVALID, "%s: %s has an entry that is neither 0 nor 1", r->path,
+                             key);
+        if (flag && layer < LAYERS_MAX) bit_set_add(layers, layer);
+        layer++;
+    }
+    return STATUS_OK;
+}
+
 /* Chunks and windows are one field of the model's. */
 static int read_windowed_layers(struct json_reader *r, struct model_config *c)
 {
@@ -52,7 +71,11 @@ static int32_t read_window(struct json_reader *r, const struct family *family)
     bool is_null = cJSON_GetObjectItemCaseSensitive(r->object, "sliding_window");
     if (family->window == WINDOW_LOCAL)
         return (int32_t)json_int(r, "local_attention", 128, 0, INT32_MAX) / 2 + 1;
-    int fallback = family->window == WINDOW_DEFAULT_4096 && !is_null ? 4096 : 0;
+    if (family->has_window_heads && json_find(r, "sliding_window_size")) /* of what is seen beside itself */
+        return (int32_t)json_int(r, "sliding_window_size", 0, 1, INT32_MAX - 1) + 1;
+    int fallback = family->has_window_heads                            ? 129
+                   : family->window == WINDOW_DEFAULT_4096 && !is_null ? 4096
+                                                                       : 0;
     int32_t window = (int32_t)json_int(r, "sliding_window", fallback, 0, INT32_MAX);
     if (family->window == WINDOW_HALF) return window > 0 ? window / 2 + 1 : 0;
     bool is_used = family->window == WINDOW_IF_USED ? json_bool(r, "use_sliding_window", false)
@@ -79,6 +102,8 @@ static int read_sliding_window(struct json_reader *r, struct model_config *c)
     c->sliding_window = read_window(r, family);
     if (c->sliding_window == 0) return r->status;
     if (json_find(r, "layer_types")) return read_windowed_layers(r, c);
+    if (family->has_window_heads && json_find(r, "hybrid_layer_pattern"))
+        return hf_read_layer_flags(r, "hybrid_layer_pattern", c->num_layers, c->windowed_layers);
     const char *key =
         family->window == WINDOW_LOCAL ? "global_attn_every_n_layers" : "sliding_window_pattern";
     int32_t period =
@@ -86,6 +111,7 @@ static int read_sliding_window(struct json_reader *r, struct model_config *c)
     model_config_add_layers(c->windowed_layers, c->num_layers, family->full_layer_leads ? 0 : period);
     for (int64_t i = 0; i < min_of(c->num_layers, LAYERS_MAX) && family->full_layer_leads; i += period)
         bit_set_remove(c->windowed_layers, (size_t)i);
+    if (family->has_window_heads) bit_set_remove(c->windowed_layers, 0);
     int64_t first = family->window == WINDOW_IF_USED ? json_int(r, "max_window_layers", 28, 0, INT32_MAX) : 0;
     for (int64_t i = 0; i < min_of(first, (int64_t)LAYERS_MAX); i++)
         bit_set_remove(c->windowed_layers, (size_t)i);

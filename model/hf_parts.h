@@ -25,6 +25,9 @@ struct hf_layer_kind {
 int hf_read_layer_kinds(struct json_reader *r, const char *key, int32_t num_layers,
                         const struct hf_layer_kind *kinds, size_t num_kinds);
 
+/* The layers for which the list key has 1, where it has 0 for all others. */
+int hf_read_layer_flags(struct json_reader *r, const char *key, int32_t num_layers, uint64_t *layers);
+
 /* Windows or chunks; layers that do not rotate, which chunks want to know; queries that grow with their place. */
 int hf_read_windows(struct json_reader *r, struct model_config *c);
 int hf_read_unrotated_layers(struct json_reader *r, struct model_config *c);

@@ -209,15 +209,20 @@ static int read_window_rope(struct json_reader *r, struct model_config *c)
     bool has_types;
     (void)rope_object(r, "sliding_attention", &has_types);
     if (has_types) return read_rope_of(r, c, "sliding_attention", &c->window_rope);
-    c->window_rope = (struct rope_config){
-        .type = ROPE_DEFAULT,
-        .style = ROPE_HALVES,
-        .factor = 1,
-        .attention_factor = 1,
-        .rotary_dim = model_config_has_window_heads(c) ? c->window_heads.head_dim : c->rope.rotary_dim};
-    c->window_rope.theta =
-        json_real(r, c->family->has_embedding_norm ? "local_rope_theta" : "rope_local_base_freq",
-                  c->family->window_theta, 0, 1e18);
+    c->window_rope = (struct rope_config){.type = ROPE_DEFAULT,
+                                          .style = ROPE_HALVES,
+                                          .factor = 1,
+                                          .attention_factor = 1,
+                                          .rotary_dim = c->rope.rotary_dim};
+    if (model_config_has_window_heads(c)) {
+        const int status = read_rotary_dim(r, r, c, c->window_heads.head_dim, &c->window_rope);
+        if (status) return status;
+    }
+    c->window_rope.theta = json_real(r,
+                                     c->family->has_embedding_norm ? "local_rope_theta"
+                                     : c->family->has_window_heads ? "swa_rope_theta"
+                                                                   : "rope_local_base_freq",
+                                     c->family->window_theta, 0, 1e18);
     return r->status;
 }
 

@@ -31,8 +31,8 @@ static int32_t num_alike(const struct model_config *c, int32_t before, bool wind
 static int64_t size_of(const struct model_config *c, bool windowed)
 {
     const bool own = windowed && model_config_has_window_heads(c);
-    const struct head_config heads =
-        own ? c->window_heads : (struct head_config){c->num_kv_heads, c->head_dim};
+    const struct head_config all = {c->num_kv_heads, c->head_dim, c->v_dim},
+                             heads = own ? c->window_heads : all;
     return max_of((int64_t)heads.num_kv_heads * heads.head_dim, (int64_t)1);
 }
 

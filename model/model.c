@@ -163,7 +163,7 @@ static int64_t q_width(const struct model_config *c, int32_t layer)
 static int64_t heads_width(const struct model_config *c, int32_t layer)
 {
     const struct layer_config l = model_config_layer(c, layer);
-    return q_width(c, layer) + (l.shares_kv ? 0 : 2 * (int64_t)l.num_kv_heads * l.head_dim);
+    return q_width(c, layer) + (l.shares_kv ? 0 : (int64_t)l.num_kv_heads * (l.head_dim + l.v_dim));
 }
 
 /* Of what their product gives. */
@@ -748,6 +748,7 @@ static void describe_layer(const struct model_config *c, const struct kv_layout 
                                                .head_dim = config.head_dim,
                                                .kv_group = place.group,
                                                .q_alone = config.shares_kv,
+                                               .v_dim = config.v_dim,
                                                .scale = config.attention_scale,
                                                .sliding_window = config.is_chunk ? 0 : config.sliding_window,
                                                .window_of_both_sides = c->family->is_encoder,
@@ -761,6 +762,8 @@ static void describe_layer(const struct model_config *c, const struct kv_layout 
                                      .head_dim = config.head_dim,
                                      .kv_group = place.group,
                                      .q_alone = config.shares_kv,
+                                     .v_dim = config.v_dim,
+                                     .v_scale = c->v_scale,
                                      .rotary_dim = config.rope ? config.rope->rotary_dim : 0,
                                      .style = c->rope.style,
                                      .norm_all_heads = c->family->qk_norm_all_heads,

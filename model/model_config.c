@@ -33,9 +33,12 @@ struct layer_config model_config_layer(const struct model_config *c, int32_t lay
          rotated = !bit_set_has(c->unrotated_layers, (size_t)layer);
     const bool has_own_heads = windowed && model_config_has_window_heads(c),
                shares_kv = layer >= c->num_layers - c->num_kv_sharing_layers;
+    const int32_t head_dim = has_own_heads ? c->window_heads.head_dim : c->head_dim,
+                  v_dim = has_own_heads ? c->window_heads.v_dim : c->v_dim;
     return (struct layer_config){
         .num_kv_heads = has_own_heads ? c->window_heads.num_kv_heads : c->num_kv_heads,
-        .head_dim = has_own_heads ? c->window_heads.head_dim : c->head_dim,
+        .head_dim = head_dim,
+        .v_dim = v_dim > 0 ? v_dim : head_dim,
         .v_is_k = c->v_is_k && !windowed,
         .shares_kv = shares_kv,
         .kv_layer = shares_kv ? last_alike(c, layer) : layer,
@@ -303,7 +306,7 @@ static int check_layer_embeddings(const struct model_config *c, const char *sour
 
 int model_config_validate(const struct model_config *c, const char *source, struct error *err)
 {
-    const struct head_config all = {c->num_kv_heads, c->head_dim},
+    const struct head_config all = {c->num_kv_heads, c->head_dim, c->v_dim},
                              window = model_config_has_window_heads(c) ? c->window_heads : all;
     const struct {
         const char *what;
@@ -317,6 +320,8 @@ int model_config_validate(const struct model_config *c, const char *source, stru
         {"size of a head", c->head_dim, HEAD_DIM_MAX},
         {"number of K/V heads with a window", window.num_kv_heads, c->num_heads},
         {"size of a head with a window", window.head_dim, HEAD_DIM_MAX},
+        {"size of a head of values", c->v_dim > 0 ? c->v_dim : 1, c->head_dim},
+        {"size of a head of values with a window", window.v_dim > 0 ? window.v_dim : 1, window.head_dim},
         {"width of all heads", c->num_heads * (int64_t)model_config_widest_head(c), WIDTH_MAX},
         {"vocabulary size", c->vocab_size, VOCAB_MAX},
         {"longest context", c->max_position_embeddings, POSITIONS_MAX},
@@ -345,6 +350,8 @@ int model_config_validate(const struct model_config *c, const char *source, stru
     if (!(fabsf(c->attention_scale) > 0 && fabsf(c->embedding_scale) > 0 && fabsf(c->logit_scale) > 0) ||
         !isfinite(c->attention_scale * c->embedding_scale * c->logit_scale * c->residual_scale))
         return error_set(err, STATUS_INVALID, "%s: a multiplier is 0 or no number", source);
+    if (!isfinite(c->v_scale))
+        return error_set(err, STATUS_INVALID, "%s: what values are multiplied by is no number", source);
     if (!(c->attention_softcap >= 0 && c->logit_softcap >= 0) ||
         !isfinite(c->attention_softcap + c->logit_softcap))
         return error_set(err, STATUS_INVALID, "%s: a soft cap is no positive number", source);
@@ -466,7 +473,7 @@ int64_t model_config_mixed_width(const struct model_config *c, int32_t layer)
 {
     if (!model_config_has_attention(c, layer)) return model_config_delta_width(c);
     return (int64_t)c->num_heads *
-           (c->latent.rank > 0 ? c->latent.value_dim : model_config_layer(c, layer).head_dim);
+           (c->latent.rank > 0 ? c->latent.value_dim : model_config_layer(c, layer).v_dim);
 }
 
 int32_t model_config_mlp_width(const struct model_config *c)

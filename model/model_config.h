@@ -50,9 +50,11 @@ struct model_config {
     const struct family *family;
     int32_t hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_dim;
     struct head_config {
-        int32_t num_kv_heads, head_dim;
+        int32_t num_kv_heads, head_dim, v_dim;
     } window_heads; /* of windowed_layers; head_dim 0: as of all others */
     bool v_is_k;    /* of layers without a window: V is what K is made of */
+    int32_t v_dim;  /* of a head of V; 0: as of K */
+    float v_scale;  /* what V is multiplied by; 0: by nothing */
     /* The last ones, which see K and V of the last layer of their kind before them all; their MLPs are so wide. */
     int32_t num_kv_sharing_layers, sharing_intermediate_size;
     int32_t layer_embedding_dim, layer_vocab_size; /* of what a token adds to each layer; 0: nothing */
@@ -115,7 +117,7 @@ struct model_config {
 
 /* What may differ from layer to layer. */
 struct layer_config {
-    int32_t num_kv_heads, head_dim;
+    int32_t num_kv_heads, head_dim, v_dim;
     bool v_is_k;      /* there is no product of V's own */
     bool shares_kv;   /* nor of K's: both are those of layer kv_layer */
     int32_t kv_layer; /* else itself */

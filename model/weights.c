@@ -207,6 +207,15 @@ const struct weight_change gemma4_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
+/* Values are shorter than keys, and layers with a window have sinks. */
+const struct weight_change mimo_weights[] = {
+    {WEIGHT_V, {"attn_v.weight", "self_attn.v_proj.weight", DIM_V, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_O, {"attn_output.weight", "self_attn.o_proj.weight", DIM_HIDDEN, DIM_ATTENDED, PRESENT_ALWAYS}},
+    {WEIGHT_SINKS,
+     {"attn_sinks.weight", "self_attn.attention_sink_bias", DIM_1, DIM_NUM_HEADS, PRESENT_IF_WINDOW}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
 /* Norms behind them only, and over all heads of Q and of K, or over each. */
 const struct weight_change olmo_weights[] = {
     NORMS_OF_ALL_HEADS,
@@ -1021,6 +1030,10 @@ int64_t weight_dimension(const struct model_config *c, enum weight_dimension dim
         return 2 * (int64_t)c->num_heads * l.head_dim;
     case DIM_KV:
         return (int64_t)l.num_kv_heads * l.head_dim;
+    case DIM_V:
+        return (int64_t)l.num_kv_heads * l.v_dim;
+    case DIM_ATTENDED:
+        return (int64_t)c->num_heads * l.v_dim;
     case DIM_HEAD:
         return l.head_dim;
     case DIM_NUM_HEADS:
@@ -1110,6 +1123,8 @@ bool weight_is_required(const struct model_config *c, enum weight_presence prese
         return layer > 0;
     case PRESENT_IF_ATTENTION:
         return model_config_has_attention(c, layer);
+    case PRESENT_IF_WINDOW:
+        return model_config_layer(c, layer).sliding_window > 0;
     case PRESENT_IF_OWN_V:
         return !model_config_layer(c, layer).v_is_k && !model_config_layer(c, layer).shares_kv;
     case PRESENT_IF_OWN_KV:

@@ -131,6 +131,8 @@ enum weight_dimension {
     DIM_Q,
     DIM_GATED_Q,
     DIM_KV,
+    DIM_V,        /* where values are shorter than keys */
+    DIM_ATTENDED, /* what they make, of all heads */
     DIM_HEAD,
     DIM_NUM_HEADS,
     DIM_ROTATIONS,
@@ -184,6 +186,7 @@ enum weight_presence {
     PRESENT_IF_OWN_KV,    /* it has a product of K's own (layer_config) */
     PRESENT_IF_OWN_V,     /* and of V's */
     PRESENT_IF_LAYER_EMBEDDINGS,
+    PRESENT_IF_WINDOW,     /* the layer has a window */
     PRESENT_IF_STATE,      /* it has a state */
     PRESENT_IF_STATE_NORM, /* and what that gives is normed */
     /* of layers with attention */
@@ -222,7 +225,7 @@ extern const struct weight_change gemma_weights[], olmo_weights[], phi_weights[]
     gte_weights[], gte_score_weights[], hunyuan_moe_weights[], hy3_weights[], exaone_moe_weights[],
     hyperclovax_weights[], afmoe_weights[], muse_glimmer_weights[], falcon_h1_weights[],
     olmo_hybrid_weights[], kimi_linear_weights[], bailing_weights[], granite_swa_weights[],
-    granite_moe_swa_weights[], gemma4_weights[];
+    granite_moe_swa_weights[], gemma4_weights[], mimo_weights[];
 
 /* changes: NULL for none. */
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role);

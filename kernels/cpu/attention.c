@@ -82,13 +82,25 @@ static float score_scale(const struct attention_args *a, int32_t place)
     return scale * (1 + a->temperature_scale * log1pf((float)steps));
 }
 
+static int32_t value_dim(const struct attention_args *a)
+{
+    return a->v_dim > 0 ? a->v_dim : a->head_dim;
+}
+
+/* Of qkv. */
+static int64_t row_width(const struct attention_args *a)
+{
+    const int64_t of_kv = (int64_t)a->num_kv_heads * (a->head_dim + value_dim(a));
+    return (int64_t)a->num_heads * a->head_dim + (a->q_alone ? 0 : of_kv);
+}
+
 /* Row i * group + g is query head kv_head * group + g at the item's token i. */
 static void load_rows(const struct attention_task *t, const struct attention_item *item, int32_t kv_head,
                       struct attention_rows *r)
 {
     const struct attention_args *a = t->args;
     int group = group_size(t);
-    int64_t stride = (int64_t)(a->num_heads + (a->q_alone ? 0 : 2 * a->num_kv_heads)) * a->head_dim;
+    int64_t stride = row_width(a);
     assert_debug(item->num_tokens <= t->w->tokens_per_item);
     r->num_rows = item->num_tokens * group;
     r->softcap = a->softcap * log2_e;
@@ -220,7 +232,7 @@ static void store_rows(const struct attention_task *t, const struct attention_it
     for (int row = 0; row < item->num_tokens * group; row++) {
         int64_t head =
             (int64_t)(item->first_token + row / group) * a->num_heads + kv_head * group + row % group;
-        t->kernels->finish(t->out + head * a->head_dim, sums, row, dim, a->head_dim);
+        t->kernels->finish(t->out + head * value_dim(a), sums, row, dim, value_dim(a));
     }
 }
 

@@ -9,10 +9,11 @@
 #include "kernels/cpu/kv_pool.h"
 #include "kernels/cpu/norm.h"
 
-enum { ROTARY_DIM_MAX = 512 };
+enum { ROTARY_DIM_MAX = 512, VALUE_DIM_MAX = 1024 };
 
 struct rotation {
     float cos[ROTARY_DIM_MAX], sin[ROTARY_DIM_MAX];
+    float value[VALUE_DIM_MAX]; /* room for a head of v that is shorter than one of k */
 };
 
 struct rope_task {
@@ -67,11 +68,22 @@ static void rope_head(float *x, const struct rotation *r, const float *norm, con
     if (has_norm && args->norm_follows) norm_row(x, x, norm, args->norm_eps, args->head_dim);
 }
 
+/* As the pool gets it; room: [head_dim]. */
+static const float *value_head(const struct rope_args *a, float *v, int32_t v_dim, float *room)
+{
+    if (a->v_norm) norm_row(v, v, a->v_norm, a->norm_eps, v_dim);
+    for (int32_t i = 0; i < v_dim && a->v_scale != 0; i++) v[i] *= a->v_scale;
+    if (v_dim == a->head_dim) return v;
+    for (int32_t i = 0; i < a->head_dim; i++) room[i] = i < v_dim ? v[i] : 0;
+    return room;
+}
+
 static void rope_token(const struct rope_task *t, int64_t token, struct rotation *r)
 {
     const struct rope_args *a = t->args;
-    const int32_t num_kv_heads = a->q_alone ? 0 : a->num_kv_heads;
-    int64_t stride = (int64_t)(a->num_heads + 2 * num_kv_heads) * a->head_dim;
+    const int32_t num_kv_heads = a->q_alone ? 0 : a->num_kv_heads,
+                  v_dim = a->v_dim > 0 ? a->v_dim : a->head_dim;
+    int64_t stride = (int64_t)(a->num_heads + num_kv_heads) * a->head_dim + num_kv_heads * v_dim;
     float *q = t->qkv + token * stride, *k = q + a->num_heads * a->head_dim,
           *v = k + num_kv_heads * a->head_dim;
     rotation_at(r, a, t->step->positions[token]);
@@ -82,9 +94,8 @@ static void rope_token(const struct rope_task *t, int64_t token, struct rotation
     for (int32_t h = 0; h < a->num_heads; h++) rope_head(q + h * a->head_dim, r, a->q_norm, a);
     for (int32_t h = 0; h < num_kv_heads; h++) {
         rope_head(k + h * a->head_dim, r, a->k_norm, a);
-        if (a->v_norm)
-            norm_row(v + h * a->head_dim, v + h * a->head_dim, a->v_norm, a->norm_eps, a->head_dim);
-        kv_pool_write(t->pool, &t->kv, t->slot_mapping[token], h, k + h * a->head_dim, v + h * a->head_dim);
+        kv_pool_write(t->pool, &t->kv, t->slot_mapping[token], h, k + h * a->head_dim,
+                      value_head(a, v + h * v_dim, v_dim, r->value));
     }
 }
 
@@ -101,7 +112,8 @@ void cpu_rope_kv_write(struct device *d, const struct batch *b, void *qkv, struc
                        int32_t layer, const struct rope_args *args)
 {
     assert_always(args->rotary_dim <= ROTARY_DIM_MAX && args->rotary_dim <= args->head_dim &&
-                  args->rotary_dim % 2 == 0);
+                  args->rotary_dim % 2 == 0 && args->head_dim <= VALUE_DIM_MAX &&
+                  args->v_dim <= args->head_dim);
     struct rope_task t = {.step = b->step,
                           .slot_mapping = step_slot_mapping(b->step, args->kv_group),
                           .args = args,

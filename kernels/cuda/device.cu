@@ -64,6 +64,11 @@ int prepare(struct device *device, const struct step_limits *limits, int32_t voc
 {
     const struct attention_args *attention = &layers[0];
     struct cuda_device *d = cuda_enter(device);
+    for (int32_t i = 0; i < num_layers; i++)
+        if (layers[i].q_alone || (layers[i].v_dim > 0 && layers[i].v_dim != layers[i].head_dim))
+            return error_set(err, STATUS_UNSUPPORTED,
+                             "the CUDA device has neither K and V of other layers nor values of another size "
+                             "than keys: take --device cpu");
     for (int32_t i = 1; i < num_layers; i++)
         if (layers[i].num_kv_heads != attention->num_kv_heads || layers[i].head_dim != attention->head_dim)
             return error_set(

@@ -1679,6 +1679,25 @@ CASES |= {
         None,
     ),
 }
+CASES |= {
+    "mimo v2 flash": (
+        {
+            "architectures": ["MiMoV2FlashForCausalLM"],
+            "model_type": "mimo_v2_flash",
+            "num_hidden_layers": 7,
+            "num_attention_heads": 8,
+            "head_dim": 24,
+            "v_head_dim": 16,
+            "sliding_window_size": 36,
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 48,
+            "routed_scaling_factor": None,
+            "tie_word_embeddings": False,
+        },
+        None,
+    ),
+}
 # What lies otherwise in a directory, so that a case is one or the other.
 GGUF_ONLY = {
     "gpt-oss, as GGUF files are": gpt_oss,

@@ -58,7 +58,8 @@ static const char shared_config[] =
     "\"intermediate_size\":128,\"num_hidden_layers\":5,\"num_attention_heads\":4,\"head_dim\":16,"
     "\"global_head_dim\":32,\"num_key_value_heads\":2,\"vocab_size\":320,\"max_position_embeddings\":512,"
     "\"vocab_size_per_layer_input\":320,\"hidden_size_per_layer_input\":8,\"num_kv_shared_layers\":2,"
-    "\"use_double_wide_mlp\":true,\"sliding_window\":24,\"layer_types\":[\"sliding_attention\","
+    "\"use_double_wide_mlp\":true,\"rope_parameters\":{},\"sliding_window\":24,\"layer_types\":[\"sliding_"
+    "attention\","
     "\"full_attention\",\"sliding_attention\",\"sliding_attention\",\"full_attention\"],"
     "\"eos_token_id\":2,\"bos_token_id\":1}";
 

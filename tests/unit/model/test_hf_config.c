@@ -576,7 +576,12 @@ static void reads_granite_swa(void **state)
     "'intermediate_size':64,'num_attention_heads':2,'num_key_value_heads':1,'head_dim':32,"                  \
     "'num_hidden_layers':2,'vocab_size':32" extra "}}"
 #define GEMMA_4(extra)                                                                                       \
-    GEMMA_4_WITHOUT(",'sliding_window':16,'layer_types':['sliding_attention','full_attention']" extra)
+    GEMMA_4_WITHOUT(",'sliding_window':16,'rope_parameters':{},'layer_types':['sliding_attention','full_"    \
+                    "attention']" extra)
+#define MIMO(extra)                                                                                          \
+    "{'architectures':['MiMoV2FlashForCausalLM'],'hidden_size':64,'intermediate_size':64,"                   \
+    "'num_attention_heads':8,'num_key_value_heads':2,'num_hidden_layers':3,'vocab_size':32,"                 \
+    "'n_routed_experts':4,'num_experts_per_tok':2" extra "}"
 #define HYPERCLOVAX(extra)                                                                                   \
     "{'architectures':['HyperCLOVAXForCausalLM'],'hidden_size':64,'intermediate_size':64,"                   \
     "'num_attention_heads':2,'num_hidden_layers':2,'vocab_size':32" extra "}"
@@ -588,6 +593,35 @@ static void reads_granite_swa(void **state)
 #define HYBRID(extra)                                                                                        \
     "{'architectures':['Qwen3_5ForCausalLM'],'hidden_size':64,'intermediate_size':64,"                       \
     "'num_attention_heads':2,'num_key_value_heads':1,'num_hidden_layers':2,'vocab_size':32" extra "}"
+
+/* As published files have it, and as transformers writes it. */
+static void reads_mimo(void **state)
+{
+    (void)state;
+    const char *const configs[] = {
+        MIMO(",'head_dim':24,'v_head_dim':16,'swa_head_dim':24,'swa_v_head_dim':16,'swa_num_key_value_heads':"
+             "4,"
+             "'sliding_window_size':128,'hybrid_layer_pattern':[0,1,1],'moe_layer_freq':[0,1,1],"
+             "'rope_theta':5000000,'swa_rope_theta':10000,'partial_rotary_factor':0.334,"
+             "'attention_value_scale':0.707,'routed_scaling_factor':null"),
+        MIMO(",'head_dim':24,'v_head_dim':16,'sliding_window':129,'layer_types':['full_attention',"
+             "'sliding_attention','sliding_attention'],'mlp_layer_types':['dense','sparse','sparse'],"
+             "'rope_parameters':{'full_attention':{'rope_type':'default','rope_theta':5000000.0,"
+             "'partial_rotary_factor':0.334},'sliding_attention':{'rope_type':'default','rope_theta':10000.0,"
+             "'partial_rotary_factor':0.334}}"),
+    };
+    for (size_t i = 0; i < array_length(configs); i++) {
+        const struct model_config c = read_good(configs[i]);
+        const struct layer_config full = model_config_layer(&c, 0), windowed = model_config_layer(&c, 1);
+        assert_true(full.sliding_window == 0 && full.num_kv_heads == 2 && full.head_dim == 24);
+        assert_true(windowed.sliding_window == 129 && windowed.num_kv_heads == 4 && windowed.v_dim == 16);
+        assert_true(full.rope->theta == 5e6 && full.rope->rotary_dim == 8);
+        assert_true(windowed.rope->theta == 10000 && windowed.rope->rotary_dim == 8);
+        assert_true(c.v_scale == 0.707f && c.router_scale == 1 && c.has_router_bias);
+        assert_true(!bit_set_has(c.sparse_layers, 0) && bit_set_has(c.sparse_layers, 1));
+        assert_int_equal(model_config_mixed_width(&c, 1), 8 * 16);
+    }
+}
 
 static void refuses_what_it_does_not_compute(void **state)
 {
@@ -609,6 +643,8 @@ static void refuses_what_it_does_not_compute(void **state)
         {SOLAR(",'intermediate_size':64,'moe_intermediate_size':[32,48]"),
          "moe_intermediate_size differs from layer to layer"},
         {SOLAR(",'moe_intermediate_size':32,'mlp_layer_types':['dense','wide']"), "\"wide\""},
+        {MIMO(",'add_full_attention_sink_bias':true"), "sinks of layers without a window"},
+        {MIMO(",'swa_num_attention_heads':4"), "layers with another number of heads"},
         {GEMMA_4(",'hidden_size_per_layer_input':0,'use_bidirectional_attention':'all'"),
          "use_bidirectional_attention"},
         {GEMMA_4(",'hidden_size_per_layer_input':0,'per_layer_config':{'0':{'head_dim':64}}"),
@@ -691,11 +727,14 @@ static void refuses_what_makes_no_sense(void **state)
         {LLAMA(",'head_dim':33"), "an even number"},
         {LLAMA(",'head_dim':100000"), "size of a head"},
         {LLAMA(",'max_position_embeddings':1e12"), "max_position_embeddings should be"},
-        {GEMMA_4_WITHOUT(",'hidden_size_per_layer_input':0,'sliding_window_pattern':2"),
+        {GEMMA_4_WITHOUT(",'rope_parameters':{},'hidden_size_per_layer_input':0,'sliding_window_pattern':2"),
          "sliding_window is missing"},
         {GEMMA_4(",'hidden_size_per_layer_input':0,'attention_k_eq_v':true,'num_global_key_value_heads':3"),
          "the number of K/V heads is 3; 1 to 2 are possible"},
         {GEMMA_4(",'hidden_size_per_layer_input':0,'global_head_dim':2000"), "the size of a head is 2000"},
+        {MIMO(",'hybrid_layer_pattern':[0,1]"), "hybrid_layer_pattern has 2 entries for 3 layers"},
+        {MIMO(",'hybrid_layer_pattern':[0,1,2]"), "neither 0 nor 1"},
+        {MIMO(",'v_head_dim':256"), "the size of a head of values is 256"},
         {GEMMA_4(",'enable_moe_block':true"), "the number of experts is missing"},
         {GEMMA_4(",'num_kv_shared_layers':2"), "layers with K and V of their own is 0"},
         {GEMMA_4(",'num_kv_shared_layers':1"), "there are no K and V that layer 1 could share"},
@@ -770,6 +809,7 @@ int main(void)
         TEST(reads_granite_swa),
         TEST(generation_config_adds_eos_ids_and_defaults),
         TEST(nothing_is_given_without_generation_config),
+        TEST(reads_mimo),
         TEST(refuses_what_it_does_not_compute),
         TEST(refuses_what_makes_no_sense),
         TEST(a_missing_config_is_not_found),

@@ -51,10 +51,10 @@ static void test_layers_of_other_heads(void **state)
         struct head_config full, windowed;
         int32_t full_per_block, windowed_per_block, num_full, num_windowed;
     } models[] = {
-        {60, 6, {4, 512}, {16, 256}, 20, 10, 1, 5}, /* Gemma 4 31B */
-        {30, 6, {2, 512}, {8, 256}, 10, 5, 1, 5},   /* 26B-A4B */
-        {15, 5, {1, 512}, {1, 256}, 3, 6, 1, 2},    /* E2B: the layers that keep K and V */
-        {24, 6, {2, 512}, {2, 256}, 2, 4, 2, 5},    /* E4B: the same */
+        {60, 6, {4, 512, 0}, {16, 256, 0}, 20, 10, 1, 5}, /* Gemma 4 31B */
+        {30, 6, {2, 512, 0}, {8, 256, 0}, 10, 5, 1, 5},   /* 26B-A4B */
+        {15, 5, {1, 512, 0}, {1, 256, 0}, 3, 6, 1, 2},    /* E2B: the layers that keep K and V */
+        {24, 6, {2, 512, 0}, {2, 256, 0}, 2, 4, 2, 5},    /* E4B: the same */
     };
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         (void)layout_of(models[i].num_layers, models[i].period, 512, 1000);
@@ -81,7 +81,7 @@ static void test_layers_that_share(void **state)
     config.num_kv_sharing_layers = 20;
     config.num_kv_heads = 1;
     config.head_dim = 512;
-    config.window_heads = (struct head_config){1, 256};
+    config.window_heads = (struct head_config){1, 256, 0};
     const struct kv_layout l = kv_layout_of(&config, 1000);
     expect_layout(l, 3, 1, 2);
     for (int32_t i = 15; i < 35; i++) {
