@@ -94,10 +94,11 @@ static const struct family families[] = {
 #define GEMMA_4                                                                                              \
     .weight_changes = gemma4_weights, .qk_norm = true, .norms_v = true, .has_global_heads = true,            \
     .gate = GATE_GELU_TANH, .scaled_embeddings = true, .attention_scale = 1, .may_cap_logits = true,         \
-    .has_experts = true, .mlp_beside_experts = true, .router_normalizes = true, .full_layer_period = 6,      \
-    .window_theta = 10000, .is_tied = true, .num_heads = 8, .num_kv_heads = 4, .head_dim = 256,              \
-    .vocab_size = 262144, .max_position_embeddings = 131072, .theta = 1e6, .window = WINDOW_IF_GIVEN
-    {.names = {NULL, "Gemma4ForCausalLM", "gemma4_text"}, GEMMA_4, .layer_embedding_dim = 256},
+    .has_experts = true, .mlp_beside_experts = true, .router_normalizes = true,                              \
+    .gguf_router_normalizes = true, .full_layer_period = 6, .window_theta = 10000, .is_tied = true,          \
+    .num_heads = 8, .num_kv_heads = 4, .head_dim = 256, .vocab_size = 262144,                                \
+    .max_position_embeddings = 131072, .theta = 1e6, .window = WINDOW_IF_GIVEN
+    {.names = {"gemma4", "Gemma4ForCausalLM", "gemma4_text"}, GEMMA_4, .layer_embedding_dim = 256},
     {.names = {NULL, "Gemma4ForConditionalGeneration", "gemma4"},
      GEMMA_4,
      .is_in_text_config = true,
@@ -865,7 +866,6 @@ static const struct other_family {
     {{"apertus", NULL, NULL},
      "its activation's values from among the file's keys; as a directory it is read"},
     {{"nomic-bert-moe", NULL, NULL}, "an encoder with experts"},
-    {{"gemma4", NULL, NULL}, "what its GGUF files have; as a directory it is read"},
     {{"gemma3n", "Gemma3nForConditionalGeneration", "gemma3n"},
      "several residual streams and embeddings of each layer"},
     {{"mimo2", NULL, NULL}, "what its GGUF files have; as a directory it is read"},

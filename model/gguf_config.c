@@ -164,7 +164,8 @@ static int check_unsupported(struct keys *k, const struct family *family)
         {"expert_count", family->has_experts || family->gguf_may_have_experts},
         {"attention.clamp_kqv", false},
         {"attn_logit_softcapping", family->has_softcaps},
-        {"final_logit_softcapping", family->has_softcaps || family->logit_softcap > 0},
+        {"final_logit_softcapping",
+         family->has_softcaps || family->logit_softcap > 0 || family->may_cap_logits},
         {"attention.scale", family->has_multipliers},
         {"residual_scale", family->has_multipliers},
         {"embedding_scale", family->has_multipliers},
@@ -252,6 +253,101 @@ static int read_norm_eps(struct keys *k, struct model_config *c)
     return fail(k, STATUS_INVALID, "the key %s is missing", key_name(k, keys[first]).text);
 }
 
+static bool has_layer_tensor(const struct keys *k, int64_t layer, const char *tensor)
+{
+    char name[KEY_BYTES_MAX];
+    snprintf(name, sizeof name, "blk.%" PRId64 ".%s", layer, tensor);
+    return gguf_find_tensor(k->gguf, name).data;
+}
+
+/* Which layers have the window is a period, a list of booleans, or not said. */
+static int read_layers(struct keys *k, struct model_config *c)
+{
+    const struct family *family = c->family;
+    struct gguf_array list;
+    int64_t period = family->has_chunks ? family->unrotated_layer_period : family->full_layer_period, value;
+    bool all_rotate = family->has_chunks && !c->windows_are_chunks;
+    find_int(k, "attention.sliding_window_pattern", &period);
+    bool has_list = gguf_find_array(k->gguf, key_name(k, "attention.sliding_window_pattern").text, &list);
+    if (period < 0 || period > INT32_MAX || (has_list && list.num_items < (uint64_t)c->num_layers))
+        return fail(k, STATUS_INVALID, "the key %s is impossible",
+                    key_name(k, "attention.sliding_window_pattern").text);
+    for (size_t i = 0; has_list && i < (size_t)min_of(c->num_layers, LAYERS_MAX); i++) {
+        if (!gguf_array_next_int(&list, &value))
+            return fail(k, STATUS_INVALID, "the key %s is no list of booleans",
+                        key_name(k, "attention.sliding_window_pattern").text);
+        if (value) bit_set_add(c->windowed_layers, i);
+    }
+    if (c->sliding_window && !has_list)
+        model_config_add_layers(c->windowed_layers, c->num_layers, (int32_t)period);
+    for (int32_t i = family->unrotated_layer_period - 1;
+         family->unrotated_layer_period && !all_rotate && i < min_of(c->num_layers, LAYERS_MAX);
+         i += family->unrotated_layer_period)
+        bit_set_add(c->unrotated_layers, (size_t)i);
+    model_config_take_windows(c);
+    return k->status;
+}
+
+/* A number for all layers, or a list that has one for those of a set and another for all others. */
+static void ints_of_kinds(struct keys *k, const char *suffix, int32_t num_layers, const uint64_t *set,
+                          int32_t *of_set, int32_t *of_others)
+{
+    struct gguf_array list;
+    if (!gguf_find_array(k->gguf, key_name(k, suffix).text, &list)) {
+        *of_set = *of_others = required_int(k, suffix);
+        return;
+    }
+    *of_set = *of_others = 0;
+    for (size_t i = 0; i < (size_t)num_layers && !k->status; i++) {
+        int64_t own;
+        int32_t *of = i < LAYERS_MAX && bit_set_has(set, i) ? of_set : of_others;
+        if (!gguf_array_next_int(&list, &own) || own < 1 || own > INT32_MAX)
+            fail(k, STATUS_INVALID, "the key %s is no list of possible numbers", key_name(k, suffix).text);
+        else if (*of != 0 && *of != own)
+            fail(k, STATUS_UNSUPPORTED,
+                 "the key %s differs between layers of one kind, which is not supported",
+                 key_name(k, suffix).text);
+        else
+            *of = (int32_t)own;
+    }
+    if (*of_set == 0) *of_set = *of_others;
+    if (*of_others == 0) *of_others = *of_set;
+}
+
+/* Of Gemma 4: the last layers may have wider MLPs, and those with a window, which a list tells, other K/V heads. */
+static void read_differing_layers(struct keys *k, struct model_config *c)
+{
+    uint64_t sharing[LAYERS_MAX / 64] = {0};
+    const struct weight_view table = gguf_find_tensor(k->gguf, "per_layer_token_embd.weight");
+    int64_t num_sharing = 0, dim = 0;
+    find_int(k, "attention.shared_kv_layers", &num_sharing);
+    find_int(k, "embedding_length_per_layer_input", &dim);
+    c->num_kv_sharing_layers = (int32_t)min_of(max_of(num_sharing, (int64_t)0), (int64_t)c->num_layers);
+    c->layer_embedding_dim = (int32_t)min_of(max_of(dim, (int64_t)0), (int64_t)INT32_MAX);
+    c->layer_vocab_size = (int32_t)min_of(table.rows, (int64_t)INT32_MAX);
+    for (int32_t i = max_of(c->num_layers - c->num_kv_sharing_layers, 0);
+         i < min_of(c->num_layers, LAYERS_MAX); i++)
+        bit_set_add(sharing, (size_t)i);
+    c->sliding_window = required_int(k, "attention.sliding_window");
+    if (k->status || read_layers(k, c)) return;
+    ints_of_kinds(k, "feed_forward_length", c->num_layers, sharing, &c->sharing_intermediate_size,
+                  &c->intermediate_size);
+    ints_of_kinds(k, "attention.head_count_kv", c->num_layers, c->windowed_layers,
+                  &c->window_heads.num_kv_heads, &c->num_kv_heads);
+    for (int32_t i = 0; i < min_of(c->num_layers - c->num_kv_sharing_layers, LAYERS_MAX); i++)
+        c->v_is_k |= !bit_set_has(c->windowed_layers, (size_t)i) && !has_layer_tensor(k, i, "attn_v.weight");
+}
+
+static void read_window_head_dim(struct keys *k, struct model_config *c)
+{
+    int64_t v_dim = c->window_heads.head_dim = required_int(k, "attention.key_length_swa");
+    find_int(k, "attention.value_length_swa", &v_dim);
+    if (v_dim == c->window_heads.head_dim) return;
+    fail(k, STATUS_UNSUPPORTED,
+         "keys have %d values a head and values %" PRId64 "; only equal ones are supported",
+         c->window_heads.head_dim, v_dim);
+}
+
 static int read_shape(struct keys *k, struct model_config *c)
 {
     int64_t window = 0, num_guessing;
@@ -264,6 +360,8 @@ static int read_shape(struct keys *k, struct model_config *c)
     c->num_heads = int_of_all_layers(k, "attention.head_count", 0);
     if (c->family->mlps_are_layers)
         read_blocks(k, c);
+    else if (c->family->has_global_heads)
+        read_differing_layers(k, c);
     else {
         c->intermediate_size = int_of_all_layers(k, "feed_forward_length", 0);
         c->num_kv_heads = read_kv_heads(k, c);
@@ -275,6 +373,7 @@ static int read_shape(struct keys *k, struct model_config *c)
         read_latent(k, c);
     else
         read_head_dim(k, c);
+    if (c->family->has_global_heads) read_window_head_dim(k, c);
     if (k->status) return k->status;
     bool has_window = find_int(k, "attention.sliding_window", &window);
     if (c->family->window == WINDOW_HALF && window > 0) window = window / 2 + 1;
@@ -298,7 +397,8 @@ static void read_multipliers(struct keys *k, struct model_config *c)
     read_multiplier(k, "residual_scale", &c->residual_scale);
     read_multiplier(k, "logit_scale", &logit_divisor);
     c->logit_scale = family->has_logit_scale ? logit_divisor : 1 / logit_divisor;
-    if (family->logit_softcap > 0) read_multiplier(k, "final_logit_softcapping", &c->logit_softcap);
+    if (family->logit_softcap > 0 || family->may_cap_logits)
+        read_multiplier(k, "final_logit_softcapping", &c->logit_softcap);
     if (family->has_softcaps) {
         c->attention_softcap = 50;
         c->logit_softcap = 30;
@@ -345,7 +445,9 @@ static int read_experts(struct keys *k, struct model_config *c)
     double scale = 1;
     find_int(k, "expert_count", &num);
     if (c->family->mlps_are_layers && !model_config_has_sparse_layers(c)) return k->status;
-    if (num == 0 && (!c->family->has_experts || c->family->experts_may_be_none)) return k->status;
+    if (num == 0 &&
+        (!c->family->has_experts || c->family->experts_may_be_none || c->family->mlp_beside_experts))
+        return k->status;
     c->num_experts = required_int(k, "expert_count");
     c->num_chosen_experts = required_int(k, "expert_used_count");
     int64_t width = c->intermediate_size;
@@ -372,34 +474,6 @@ static int read_experts(struct keys *k, struct model_config *c)
         if ((step < 2 || (i + 1) % step == 0) &&
             (tells_first || i > 0 || has_layer_tensor(k, i, "ffn_gate_inp.weight")))
             bit_set_add(c->sparse_layers, (size_t)i);
-    return k->status;
-}
-
-/* Which layers have the window is a period, a list of booleans, or not said. */
-static int read_layers(struct keys *k, struct model_config *c)
-{
-    const struct family *family = c->family;
-    struct gguf_array list;
-    int64_t period = family->has_chunks ? family->unrotated_layer_period : family->full_layer_period, value;
-    bool all_rotate = family->has_chunks && !c->windows_are_chunks;
-    find_int(k, "attention.sliding_window_pattern", &period);
-    bool has_list = gguf_find_array(k->gguf, key_name(k, "attention.sliding_window_pattern").text, &list);
-    if (period < 0 || period > INT32_MAX || (has_list && list.num_items < (uint64_t)c->num_layers))
-        return fail(k, STATUS_INVALID, "the key %s is impossible",
-                    key_name(k, "attention.sliding_window_pattern").text);
-    for (size_t i = 0; has_list && i < (size_t)min_of(c->num_layers, LAYERS_MAX); i++) {
-        if (!gguf_array_next_int(&list, &value))
-            return fail(k, STATUS_INVALID, "the key %s is no list of booleans",
-                        key_name(k, "attention.sliding_window_pattern").text);
-        if (value) bit_set_add(c->windowed_layers, i);
-    }
-    if (c->sliding_window && !has_list)
-        model_config_add_layers(c->windowed_layers, c->num_layers, (int32_t)period);
-    for (int32_t i = family->unrotated_layer_period - 1;
-         family->unrotated_layer_period && !all_rotate && i < min_of(c->num_layers, LAYERS_MAX);
-         i += family->unrotated_layer_period)
-        bit_set_add(c->unrotated_layers, (size_t)i);
-    model_config_take_windows(c);
     return k->status;
 }
 
@@ -599,6 +673,10 @@ static void read_window_rope(struct keys *k, struct model_config *c)
                                           .attention_factor = 1,
                                           .rotary_dim = c->rope.rotary_dim};
     find_real(k, "rope.freq_base_swa", &c->window_rope.theta);
+    if (!model_config_has_window_heads(c)) return;
+    int64_t rotary_dim = c->window_heads.head_dim;
+    find_int(k, "rope.dimension_count_swa", &rotary_dim);
+    c->window_rope.rotary_dim = (int32_t)min_of(max_of(rotary_dim, (int64_t)-1), (int64_t)INT32_MAX);
 }
 
 /* Of all layers. */
@@ -653,9 +731,9 @@ static int read_rope(struct keys *k, struct model_config *c)
 static void add_eos_by_name(const struct keys *k, struct model_config *c)
 {
     static const char *const names[] =
-        {"<|im_end|>",    "<|eot_id|>",    "<|eom_id|>",         "<|end_of_turn|>",
-         "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>",    "<|end|>",
-         "<EOT>",         "<|return|>",    "<end_of_utterance>", "<eos>"},
+        {"<|im_end|>",         "<|eot_id|>",      "<|eom_id|>", "<|end_of_turn|>", "<end_of_turn>",
+         "<|endoftext|>",      "<|end_of_text|>", "<|end|>",    "<EOT>",           "<|return|>",
+         "<end_of_utterance>", "<eos>",           "<turn|>",    "<|tool_response>"},
                              *const harmony_names[] = {"<|endoftext|>", "<|return|>", "<|call|>"};
     const bool is_harmony = c->family->has_harmony_tokens;
     const char *const *own = is_harmony ? harmony_names : names;

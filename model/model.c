@@ -629,7 +629,9 @@ static void fill_rope_table(struct builder *b, const struct rope_config *rope, c
 
 static const float *create_rope_table(struct builder *b, const struct rope_config *rope)
 {
-    struct weight_view view = find_weight(b, WEIGHT_ROPE_DIVISORS, 0);
+    /* where kinds of layers rotate other numbers of values, divisors are of those that see all */
+    const bool has_divisors = rope == &b->m->config.rope || !model_config_has_window_heads(&b->m->config);
+    const struct weight_view none = {0}, view = has_divisors ? find_weight(b, WEIGHT_ROPE_DIVISORS, 0) : none;
     size_t n = (size_t)rope->rotary_dim / 2;
     assert_always(!view.data || (view.rows == 1 && view.cols == (int64_t)n)); /* written to divisors */
     float *table = alloc(b, (uint64_t)b->limits->max_model_len, (uint64_t)rope->rotary_dim * sizeof *table,

@@ -117,6 +117,27 @@ def array(name, kind, items):
     return key(name, 9, struct.pack("<IQ", kind, len(items)) + b"".join(items))
 
 
+# A layer with a window, one without, whose V is made of K, and one that sees its K and V.
+GEMMA_4_KEYS = [u32("gemma4." + name, value) for name, value in (
+    ("attention.key_length", 32), ("attention.value_length", 32), ("attention.key_length_swa", 16), ("attention.value_length_swa", 16),
+    ("attention.sliding_window", 8), ("attention.shared_kv_layers", 1), ("embedding_length_per_layer_input", 32), ("rope.dimension_count_swa", 16))]
+GEMMA_4_KEYS.append(array("gemma4.attention.sliding_window_pattern", 7, [b"\1", b"\0", b"\0"]))
+
+
+def gemma_4_shapes(hidden, inner, vocab):
+    shapes = [("token_embd.weight", hidden, vocab), ("output_norm.weight", hidden, 0), ("rope_freqs.weight", 16, 0),
+              ("per_layer_token_embd.weight", 96, vocab), ("per_layer_model_proj.weight", hidden, 96), ("per_layer_proj_norm.weight", 32, 0)]
+    for layer, (head, q, kv, width) in enumerate(((16, 32, 32, inner), (32, 64, 32, inner), (32, 64, 0, 2 * inner))):
+        own = [(f"{name}_norm.weight", hidden, 0) for name in ("attn", "post_attention", "ffn", "post_ffw", "post")]
+        own += [("attn_q.weight", hidden, q), ("attn_q_norm.weight", head, 0), ("attn_output.weight", q, hidden), ("ffn_gate.weight", hidden, width),
+                ("ffn_up.weight", hidden, width), ("ffn_down.weight", width, hidden), ("inp_gate.weight", hidden, 32), ("proj.weight", 32, hidden),
+                ("layer_output_scale.weight", 1, 0)]
+        own += [("attn_k.weight", hidden, kv), ("attn_k_norm.weight", head, 0)] if kv else []
+        own += [("attn_v.weight", hidden, kv)] if layer == 0 else []
+        shapes += [(f"blk.{layer}.{name}", *shape) for name, *shape in own]
+    return shapes
+
+
 def gguf(family, model, tokens, merges, pre):
     hidden, inner, vocab = 32, 32, len(tokens)
     prefix = family + "."
@@ -147,6 +168,11 @@ def gguf(family, model, tokens, merges, pre):
         keys[5] = array(prefix + "attention.head_count_kv", 4, [struct.pack("<I", n) for n in (1, 0)])
         shapes = [(name.replace("blk.0.ffn_norm", "blk.1.attn_norm").replace("blk.0.ffn", "blk.1.ffn"), *shape)
                   for name, *shape in shapes if "ffn_gate" not in name]
+    if family == "gemma4":
+        keys[2:6] = [array(prefix + "feed_forward_length", 4, [struct.pack("<I", n) for n in (inner, inner, 2 * inner)]), u32(prefix + "block_count", 3),
+                     u32(prefix + "attention.head_count", 2), array(prefix + "attention.head_count_kv", 4, [struct.pack("<I", n) for n in (2, 1, 1)])]
+        keys += GEMMA_4_KEYS
+        shapes = gemma_4_shapes(hidden, inner, vocab)
     infos, offset = b"", 0
     for name, cols, rows in shapes:
         q8 = rows > 0
@@ -163,6 +189,7 @@ seed("gguf", "bpe", gguf("llama", "gpt2", ["<|endoftext|>", "<|im_start|>", "<|i
                          + BYTE_NAMES[24:], ["h e", "l l", "he ll", "Ġ w"], "smollm"))
 seed("gguf", "qwen", gguf("qwen2", "gpt2", ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "ab"] + BYTE_NAMES[60:], ["a b"], "qwen2"))
 seed("gguf", "nemotron", gguf("nemotron_h", "gpt2", ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "ab"] + BYTE_NAMES[60:], ["a b"], "pixtral"))
+seed("gguf", "gemma4", gguf("gemma4", "gemma4", ["<|pad>", "<|bos>", "<|eos>", "▁", "he", "▁w"] + list("helowrd"), ["h e", "▁ w"], "default"))
 seed("gguf", "spm", gguf("llama", "llama", ["<unk>", "<s>", "</s>", "▁", "he", "▁w"] + list("helowrd"), [], "default"))
 
 # ---- directories ----

@@ -1643,6 +1643,19 @@ GEMMA_4 = {
         "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1000000.0},
     },
 }
+GEMMA_4_KEYS = {
+    "attention.key_length": 64,
+    "attention.value_length": 64,
+    "attention.key_length_swa": 24,
+    "attention.value_length_swa": 24,
+    "attention.sliding_window": 37,
+    "attention.sliding_window_pattern": [kind == "sliding_attention" for kind in GEMMA_4["layer_types"]],
+    "final_logit_softcapping": 4.0,
+    "rope.freq_base": 1e6,
+    "rope.freq_base_swa": 10000.0,
+    "rope.dimension_count": 64,
+    "rope.dimension_count_swa": 24,
+}
 CASES |= {
     "gemma 4": ({**GEMMA_4, "attention_k_eq_v": True, "num_global_key_value_heads": 1}, None),
     "gemma 4, k and v of other layers": (
@@ -1653,8 +1666,12 @@ CASES |= {
             "hidden_size_per_layer_input": 16,
             "vocab_size_per_layer_input": VOCAB,
             "rms_norm_eps": 1e-6,
+            "rope_parameters": {
+                "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+                "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 1.0, "factor": 2.0, "rope_theta": 1000000.0},
+            },
         },
-        None,
+        ("gemma4", {**GEMMA_4_KEYS, "feed_forward_length": 4 * [96] + 3 * [192], "attention.shared_kv_layers": 3, "embedding_length_per_layer_input": 16}),
     ),
     "gemma 4, stacked experts beside an mlp": (
         {
@@ -1665,8 +1682,23 @@ CASES |= {
             "num_experts": 6,
             "top_k_experts": 2,
             "moe_intermediate_size": 40,
+            "rope_parameters": {
+                "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+                "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 1.0, "factor": 2.0, "rope_theta": 1000000.0},
+            },
         },
-        None,
+        (
+            "gemma4",
+            {
+                **GEMMA_4_KEYS,
+                "attention.head_count_kv": [1 + int(windowed) for windowed in GEMMA_4_KEYS["attention.sliding_window_pattern"]],
+                "attention.shared_kv_layers": 0,
+                "embedding_length_per_layer_input": 0,
+                "expert_count": 6,
+                "expert_used_count": 2,
+                "expert_feed_forward_length": 40,
+            },
+        ),
     ),
     "gemma 4, 12b": (
         {
@@ -1774,6 +1806,15 @@ GGUF_NAMES = {
     "self_attn.out_proj": "attn_output",
     "self_attn.q_layernorm": "attn_q_norm",
     "self_attn.k_layernorm": "attn_k_norm",
+    "layer_scalar": "layer_output_scale",
+    "per_layer_input_gate": "inp_gate",
+    "per_layer_projection": "proj",
+    "post_per_layer_input_norm": "post_norm",
+    "router.proj": "ffn_gate_inp",
+    "experts.gate_up_proj": "ffn_gate_up_exps",
+    "experts.down_proj": "ffn_down_exps",
+    "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
+    **{f"post_feedforward_layernorm_{i}": f"post_ffw_norm_{i}" for i in (1, 2)},
     "conv.in_proj": "shortconv.in_proj",
     "conv.conv": "shortconv.conv",
     "conv.out_proj": "shortconv.out_proj",
@@ -1783,7 +1824,10 @@ GGUF_NAMES = {
 def gguf_name(name, has_post_norms):
     """As llama.cpp's converter has it."""
     name = name.replace("language_model.", "")
-    known = {"model.embed_tokens.weight": "token_embd.weight", "model.word_embeddings.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight", "model.norm.bias": "output_norm.bias", "model.embedding_norm.weight": "token_embd_norm.weight", "lm_head.weight": "output.weight"}
+    name += ".weight" if name.endswith("layer_scalar") else ""
+    if name.endswith((".router.scale", ".router.per_expert_scale")):
+        return f"blk.{name.split('.')[2]}.{'ffn_down_exps' if 'expert' in name else 'ffn_gate_inp'}.scale"
+    known = {"model.embed_tokens_per_layer.weight": "per_layer_token_embd.weight", "model.per_layer_model_projection.weight": "per_layer_model_proj.weight", "model.per_layer_projection_norm.weight": "per_layer_proj_norm.weight", "model.embed_tokens.weight": "token_embd.weight", "model.word_embeddings.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight", "model.norm.bias": "output_norm.bias", "model.embedding_norm.weight": "token_embd_norm.weight", "lm_head.weight": "output.weight"}
     if name in known:
         return known[name]
     if name.endswith(".mlp.expert_bias") and not has_post_norms:  # Hy3's
@@ -2032,7 +2076,7 @@ def gguf_keys(name, config):
     for key, value in keys.items():
         if isinstance(value, list) and not isinstance(value[0], int):
             continue
-        field = f'.list = "{" ".join(map(str, value))}"' if isinstance(value, list) else ".text = " + c_text(value) if isinstance(value, str) else ".boolean = true" if value is True else ".is_false = true" if value is False else f".real = {value!r}" if isinstance(value, float) else f".integer = {value}"
+        field = f'.list = "{" ".join(str(int(v)) for v in value)}"' if isinstance(value, list) else ".text = " + c_text(value) if isinstance(value, str) else ".boolean = true" if value is True else ".is_false = true" if value is False else f".real = {value!r}" if isinstance(value, float) else f".integer = {value}"
         entries.append(f'{{"{architecture}.{key}", {field}}}')
     return entries
 
@@ -2070,6 +2114,9 @@ def case(index, name):
         permuted = heads_to_permute(n, config, architecture)
         form = f'"BF16", 0, 0, "{", ".join(map(str, llama4.shape(n, r, c, text_of(config))))}"' if llama4.is_expert(n) else thin(n, r, c, config)
         out.append(f"    {{{c_text(n)}, {g}, {r}, {c}, {float(center).hex()}f, {float(scale).hex()}f, {permuted}, {form}}},\n")
+    if architecture == "gemma4":  # divisors of the rotation of layers without a window
+        rope = config["rope_parameters"]["full_attention"]
+        out.append(f'    {{NULL, "rope_freqs.weight", 0, {config["global_head_dim"] // 2}, {float(rope["factor"]).hex()}f, 0x0.0p+0f, 0, NULL, 0, 0, NULL}},\n')
     out.append("};\n")
     if architecture:
         out.append(f"static const struct family_key family_keys_{index}[] = {{\n    " + ",\n    ".join(gguf_keys(name, config)) + ",\n};\n")
@@ -2206,7 +2253,7 @@ def gguf_values(name, config, architecture, value):
     if name.endswith("conv.conv.weight"):
         return value.squeeze(1).numpy()
     if value.ndim == 1:
-        return (value + int(architecture.startswith(("gemma", "nemotron")) and not name.endswith("bias"))).numpy()
+        return (value + int(architecture.startswith(("gemma", "nemotron")) and architecture != "gemma4" and not name.endswith("bias"))).numpy()
     if heads:
         value = value.reshape(heads, 2, -1, value.shape[1]).swapaxes(1, 2).reshape(value.shape)
     return value.numpy()
@@ -2218,6 +2265,10 @@ def add_tensors(writer, name, folder, config):
     tensors = {}
     for n, v in sorted(state.items()):
         tensors.setdefault(gguf_name(n, post), []).append(gguf_values(n, config, architecture, v))
+    if architecture == "gemma4":
+        half, rope = config["global_head_dim"] // 2, config["rope_parameters"]["full_attention"]
+        turning = int(half * rope["partial_rotary_factor"])
+        writer.add_tensor("rope_freqs.weight", np.array([rope.get("factor", 1.0)] * turning + [1e30] * (half - turning), np.float32))
     for n, values in tensors.items():
         writer.add_tensor(n, np.stack(values) if "_exps" in n and values[0].ndim == 2 else values[0])
 

@@ -1,5 +1,5 @@
-/* The tokenizer keys of a GGUF file. Four models: "gpt2", byte-level BPE with a list of merges and the name of
- * a pre-tokenizer; "llama", sentencepiece BPE, which has a score a token and no merges; "t5", Unigram with its scores and rules of normalisation; and "bert", word pieces, whose names have
+/* The tokenizer keys of a GGUF file. Five models: "gpt2", byte-level BPE with a list of merges and the name of
+ * a pre-tokenizer; "llama", sentencepiece BPE, which has a score a token and no merges; "gemma4", the same with merges and no scores; "t5", Unigram with its scores and rules of normalisation; and "bert", word pieces, whose names have
  * U+2581 where a word begins in the place of "##" where it goes on, and capitals are small.
  *
  * With scores, the pair to merge next is the one whose product has the highest score, of equals the leftmost.
@@ -335,9 +335,9 @@ static int read_scores(struct tokenizer *t, const struct gguf *g, struct error *
     return status;
 }
 
-static int set_up_scored(struct tokenizer *t, const struct gguf *g, struct error *err)
+/* prefix_space: where the file does not say. */
+static int set_up_spaces(struct tokenizer *t, const struct gguf *g, bool prefix_space, struct error *err)
 {
-    bool prefix_space = true;
     (void)gguf_find_bool(g, "tokenizer.ggml.add_space_prefix", &prefix_space);
     t->bpe.byte_fallback = t->bpe.fuse_unknown = true;
     if (tables_use_meta_spaces(t, prefix_space)) return 0;
@@ -503,12 +503,14 @@ static int read_all(struct tokenizer *t, const struct gguf *g, struct error *err
         return error_set(err, STATUS_INVALID, "The GGUF file has no tokenizer (tokenizer.ggml.model).");
     if (text_is(model, num_bytes, "bert")) return read_words(t, g, err);
     if (text_is(model, num_bytes, "t5")) return read_unigram(t, g, err);
-    bool is_scored = text_is(model, num_bytes, "llama"), add_bos = true;
-    if (!is_scored && !text_is(model, num_bytes, "gpt2"))
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "The tokenizer model \"%.*s\" is not supported; gpt2, llama, t5 and bert are.",
-                         (int)min_of(num_bytes, (size_t)64), model);
-    int status = is_scored ? set_up_scored(t, g, err) : set_up_byte_level(t, g, &add_bos, err);
+    bool is_scored = text_is(model, num_bytes, "llama"), has_spaces = !text_is(model, num_bytes, "gpt2"),
+         add_bos = true;
+    if (has_spaces && !is_scored && !text_is(model, num_bytes, "gemma4"))
+        return error_set(
+            err, STATUS_UNSUPPORTED,
+            "The tokenizer model \"%.*s\" is not supported; gpt2, llama, gemma4, t5 and bert are.",
+            (int)min_of(num_bytes, (size_t)64), model);
+    int status = has_spaces ? set_up_spaces(t, g, is_scored, err) : set_up_byte_level(t, g, &add_bos, err);
     if (!status) status = read_tokens(t, g, err);
     if (!status) status = is_scored ? read_scores(t, g, err) : read_merges(t, g, err);
     if (!status) status = read_ends(t, g, add_bos, err);

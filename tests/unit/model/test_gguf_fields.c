@@ -178,6 +178,12 @@ static void every_field_of_a_qwen_model(void **state)
     every_field("qwen");
 }
 
+static void every_field_of_a_gemma_4_model(void **state)
+{
+    (void)state;
+    every_field("gemma4");
+}
+
 static void every_field_of_a_spm_model(void **state)
 {
     (void)state;
@@ -245,8 +251,11 @@ static void three_dimensions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_field_of_a_bpe_model), cmocka_unit_test(every_field_of_a_qwen_model),
-        cmocka_unit_test(every_field_of_a_spm_model), cmocka_unit_test(pairs_of_dimensions),
+        cmocka_unit_test(every_field_of_a_bpe_model),
+        cmocka_unit_test(every_field_of_a_qwen_model),
+        cmocka_unit_test(every_field_of_a_gemma_4_model),
+        cmocka_unit_test(every_field_of_a_spm_model),
+        cmocka_unit_test(pairs_of_dimensions),
         cmocka_unit_test(three_dimensions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

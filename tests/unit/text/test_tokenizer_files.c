@@ -486,6 +486,35 @@ static void test_gguf_scores(void **state)
     assert_non_null(strstr(err.text, "token 12"));
 }
 
+/* By merges, over spaces that are tokens' text, without one in front; a byte where there is no token. */
+static void test_gguf_merges_of_text(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"<pad>",   "<eos>", "<bos>", "\u2581", "a",       "b",      "ab",
+                                        "\u2581a", "\n",    "\n\n",  "<0x64>", "<turn|>", "<|tool>"};
+    static const int32_t types[] = {3, 3, 3, 1, 1, 1, 1, 1, 1, 1, 6, 3, 4};
+    static const char *const text_merges[] = {"a b", "\u2581 a", "\n \n"};
+    struct gguf_parts p = {.model = "gemma4",
+                           PARTS(names),
+                           .types = types,
+                           .num_types = 13,
+                           .merges = text_merges,
+                           .num_merges = 3,
+                           .bos_id = 2,
+                           .add_bos = 1};
+    struct tokenizer *t = NULL;
+    struct error err = {0};
+    if (open_parts(&p, &t, &err)) fail_msg("%s", err.text);
+    assert_encodes(t, "ab a", TOKENIZER_ADD_SPECIAL, "2 6 7");
+    assert_encodes(t, " ab\n\n\nd", 0, "3 6 9 8 10");
+    assert_encodes(t, "a<turn|><|tool>", TOKENIZER_PARSE_SPECIAL, "4 11 12");
+    assert_decodes(t, (int32_t[]){2, 6, 7, 9, 10}, 5, true, "ab a\n\nd");
+    tokenizer_close(t);
+    p.merges = NULL;
+    assert_int_equal(open_parts(&p, &t, &err), STATUS_INVALID);
+    assert_non_null(strstr(err.text, "merges"));
+}
+
 static void test_gguf_refused(void **state)
 {
     (void)state;
@@ -537,11 +566,17 @@ static void test_gguf_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_json_refused),    cmocka_unit_test(test_json_cut_off),
-        cmocka_unit_test(test_word_pieces),     cmocka_unit_test(test_word_pieces_refused),
-        cmocka_unit_test(test_scores),          cmocka_unit_test(test_scores_refused),
-        cmocka_unit_test(test_broken_rules),    cmocka_unit_test(test_config_names),
-        cmocka_unit_test(test_gguf_byte_level), cmocka_unit_test(test_gguf_scores),
+        cmocka_unit_test(test_json_refused),
+        cmocka_unit_test(test_json_cut_off),
+        cmocka_unit_test(test_word_pieces),
+        cmocka_unit_test(test_word_pieces_refused),
+        cmocka_unit_test(test_scores),
+        cmocka_unit_test(test_scores_refused),
+        cmocka_unit_test(test_broken_rules),
+        cmocka_unit_test(test_config_names),
+        cmocka_unit_test(test_gguf_byte_level),
+        cmocka_unit_test(test_gguf_scores),
+        cmocka_unit_test(test_gguf_merges_of_text),
         cmocka_unit_test(test_gguf_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
