@@ -208,6 +208,10 @@ struct delta_inputs {
     const void *decays; /* [Gv Dk]: f of DELTA_CHANNELS */
 };
 
+struct kv_other_layers {
+    int32_t num_layers, num_kv_heads, head_dim;
+};
+
 struct kv_shape {
     int32_t num_layers; /* of a block: those of a group, where layers have block tables of their own */
     int32_t num_blocks, num_kv_heads, head_dim;
@@ -215,9 +219,7 @@ struct kv_shape {
     int32_t num_host_blocks; /* host memory for saved blocks, taken when it is needed */
     /* What a block holds of groups whose layers have other heads: a block is as large as the larger of both. num_layers 0: no
      * group has. */
-    struct kv_other_layers {
-        int32_t num_layers, num_kv_heads, head_dim;
-    } others;
+    struct kv_other_layers others;
 };
 
 struct

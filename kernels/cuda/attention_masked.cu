@@ -36,6 +36,7 @@ struct masked_args {
     float *partial;                    /* [S][SPLITS_MAX][Hq][head_dim + PARTIAL_EXTRA]; NULL: prompts */
     size_t block_elements, v_elements; /* from a block's K to its V */
     int32_t first_seq, end_seq, tiles_per_seq; /* tiles_per_seq 0: prompts, whose tiles are counted */
+    int32_t row_heads;                         /* of a row of qkv */
     int32_t num_heads, num_kv_heads, group, head_dim, value_at,
         value_dim; /* values are columns [value_at, + value_dim) of V */
     struct mask_layer layer;
@@ -48,7 +49,7 @@ template <int D, int VALUE_AT> struct masked_traits {
     static constexpr int SPLIT = D >= 256 ? 2 : 1; /* warps that share rows */
     static constexpr int WARPS = 4 * SPLIT;
     static constexpr int KEYS = D >= 256 ? 32 : 64; /* of a kv tile */
-    static constexpr int STAGES = D == 256 ? 1 : 2;
+    static constexpr int STAGES = D == 256 || D == 512 ? 1 : 2;
     static constexpr int PITCH = D * 2 + 16;
     static constexpr int COLUMNS = (D - VALUE_AT) / SPLIT; /* of the output, a warp's */
     static constexpr int WEIGHT_PITCH = KEYS * 2 + 16;
@@ -137,7 +138,7 @@ __device__ void load_queries(const masked_args &a, const struct rows &r, int32_t
 {
     using T = masked_traits<D, VALUE_AT>;
     constexpr int CHUNKS = D / 8;
-    size_t row_elements = (size_t)(a.num_heads + 2 * a.num_kv_heads) * a.head_dim;
+    size_t row_elements = (size_t)a.row_heads * a.head_dim;
     for (int i = threadIdx.x; i < TILE_ROWS * CHUNKS; i += T::WARPS * 32) {
         int32_t row = i / CHUNKS, column = i % CHUNKS * 8, at = r.first + row;
         bool valid = at < r.count && column < a.head_dim;
@@ -438,7 +439,8 @@ void launch(struct cuda_device *d, const masked_args &a, dim3 grid)
     else
         a.head_dim <= 64    ? launch<64, 0, false>(d, a, grid)
         : a.head_dim <= 128 ? launch<128, 0, false>(d, a, grid)
-                            : launch<256, 0, false>(d, a, grid);
+        : a.head_dim <= 256 ? launch<256, 0, false>(d, a, grid)
+                            : launch<512, 0, false>(d, a, grid);
 }
 
 /* Prompts: so many tiles there may be; those that are too many end at once. */
@@ -469,7 +471,7 @@ void launch_decode(struct cuda_device *d, masked_args a, const struct batch *b)
 
 bool cuda_attention_is_masked(const struct cuda_device *d, const struct attention_args *args)
 {
-    return args->chunk > 0 || args->temperature_floor > 0 || d->latent_rotary_dim > 0 ||
+    return d->layers_differ || args->chunk > 0 || args->temperature_floor > 0 || d->latent_rotary_dim > 0 ||
            !cuda_attention_supports(args->head_dim);
 }
 
@@ -477,7 +479,8 @@ bool cuda_attention_is_masked(const struct cuda_device *d, const struct attentio
 bool cuda_attention_masked_supports(const struct cuda_device *d, int32_t head_dim)
 {
     if (head_dim % 8 != 0) return false;
-    return head_dim <= 256 || (head_dim == 320 && d->cta_shared_bytes >= shared_bytes<320, 64, true>()) ||
+    return head_dim <= 256 || (head_dim == 512 && d->cta_shared_bytes >= shared_bytes<512, 0, false>()) ||
+           (head_dim == 320 && d->cta_shared_bytes >= shared_bytes<320, 64, true>()) ||
            (head_dim == 576 && d->cta_shared_bytes >= shared_bytes<576, 64, true>());
 }
 
@@ -485,11 +488,11 @@ void cuda_attention_masked(struct cuda_device *d, const struct batch *b, __nv_bf
                            const __nv_bfloat16 *qkv, const struct kv_pool *pool, int32_t layer,
                            const struct attention_args *args)
 {
-    assert_always(!kv_pool_has_codes(pool) && args->head_dim == pool->shape.head_dim);
+    assert_always(!kv_pool_has_codes(pool));
     masked_args a = {};
     a.out = out;
     a.qkv = qkv;
-    a.pool = pool->data + layer * pool->layer_elements;
+    a.pool = kv_pool_layer(pool, layer, args->num_kv_heads, args->head_dim);
     a.cu_seqlens_q = b->cu_seqlens_q;
     a.seqlens_k = b->seqlens_k;
     a.table_offsets = b->kv_groups[args->kv_group].table_offsets;
@@ -500,6 +503,7 @@ void cuda_attention_masked(struct cuda_device *d, const struct batch *b, __nv_bf
     a.v_elements = (size_t)args->num_kv_heads * BLOCK_SIZE * args->head_dim;
     a.num_heads = args->num_heads;
     a.num_kv_heads = args->num_kv_heads;
+    a.row_heads = args->num_heads + (args->q_alone ? 0 : 2 * args->num_kv_heads);
     a.group = args->num_heads / args->num_kv_heads;
     a.head_dim = args->head_dim;
     a.value_at = d->latent_rotary_dim;

@@ -641,7 +641,7 @@ void launch(struct cuda_device *d, const struct masked_hopper_args &m, const str
 
 bool masked_hopper_supports(const struct cuda_device *d, int32_t head_dim)
 {
-    return prefill_hopper_rows_per_tile(d, head_dim) && !d->latent_rotary_dim;
+    return prefill_hopper_rows_per_tile(d, head_dim) && !d->latent_rotary_dim && !d->layers_differ;
 }
 
 void masked_hopper_launch(struct cuda_device *d, const struct batch *b, __nv_bfloat16 *out,

@@ -58,24 +58,30 @@ void close_device(struct device *device)
     delete d;
 }
 
+/* What scratch is for: of each number the largest. */
+struct attention_args widest_of(const struct attention_args *layers, int32_t num_layers)
+{
+    struct attention_args widest = layers[0];
+    for (int32_t i = 1; i < num_layers; i++) {
+        widest.num_kv_heads = max(widest.num_kv_heads, layers[i].num_kv_heads);
+        widest.head_dim = max(widest.head_dim, layers[i].head_dim);
+    }
+    return widest;
+}
+
 int prepare(struct device *device, const struct step_limits *limits, int32_t vocab_size, int32_t hidden_size,
             int32_t intermediate_size, const struct attention_args *layers, int32_t num_layers,
             struct error *err)
 {
-    const struct attention_args *attention = &layers[0];
+    const struct attention_args widest = widest_of(layers, num_layers), *attention = &widest;
     struct cuda_device *d = cuda_enter(device);
     for (int32_t i = 0; i < num_layers; i++)
-        if (layers[i].q_alone || (layers[i].v_dim > 0 && layers[i].v_dim != layers[i].head_dim))
+        if (layers[i].v_dim > 0 && layers[i].v_dim != layers[i].head_dim)
             return error_set(err, STATUS_UNSUPPORTED,
-                             "the CUDA device has neither K and V of other layers nor values of another size "
-                             "than keys: take --device cpu");
-    for (int32_t i = 1; i < num_layers; i++)
-        if (layers[i].num_kv_heads != attention->num_kv_heads || layers[i].head_dim != attention->head_dim)
-            return error_set(
-                err, STATUS_UNSUPPORTED,
-                "the CUDA device wants the same K/V heads in all layers, got %d of %d values and %d of %d: "
-                "take --device cpu",
-                attention->num_kv_heads, attention->head_dim, layers[i].num_kv_heads, layers[i].head_dim);
+                             "the CUDA device has no values of another size than keys: take --device cpu");
+    for (int32_t i = 0; i < num_layers; i++)
+        d->layers_differ = d->layers_differ || layers[i].num_kv_heads != layers[0].num_kv_heads ||
+                           layers[i].head_dim != layers[0].head_dim || layers[i].q_alone;
     if (hidden_size % 8 != 0 || intermediate_size % 8 != 0)
         return error_set(err, STATUS_UNSUPPORTED,
                          "the CUDA device wants hidden and intermediate sizes that are multiples "
@@ -84,11 +90,12 @@ int prepare(struct device *device, const struct step_limits *limits, int32_t voc
     if (hidden_size > HIDDEN_MAX)
         return error_set(err, STATUS_UNSUPPORTED, "the CUDA device wants a hidden size of at most %d, got %d",
                          (int)HIDDEN_MAX, hidden_size);
-    if (!cuda_attention_supports(attention->head_dim) &&
-        !cuda_attention_masked_supports(d, attention->head_dim))
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "the CUDA device has attention for head sizes 64, 80, 96, 128 and 256, not %d",
-                         attention->head_dim);
+    for (int32_t i = 0; i < num_layers; i++)
+        if (!cuda_attention_supports(layers[i].head_dim) &&
+            !cuda_attention_masked_supports(d, layers[i].head_dim))
+            return error_set(err, STATUS_UNSUPPORTED,
+                             "the CUDA device has attention for head sizes 64, 80, 96, 128 and 256, not %d",
+                             layers[i].head_dim);
     d->limits = *limits;
     d->base.prefill_tile = cuda_prefill_rows_per_tile(d, attention->head_dim);
     d->vocab_size = vocab_size;
@@ -177,6 +184,7 @@ constexpr struct kernel_table make_table()
     t.norm_linear = cuda_norm_linear;
     t.moe = cuda_moe;
     t.embed_positions = cuda_embed_positions;
+    t.multiply = cuda_multiply;
     t.latent_create = cuda_latent_create;
     t.latent_qkv = cuda_latent_qkv;
     t.latent_values = cuda_latent_values;

@@ -157,7 +157,8 @@ struct cuda_device {
     char first_error_where[96];
     struct step_limits limits;
     int32_t vocab_size, hidden_size, intermediate_size;
-    struct attention_args attention;         /* the first layer's */
+    struct attention_args attention; /* the first layer's; where layers differ, of each number the largest */
+    bool layers_differ;              /* in K/V heads, head sizes, or as some see K and V of others */
     struct kv_reach kv_reach[KV_GROUPS_MAX]; /* by group */
     int32_t num_kv_groups;
     int32_t windows[WINDOWS_MAX], num_windows; /* the layers' different ones */
@@ -226,6 +227,8 @@ int cuda_read_f32(struct device *d, float *to, const void *from, size_t count, b
 /* ---- one launcher for each operation; see kernels/device.h for shapes ---- */
 void cuda_embed(struct device *d, const struct batch *b, void *out, const struct linear *table, float scale);
 void cuda_embed_positions(struct device *d, const struct batch *b, void *x, const float *table);
+void cuda_multiply(struct device *d, const struct batch *b, enum row_set rows, void *x, const void *y,
+                   int32_t width, int32_t stride);
 void cuda_rms_norm(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x,
                    const void *delta, const struct norm_args *args);
 void cuda_pick_logit_rows(struct device *d, const struct batch *b, void *out, const void *x,

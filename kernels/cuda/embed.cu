@@ -90,6 +90,29 @@ __global__ void positions_kernel(float *x, const float *table, const int32_t *po
 
 } // namespace
 
+namespace
+{
+
+/* A CTA a row. */
+__global__ void multiply_kernel(__nv_bfloat16 *x, const __nv_bfloat16 *y, int32_t width, int32_t stride)
+{
+    dependents_launch();
+    __nv_bfloat16 *to = x + (size_t)blockIdx.x * width;
+    const __nv_bfloat16 *by = y + (size_t)blockIdx.x * stride;
+    dependency_wait();
+    for (int i = threadIdx.x; i < width; i += EMBED_THREADS)
+        to[i] = __float2bfloat16_rn(__bfloat162float(to[i]) * __bfloat162float(by[i]));
+}
+
+} // namespace
+
+void cuda_multiply(struct device *d, const struct batch *b, enum row_set rows, void *x, const void *y,
+                   int32_t width, int32_t stride)
+{
+    launch_dependent(cuda_of(d), multiply_kernel, dim3((unsigned)batch_num_rows(b, rows)),
+                     dim3(EMBED_THREADS), 0, (__nv_bfloat16 *)x, (const __nv_bfloat16 *)y, width, stride);
+}
+
 void cuda_embed_positions(struct device *d, const struct batch *b, void *x, const float *table)
 {
     launch_dependent(cuda_of(d), positions_kernel, dim3((unsigned)b->num_tokens), dim3(EMBED_THREADS), 0,

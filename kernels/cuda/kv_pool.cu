@@ -10,18 +10,28 @@ namespace
 /* A piece is pinned in the middle of a step: 64 MiB take some 20 ms. */
 enum { PIECE_BYTES = 64 << 20, COPY_THREADS = 256, COPY_VECTORS = 8, COPIES_MAX = 128 };
 
-/* Of one layer. What latents have for V is in K. */
+/* Of one layer, or of all where layers differ, which are kept as bf16. What latents have for V is in K. */
 size_t block_bytes(const struct cuda_device *d, const struct kv_shape *shape)
 {
+    const struct kv_other_layers *o = &shape->others;
+    const size_t token_bytes = (size_t)2 * BLOCK_SIZE * 2;
+    if (o->num_layers > 0)
+        return token_bytes * max_of((size_t)shape->num_layers * shape->num_kv_heads * shape->head_dim,
+                                    (size_t)o->num_layers * o->num_kv_heads * o->head_dim);
     size_t head = shape->dtype == DTYPE_F8_E4M3
                       ? kv_chunk_bytes(shape->head_dim)
                       : (size_t)(d->latent_rotary_dim > 0 ? 1 : 2) * BLOCK_SIZE * shape->head_dim * 2;
     return (size_t)shape->num_kv_heads * head;
 }
 
+int32_t num_copied(const struct kv_shape *shape)
+{
+    return shape->others.num_layers > 0 ? 1 : shape->num_layers;
+}
+
 size_t saved_bytes(const struct kv_pool *pool)
 {
-    return pool->block_elements * 2 * pool->shape.num_layers;
+    return pool->block_elements * 2 * pool->num_copied;
 }
 
 void create_pieces(struct kv_pool *pool)
@@ -36,7 +46,7 @@ uint64_t cuda_kv_pool_bytes(struct device *device, const struct kv_shape *shape)
 {
     const struct cuda_device *d = cuda_of(device);
     const uint64_t num_blocks = (uint64_t)shape->num_blocks + SPARE_BLOCKS;
-    return (uint64_t)shape->num_layers * num_blocks * block_bytes(d, shape) + cuda_kv_widened_bytes(d, shape);
+    return (uint64_t)num_copied(shape) * num_blocks * block_bytes(d, shape) + cuda_kv_widened_bytes(d, shape);
 }
 
 int cuda_kv_pool_create(struct device *device, const struct kv_shape *shape, struct kv_pool **out,
@@ -54,9 +64,10 @@ int cuda_kv_pool_create(struct device *device, const struct kv_shape *shape, str
             "the CUDA device keeps K/V in F8_E4M3 on a Hopper GPU alone, and not with --cuda-path portable");
     struct kv_pool *pool = new struct kv_pool();
     pool->shape = *shape;
+    pool->num_copied = num_copied(shape);
     pool->block_elements = block_bytes(cuda_of(device), shape) / 2;
     pool->layer_elements = (size_t)kv_pool_layer_blocks(pool) * pool->block_elements;
-    size_t bytes = pool->layer_elements * shape->num_layers * 2;
+    size_t bytes = pool->layer_elements * pool->num_copied * 2;
     /* kernels count it in groups of 8 rows of a head */
     assert_always(bytes / ((size_t)8 * shape->head_dim * 2) < INT32_MAX);
     pool->data = (__nv_bfloat16 *)device->ops->alloc(device, bytes, "K/V cache");
@@ -126,8 +137,8 @@ bool copy_some(struct cuda_device *d, struct kv_pool *pool, const int32_t *block
         list.saved[i] = saved_block(d, pool, host_ids[i]);
         if (!list.saved[i]) return false;
     }
-    return launch_after_all(d, copy_kernel<SAVE>, dim3(pool->shape.num_layers, num_blocks),
-                            dim3(COPY_THREADS), (uint4 *)pool->data, pool->layer_elements / 8,
+    return launch_after_all(d, copy_kernel<SAVE>, dim3(pool->num_copied, num_blocks), dim3(COPY_THREADS),
+                            (uint4 *)pool->data, pool->layer_elements / 8,
                             (int32_t)(pool->block_elements / 8), list);
 }
 

@@ -1,5 +1,6 @@
 /* kv_pool.cuh - the K/V pool in device memory: [layer][block][K or V][kv_head][BLOCK_SIZE][head_dim] of bf16, of latents K alone, or
- * [layer][block][kv_head] chunks of e4m3 (kv_codes.cuh). Two blocks more than asked for are kept, behind the others: the place where
+ * [layer][block][kv_head] chunks of e4m3 (kv_codes.cuh); where groups of layers differ in their heads [block][layer], of whichever group has
+ * the block. Two blocks more than asked for are kept, behind the others: the place where
  * padding tokens write, and zeros, which nobody writes to and which stand in tables for blocks that no token sees. */
 #ifndef KERNELS_CUDA_KV_POOL_CUH
 #define KERNELS_CUDA_KV_POOL_CUH
@@ -11,8 +12,11 @@ enum { SPARE_BLOCKS = 2 };
 struct kv_pool {
     struct kv_shape shape;
     __nv_bfloat16 *data;
-    size_t block_elements; /* of 2 bytes, of one layer: of bf16 2 * Hk * BLOCK_SIZE * D */
+    size_t
+        block_elements; /* of 2 bytes, of one layer: of bf16 2 * Hk * BLOCK_SIZE * D; or of all, where layers differ */
     size_t layer_elements; /* kv_pool_layer_blocks * block_elements */
+    int32_t
+        num_copied; /* parts of a block that lie layer_elements apart: its layers, or 1 where layers differ */
     /* Host blocks [layer][block_elements], blocks_per_piece in a piece of pinned memory; a piece is NULL until one of its
      * blocks is needed. */
     char **pieces;
@@ -27,6 +31,15 @@ struct kv_pool {
 static inline int32_t kv_pool_layer_blocks(const struct kv_pool *pool)
 {
     return pool->shape.num_blocks + SPARE_BLOCKS;
+}
+
+/* Where a layer's part of block 0 is. */
+static inline __nv_bfloat16 *kv_pool_layer(const struct kv_pool *pool, int32_t layer, int32_t num_kv_heads,
+                                           int32_t head_dim)
+{
+    size_t own = pool->shape.others.num_layers > 0 ? (size_t)2 * num_kv_heads * BLOCK_SIZE * head_dim
+                                                   : pool->layer_elements;
+    return pool->data + layer * own;
 }
 
 /* K and V are e4m3, else bf16. */

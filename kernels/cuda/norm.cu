@@ -42,6 +42,11 @@ __device__ void norm_delta(float4 (&a)[VECTORS], const struct norm_args &args, f
     }
 }
 
+__device__ __forceinline__ float4 scale_all(float4 x, float by)
+{
+    return make_float4(x.x * by, x.y * by, x.z * by, x.w * by);
+}
+
 enum quantise { QUANTISE_NOT, QUANTISE_ROWS, QUANTISE_BLOCKS };
 
 /* Largest of the CTA. */
@@ -122,7 +127,10 @@ __global__ void __launch_bounds__(NORM_THREADS)
     for (int j = 0; j < VECTORS; j++) {
         int i = threadIdx.x + j * NORM_THREADS;
         if (i >= num_vectors) continue;
-        if (ADD) row[i] = v[j] = add_delta(v[j], a[j], args.delta_scale);
+        if (DELTA_NORM && ADD && args.begins) v[j] = make_float4(0, 0, 0, 0);
+        if (ADD) v[j] = add_delta(v[j], a[j], args.delta_scale);
+        if (DELTA_NORM && ADD && args.sum_scale != 0) v[j] = scale_all(v[j], args.sum_scale);
+        if (ADD) row[i] = v[j];
         sum = add_squares(sum, v[j]);
     }
     float scale = norm_scale(sum_over_block(sum, partial), inverse_size, args.eps);
@@ -213,8 +221,8 @@ __global__ void __launch_bounds__(NORM_THREADS)
 void cuda_rms_norm(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x,
                    const void *delta, const struct norm_args *args)
 {
-    int32_t num_rows = batch_num_rows(b, rows);
-    bool is_plain = args->weight && !args->delta_weight && !args->replaces;
+    int32_t num_rows = batch_num_rows(b, rows) * max_of(args->num_parts, 1);
+    bool is_plain = args->weight && !args->delta_weight && !args->replaces && args->sum_scale == 0;
     if (args->is_layer_norm)
         launch_dependent(cuda_of(d), layer_norm_kernel, dim3((unsigned)num_rows), dim3(NORM_THREADS), 0,
                          (__nv_bfloat16 *)out, (float *)x, (const __nv_bfloat16 *)delta, *args);

@@ -21,7 +21,7 @@ enum { ROPE_THREADS = 128, HEAD_DIM_MAX = 256, KEPT_TOKENS = 16 };
 
 struct rope_kernel_args {
     __nv_bfloat16 *qkv, *pool;
-    const float *cos_sin, *q_norm, *k_norm;
+    const float *cos_sin, *q_norm, *k_norm, *v_norm;
     const int32_t *positions, *slot_mapping;
     size_t block_elements;
     int32_t num_heads, num_kv_heads, head_dim, rotary_dim;
@@ -345,7 +345,8 @@ __global__ void __launch_bounds__(ROPE_THREADS) rope_kv_write_kernel(rope_kernel
     dependents_launch();
     int lane = threadIdx.x % L::LANES, head = (blockIdx.y * ROPE_THREADS + threadIdx.x) / L::LANES;
     int32_t num_rotated = a.num_heads + a.num_kv_heads, num_rows = num_rotated + a.num_kv_heads;
-    if (head >= num_rows) return;
+    const bool is_there = head < num_rows; /* a warp's lanes stay together up to their sums */
+    head = min(head, num_rows - 1);
     /* the step's arrays and the model's were there before the step's first kernel */
     int32_t position = load_kept(a.positions + blockIdx.x);
     uint32_t slot = load_kept(a.slot_mapping + blockIdx.x);
@@ -355,7 +356,7 @@ __global__ void __launch_bounds__(ROPE_THREADS) rope_kv_write_kernel(rope_kernel
     if (!CODES && kv_row >= 0)
         pool_at = a.pool + slot / BLOCK_SIZE * a.block_elements +
                   (size_t)(kv_row * BLOCK_SIZE + slot % BLOCK_SIZE) * L::head_dim(a);
-    const float *norm = NORM == NORM_NONE || is_v ? NULL : head < a.num_heads ? a.q_norm : a.k_norm;
+    const float *norm = NORM == NORM_NONE ? NULL : is_v ? a.v_norm : head < a.num_heads ? a.q_norm : a.k_norm;
     const float *row = a.cos_sin + (size_t)position * L::rotary_dim(a);
     lane_angles<L> angles;
     lane_part<STYLE, L> weight, v;
@@ -367,6 +368,7 @@ __global__ void __launch_bounds__(ROPE_THREADS) rope_kv_write_kernel(rope_kernel
     float scale = 1;
     if (NORM == NORM_FOLLOWS && !is_v) v.rotate(angles);
     if (NORM != NORM_NONE) scale = norm_scale<L>(a, v, at, lane);
+    if (!is_there) return;
     if (norm) v.scale(scale, weight);
     if (NORM != NORM_FOLLOWS && !is_v) v.rotate(angles);
     if (!is_v) v.write(at, a, lane);
@@ -430,6 +432,7 @@ void launch(struct cuda_device *d, int32_t num_tokens, bool has_codes, head_norm
             ? is_whole ? launch<STYLE, head_layout<8, 4, 64, 64>> : launch<STYLE, head_layout<8, 4, 64, 0>>
         : a.rotary_dim == 128
             ? is_whole ? launch<STYLE, head_layout<8, 8, 128, 128>> : launch<STYLE, head_layout<8, 8, 128, 0>>
+        : a.rotary_dim == 512   ? launch<STYLE, head_layout<8, 32, 512, 0>>
         : a.rotary_dim % 4 == 0 ? launch<STYLE, head_layout<2, 32, 0, 0>>
                                 : launch<STYLE, head_layout<1, 32, 0, 0>>;
     launch_layout(d, num_tokens, has_codes, norm, a);
@@ -443,15 +446,16 @@ void cuda_rope_kv_write(struct device *d, const struct batch *b, void *qkv, stru
     if (cuda_of(d)->latent_rotary_dim > 0) return cuda_latent_rotate(cuda_of(d), b, qkv, pool, layer, args);
     rope_kernel_args a = {};
     a.qkv = (__nv_bfloat16 *)qkv;
-    a.pool = pool->data + layer * pool->layer_elements;
+    a.pool = kv_pool_layer(pool, layer, args->num_kv_heads, args->head_dim);
     a.cos_sin = args->cos_sin;
     a.q_norm = args->q_norm;
     a.k_norm = args->k_norm;
+    a.v_norm = args->v_norm;
     a.positions = b->positions;
     a.slot_mapping = b->kv_groups[args->kv_group].slot_mapping;
     a.block_elements = pool->block_elements;
     a.num_heads = args->num_heads;
-    a.num_kv_heads = args->num_kv_heads;
+    a.num_kv_heads = args->q_alone ? 0 : args->num_kv_heads;
     a.head_dim = args->head_dim;
     a.rotary_dim = args->rotary_dim;
     a.eps = args->norm_eps;
