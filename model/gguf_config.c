@@ -253,13 +253,6 @@ static int read_norm_eps(struct keys *k, struct model_config *c)
     return fail(k, STATUS_INVALID, "the key %s is missing", key_name(k, keys[first]).text);
 }
 
-static bool has_layer_tensor(const struct keys *k, int64_t layer, const char *tensor)
-{
-    char name[KEY_BYTES_MAX];
-    snprintf(name, sizeof name, "blk.%" PRId64 ".%s", layer, tensor);
-    return gguf_find_tensor(k->gguf, name).data;
-}
-
 /* Which layers have the window is a period, a list of booleans, or not said. */
 static int read_layers(struct keys *k, struct model_config *c)
 {

@@ -142,9 +142,8 @@ static void read_shape(struct json_reader *r, struct model_config *c)
     c->rms_norm_eps =
         (float)json_real(r, "rms_norm_eps", family->norm_eps > 0 ? family->norm_eps : 1e-6, 0, 1);
     c->tie_word_embeddings = json_bool(r, "tie_word_embeddings", family->is_tied);
-    bool attention_bias =
-        json_bool(r, "attention_bias", json_bool(r, "use_qkv_bias", family->attention_bias));
-    c->qkv_bias = family->qkv_bias || attention_bias;
+    bool attention_bias = json_bool(r, "attention_bias", family->attention_bias);
+    c->qkv_bias = family->qkv_bias || attention_bias || json_bool(r, "use_qkv_bias", false);
     c->o_bias = attention_bias && !family->no_o_bias;
     c->norm_offset = family->norms_add_one ? 1 : 0;
 }

@@ -372,7 +372,7 @@ int32_t model_config_num_attention_layers(const struct model_config *c, int32_t 
 
 bool model_config_has_attention(const struct model_config *c, int32_t layer)
 {
-    return c->family->states_beside_attention || !bit_set_has(c->stateful_layers, (size_t)layer);
+    return !bit_set_has(c->stateful_layers, (size_t)layer) || c->family->states_beside_attention;
 }
 
 int32_t model_config_num_stateful_layers(const struct model_config *c)
