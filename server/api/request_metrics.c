@@ -38,7 +38,8 @@ static struct {
     struct metric *running, *waiting, *waiting_for_room, *kv_usage, *cache_config;
     struct metric *prompt_tokens, *prompt_computed, *prompt_hit, *prompt_cached, *generation_tokens;
     struct metric *success[NUM_FINISHED_REASONS];
-    struct follower preemptions, saved, prefix_queries, prefix_hits, discarded, drafts_accepted, drafts_rejected, steps, energy;
+    struct follower preemptions, saved, prefix_queries, prefix_hits, discarded, drafts_accepted,
+        drafts_rejected, steps, energy;
     struct metric *first_write, *write_gap;
     struct metric *ttft, *itl, *tpot, *e2e, *queue, *inference, *prefill, *decode;
     struct metric *length_prompt, *length_generation, *length_most, *params_max_tokens, *params_n,
