@@ -13,8 +13,8 @@
 
 /* What is expected must be more than what it takes by so much. */
 static const double MARGIN = 1.5;
-/* Of the newest time that the device had to wait. */
-static const double GAP_MEMORY = 0.1;
+/* Of the newest time that the device had to wait; of the gap, each time that nothing is drafted because of it. */
+static const double GAP_MEMORY = 0.3, GAP_HOPE = 0.999;
 
 /* Of one sequence's draft. */
 struct stakes {
@@ -59,6 +59,14 @@ static struct stakes stakes_of(struct engine *e, const struct sequence *seq)
     return s;
 }
 
+/* A gap from a bad moment becomes shorter until it is tried and measured again. */
+static bool is_worth_the_gap(struct engine *e, double us)
+{
+    if (us > MARGIN * e->gap_us) return true;
+    if (us > 0) e->gap_us *= GAP_HOPE;
+    return false;
+}
+
 /* Whose newest token is in flight gets a draft if it is the expected one; who has a draft in flight misses the next step unless that
  * is waited for. Prices are not known at first: then all of it is worth it. */
 bool engine_wants_to_draft(struct engine *e)
@@ -73,7 +81,7 @@ bool engine_wants_to_draft(struct engine *e)
         any = any || s.num > 0 || seq->num_draft_pending > 0;
         us += seq->num_draft_pending > 0 ? s.saved_us : e->drafters[seq->slot_idx].hope * s.expected_us;
     }
-    return any && (!engine_knows_prices(e) || us > MARGIN * e->gap_us);
+    return any && (!engine_knows_prices(e) || is_worth_the_gap(e, us));
 }
 
 /* All drafts together are worth that the next step is waited for. */
@@ -85,7 +93,7 @@ static bool are_worth_it(struct engine *e)
         const struct sequence *seq = scheduler_sequence(e->scheduler, id);
         if (seq->num_steps_in_flight == 0) us += stakes_of(e, seq).expected_us;
     }
-    return us > MARGIN * e->gap_us;
+    return is_worth_the_gap(e, us);
 }
 
 void engine_draft(struct engine *e)
