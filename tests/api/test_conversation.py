@@ -34,7 +34,8 @@ def test_a_turn_computes_what_is_new(server):
 
 
 UNEQUAL = {"FLASHD_CPU_UNEQUAL_HALVES": "1"}  # as on a GPU, though the bits are those of an equal server
-OPTIONS = ("--target-itl", "10000", "--max-num-seqs", "8", "--max-num-batched-tokens", "1024")
+# A step for each token: drafts would bring several in one.
+OPTIONS = ("--target-itl", "10000", "--max-num-seqs", "8", "--max-num-batched-tokens", "1024", "--num-speculative-tokens", "0")
 
 
 def converse(server, num_turns):
