@@ -262,7 +262,7 @@ static bool forward(struct engine *e)
     }
     /* Nothing can run and nothing is in flight: a sequence that is left now would be left forever. */
     assert_always(scheduler_is_empty(e->scheduler));
-    return false;
+    return waits; /* what was waited for has ended */
 }
 
 /* How late it may be noticed that a step has ended before its time: nothing wakes the engine then. */

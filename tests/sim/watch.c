@@ -827,6 +827,16 @@ void __wrap_link_want_mask(struct link *l, int32_t slot_idx)
     __real_link_want_mask(l, slot_idx);
 }
 
+/* An engine that has nothing to do shows it. */
+static void check_idle(const struct engine *e)
+{
+    struct link_stats s;
+    link_stats(e->link, &s);
+    expect(s.num_running == 0 && s.num_waiting == 0 && s.num_held_blocks == 0,
+           "an idle engine shows %d sequences that run, %d that wait, %d blocks held", s.num_running,
+           s.num_waiting, s.num_held_blocks);
+}
+
 bool __wrap_engine_step(struct engine *e)
 {
     uint64_t steps = atomic_load(&e->counters->num_steps);
@@ -841,6 +851,7 @@ bool __wrap_engine_step(struct engine *e)
     report->num_steps += atomic_load(&e->counters->num_steps) - steps;
     report->now_ns = now_ns();
     trace(now_ns());
+    if (!worked && !engine_failed(e)) check_idle(e);
     if (!worked) thread_linger(); /* the moment before it sleeps */
     thread_pause();
     return worked;

@@ -421,6 +421,29 @@ static void test_a_preempted_mean_is_summed_again(void **state)
     assert_true(num_preemptions > 0);
 }
 
+/* All ids but one are forbidden, so that drafts come true from some token on; the last step is waited for. */
+static void test_what_is_shown_after_drafts(void **state)
+{
+    struct fake_options fake = fake_default(*(int *)*state);
+    fake.forbidden = ~(uint64_t)2;
+    struct engine_options options = options_default();
+    options.decode_runs = true;
+    options.num_draft_tokens = 4;
+    for (int32_t max_tokens = 1; max_tokens <= 40; max_tokens++) {
+        struct rig rig = rig_create(&fake, options, NUM_SLOTS);
+        struct request_slot_input input = input_default(20, max_tokens);
+        input.ignore_eos = true;
+        run_one(&rig, &input);
+        struct link_stats stats;
+        link_stats(rig.link, &stats);
+        assert_int_equal(stats.generated_tokens, max_tokens);
+        assert_true(stats.accepted_tokens > 0 || max_tokens < 10);
+        assert_int_equal(stats.num_running, 0);
+        assert_int_equal(stats.num_held_blocks, 0);
+        rig_destroy(&rig);
+    }
+}
+
 static int one = 1, two = 2;
 
 #define BOTH(test)                                                                                           \
@@ -450,6 +473,7 @@ int main(void)
         BOTH(test_stop_cancels_what_is_left),
         BOTH(test_a_preempted_request_gives_the_same),
         BOTH(test_a_preempted_mean_is_summed_again),
+        BOTH(test_what_is_shown_after_drafts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -217,10 +217,12 @@ static void run_seed(uint64_t seed)
     for (int turn = 0; turn < 400; turn++) {
         while (chance(&w, submit_percent) && request_slots_num_free(w.rig.slots) > 0) submit(&w);
         if (chance(&w, cancel_percent)) cancel_one(&w);
-        engine_step(w.rig.engine);
+        bool worked = engine_step(w.rig.engine);
         engine_check(w.rig.engine);
         collect(&w);
         link_stats(w.rig.link, &stats);
+        if (!worked)
+            assert_true(stats.num_running == 0 && stats.num_waiting == 0 && stats.num_held_blocks == 0);
         seen.full_turns += stats.num_free_blocks == 0;
     }
     int turns_left = 20000;
