@@ -1,9 +1,9 @@
 /* drafter.h - what a sequence may say next, found in what was said: where its newest tokens have stood before, it may go on
  * as it did then (prompt lookup). Answers that quote, edit or sum up what they were given do, and so do loops.
  *
- * A drafter follows its sequence's tokens whether or not anybody asks for drafts: what it expected is compared with what came,
- * so that it knows how often it is right without costing the device anything. Bounded work for each token. No effect on what
- * is drawn: drafts are verified (scheduler/scheduler.h). Thread: its owner's. */
+ * A drafter that follows its sequence's tokens compares what it expected with what came, whether or not that was drafted, so
+ * that it knows how often it is right without costing the device anything. It may be told of many tokens at once. Bounded work
+ * for each token. No effect on what is drawn: drafts are verified (scheduler/scheduler.h). Thread: its owner's. */
 #ifndef ENGINE_DRAFTER_H
 #define ENGINE_DRAFTER_H
 
@@ -14,9 +14,10 @@ struct drafter {
     int32_t num_seen; /* tokens that it knows */
     int32_t next;     /* the token that stands here is expected to follow them; 0: none is */
     double hope;      /* share of its expectations that came true, the newest count most */
-    bool is_off;      /* it expects nothing */
+    bool is_off;
 };
 
+/* is_off: it never expects anything. */
 void drafter_init(struct drafter *d, bool is_off);
 
 /* tokens: [num_tokens], those that it knows and more. */
