@@ -112,6 +112,7 @@ static void plan_add(struct scheduler *s, struct plan *plan, struct plan_entry e
         count_run(s, plan, seq->num_computed, plan->runs[i]);
         seq->num_computed += plan->runs[i].num_tokens;
     }
+    plan->num_drafted += e.num_drafted;
     plan->num_logits += plan_entry_num_logits(&e);
     seq->is_entered = true;
     seq->num_pending += plan_entry_num_draws(&e);
@@ -122,11 +123,15 @@ static void plan_add(struct scheduler *s, struct plan *plan, struct plan_entry e
     scheduler_hash_full_blocks(s, seq);
 }
 
+/* The last num_drafted of the run's tokens are a draft. */
 static void plan_add_run(struct scheduler *s, struct plan *plan, const struct sequence *seq,
-                         struct plan_run run)
+                         struct plan_run run, int32_t num_drafted)
 {
+    struct plan_entry e = entry_make(s, plan, seq, run.num_tokens - num_drafted, 1);
+    e.num_tokens = run.num_tokens;
+    e.num_drafted = num_drafted;
     plan->runs[plan->num_runs] = run;
-    plan_add(s, plan, entry_make(s, plan, seq, run.num_tokens, 1));
+    plan_add(s, plan, e);
 }
 
 /* 2. decode. */
@@ -147,12 +152,7 @@ static int32_t num_drafts_that_fit(struct scheduler *s, const struct plan *plan,
 static void plan_decode(struct scheduler *s, struct plan *plan, struct sequence *seq)
 {
     int32_t num_drafted = num_drafts_that_fit(s, plan, seq);
-    struct plan_entry e = entry_make(s, plan, seq, 1, 1);
-    e.num_drafted = num_drafted;
-    e.num_tokens += num_drafted;
-    plan->runs[plan->num_runs] = (struct plan_run){e.num_tokens, true};
-    plan->num_drafted += num_drafted;
-    plan_add(s, plan, e);
+    plan_add_run(s, plan, seq, (struct plan_run){1 + num_drafted, true}, num_drafted);
 }
 
 static void plan_decodes(struct scheduler *s, struct plan *plan)
@@ -287,7 +287,7 @@ static void plan_whole_prompt(struct scheduler *s, struct plan *plan, struct seq
         plan->num_logits + plan_entry_num_logits(&e) > s->options.max_num_logits ||
         (plan->num_prefills > 0 && run_us(s, e.position, whole) > us))
         return;
-    plan_add_run(s, plan, seq, whole);
+    plan_add_run(s, plan, seq, whole, 0);
 }
 
 /* Decoding rows may read what is behind them before the step's other rows have written it, unless it has prompts, whose attention

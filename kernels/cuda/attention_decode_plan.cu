@@ -32,10 +32,8 @@ namespace
 {
 
 enum { RANGES_PER_TEAM = 8, RANGE_PAGES_MIN = 16 };
-enum {
-    BUNDLED_ROWS = 33,
-    BUNDLED_KEYS = 8192
-}; /* of a step, from which on rows of one sequence are bundled */
+/* Of a step, from which on rows of one sequence are bundled. */
+enum { BUNDLED_ROWS = 33, BUNDLED_KEYS = 8192 };
 
 } // namespace
 
