@@ -107,6 +107,7 @@ static int check_unsupported(struct json_reader *r, const struct family *family)
 
 static int32_t read_head_dim(struct json_reader *r, const struct model_config *c)
 {
+    if (c->family->latent_attention) return 1; /* read_latent says what it is */
     if (c->family->head_dim)
         return hf_size(r, json_find(r, "attention_head_dim") ? "attention_head_dim" : "head_dim",
                        c->family->head_dim);

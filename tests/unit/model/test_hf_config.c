@@ -310,6 +310,23 @@ static void refuses_other_layer_norms(void **state)
     "'n_routed_experts':16,'num_experts_per_tok':4,'moe_intermediate_size':32,'n_shared_experts':2,"         \
     "'first_k_dense_replace':3" extra "}"
 
+/* As GLM-4.7-Flash has them: hidden_size is no multiple of its heads. */
+static void reads_glm_4_7_flash(void **state)
+{
+    (void)state;
+    struct model_config c = read_good(
+        "{'architectures':['Glm4MoeLiteForCausalLM'],'model_type':'glm4_moe_lite','hidden_size':2048,"
+        "'intermediate_size':10240,'num_attention_heads':20,'num_key_value_heads':20,'num_hidden_layers':47,"
+        "'vocab_size':154880,'kv_lora_rank':512,'q_lora_rank':768,'qk_nope_head_dim':192,'qk_rope_head_dim':"
+        "64,"
+        "'v_head_dim':256,'n_routed_experts':64,'num_experts_per_tok':4,'moe_intermediate_size':1536,"
+        "'n_shared_experts':1,'first_k_dense_replace':1,'n_group':1,'topk_group':1,'norm_topk_prob':true,"
+        "'partial_rotary_factor':1.0,'rope_scaling':null,'rope_theta':1000000,'routed_scaling_factor':1.8,"
+        "'num_nextn_predict_layers':1,'topk_method':'noaux_tc','rms_norm_eps':1e-05}");
+    assert_true(c.num_heads == 20 && c.head_dim == 576 && c.latent.q_rank == 768 &&
+                c.latent.value_dim == 256);
+}
+
 static void reads_deepseek(void **state)
 {
     (void)state;
@@ -800,6 +817,7 @@ int main(void)
         TEST(refuses_other_layer_norms),
         TEST(reads_modernbert),
         TEST(reads_nomic_bert),
+        TEST(reads_glm_4_7_flash),
         TEST(reads_deepseek),
         TEST(reads_nemotron_h),
         TEST(reads_nemotron_3),
