@@ -95,8 +95,8 @@ __device__ __forceinline__ void store_tile(const small_args &a, const float (&d)
             const float *v = row + 4 * j;
             int32_t pair = lane % 4 * 2;
             if (EPILOGUE == EPILOGUE_SILU_MUL)
-                store_silu_mul(a, m, first_n / 2 + 4 * j + pair, pack_bf16(v[0], v[1]),
-                               pack_bf16(v[4], v[5]));
+                store_gate_mul<GATE_SILU>(a, m, first_n / 2 + 4 * j + pair, pack_bf16(v[0], v[1]),
+                                          pack_bf16(v[4], v[5]));
             else
                 store_pair<EPILOGUE>(a, m, first_n + 8 * j + pair, v[0], v[1]);
         }

@@ -5,7 +5,7 @@
 #include "kernels/cuda/gate.cuh"
 #include "kernels/cuda/mma.cuh"
 
-enum store_epilogue { EPILOGUE_BF16, EPILOGUE_F32, EPILOGUE_SILU_MUL };
+enum store_epilogue { EPILOGUE_BF16, EPILOGUE_F32, EPILOGUE_SILU_MUL, EPILOGUE_GELU_MUL };
 
 struct store_args {
     void *out;
@@ -35,11 +35,12 @@ static __device__ __forceinline__ void store_pair(const store_args &a, int32_t m
 }
 
 /* Two neighbouring columns of the product of a gate and an up, and where they go among a.n / 2. */
-static __device__ __forceinline__ void store_silu_mul(const store_args &a, int32_t m, int32_t n,
+template <enum gate_function GATE>
+static __device__ __forceinline__ void store_gate_mul(const store_args &a, int32_t m, int32_t n,
                                                       uint32_t gate, uint32_t up)
 {
     if (m < a.m && n < a.n / 2)
-        *(uint32_t *)((__nv_bfloat16 *)a.out + (size_t)m * (a.n / 2) + n) = silu_mul(gate, up);
+        *(uint32_t *)((__nv_bfloat16 *)a.out + (size_t)m * (a.n / 2) + n) = gate_mul<GATE>(gate, up);
 }
 
 /* The sums of a warp with W on the M side, d[4 j + 2 i + k]: column n + g + 8 i of the product, row first_m + 8 j + 2 t + k of x;
@@ -60,8 +61,9 @@ static __device__ __forceinline__ void store_columns(const store_args &a, const 
             float other = __shfl_xor_sync(0xffffffffu, odd ? own[0] : own[1], 4);
             v[i] = odd ? make_float2(other, own[1]) : make_float2(own[0], other);
         }
-        if (EPILOGUE == EPILOGUE_SILU_MUL) {
-            store_silu_mul(a, m, n / 2 + pair, pack_bf16(v[0].x, v[0].y), pack_bf16(v[1].x, v[1].y));
+        if (EPILOGUE == EPILOGUE_SILU_MUL || EPILOGUE == EPILOGUE_GELU_MUL) {
+            constexpr enum gate_function GATE = EPILOGUE == EPILOGUE_SILU_MUL ? GATE_SILU : GATE_GELU_TANH;
+            store_gate_mul<GATE>(a, m, n / 2 + pair, pack_bf16(v[0].x, v[0].y), pack_bf16(v[1].x, v[1].y));
         } else {
 #pragma unroll
             for (int i = 0; i < HALVES; i++) store_pair<EPILOGUE>(a, m, n + 8 * i + pair, v[i].x, v[i].y);

@@ -373,7 +373,7 @@ struct plan plan_of(const struct cuda_device *d, const struct moe *m, int32_t nu
     int32_t large_pairs = m->packed_down.packed ? PACKED_LARGE_PAIRS : LARGE_PAIRS;
     const bool in_blocks = m->packed_down.format == LINEAR_BLOCKS;
     if (in_blocks && pairs < BLOCKS_LARGE_PAIRS) return {METHOD_BLOCKS, blocks_tile_rows(num_tokens, pairs)};
-    if (!d->is_hopper || (m->has_gate && m->gate == GATE_GELU_TANH)) return {METHOD_PLAIN, MOE_PLAIN_ROWS};
+    if (!d->is_hopper) return {METHOD_PLAIN, MOE_PLAIN_ROWS};
     if (in_blocks) return {METHOD_LARGE, MOE_LARGE_ROWS};
     if (num_tokens <= MOE_SHARED_TOKENS && m->router_bf16 && !m->scale_input && m->num_groups <= 1)
         return {METHOD_SHARED, MOE_SHARED_TOKENS};

@@ -112,7 +112,7 @@ enum moe_epilogue {
     MOE_SUMS,
     MOE_SUMS_BIAS,
     MOE_SILU,
-    MOE_GELU,    /* moe_plain.cu and moe_blocks.cu alone */
+    MOE_GELU,    /* not of e4m3 */
     MOE_CLAMPED, /* with biases */
 };
 

@@ -44,6 +44,12 @@ static __device__ __forceinline__ uint32_t finish_pair(float2 s, float2 up, floa
     return clamped_pair(s, add_bias(up.x, up.y, up_bias));
 }
 
+/* In store_columns, of those without biases. */
+static __host__ __device__ constexpr int moe_store_of(enum moe_epilogue e)
+{
+    return e == MOE_SILU ? EPILOGUE_SILU_MUL : e == MOE_GELU ? EPILOGUE_GELU_MUL : EPILOGUE_BF16;
+}
+
 /* Of a lane's columns in store_columns (linear_store.cuh): n + 8 i + pair and its neighbour. */
 struct lane_bias {
     float2 of[2];

@@ -123,13 +123,25 @@ __device__ __forceinline__ uint32_t gated_pair(const biased_output &o, int32_t n
     return clamped_pair(add_bias(s[0], s[1], bias_at(o, n)), add_bias(s[4], s[5], bias_at(o, n + 8)));
 }
 
+/* As tile_output, with another gate. */
+struct gelu_output : tile_output {
+};
+
+__device__ __forceinline__ uint32_t gated_pair(const gelu_output &, int32_t, const float *s)
+{
+    return gate_mul<GATE_GELU_TANH>(pack_bf16(s[0], s[1]), pack_bf16(s[4], s[5]));
+}
+
+template <enum moe_epilogue EPILOGUE>
+using output_of = std::conditional_t<moe_has_bias(EPILOGUE), biased_output,
+                                     std::conditional_t<EPILOGUE == MOE_GELU, gelu_output, tile_output>>;
+
 template <enum moe_epilogue EPILOGUE>
 __global__ void __launch_bounds__(THREADS, 1)
     large_kernel(large_args a, const __grid_constant__ CUtensorMap x_map,
                  const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtensorMap out_map)
 {
     constexpr bool GATED = moe_is_gated(EPILOGUE), BIASED = moe_has_bias(EPILOGUE);
-    using output = std::conditional_t<BIASED, biased_output, tile_output>;
     extern __shared__ unsigned char shared[];
     __shared__ uint64_t barriers[2 * STAGES];
     ring r;
@@ -199,7 +211,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         wgmma_hold(d);
         release(r.empty + 8 * before);
         if (row >= tile.count) continue;
-        const output output = {BIASED ? a.bias + (size_t)tile.expert * a.n : NULL, a.n};
+        const output_of<EPILOGUE> output = {BIASED ? a.bias + (size_t)tile.expert * a.n : NULL, a.n};
         store_tile<WIDTH, GATED>(output, &out_map, d, buffers, num_stored, tile.first + row, column);
         num_stored = (num_stored + OUT_BOXES<WIDTH, GATED>) % OUT_BUFFERS;
     }
@@ -236,9 +248,10 @@ bool cuda_moe_large(struct cuda_device *d, const struct moe_product *p)
         return launch<MOE_SUMS_BIAS>(d, p);
     case MOE_SILU:
         return launch<MOE_SILU>(d, p);
+    case MOE_GELU:
+        return launch<MOE_GELU>(d, p);
     case MOE_CLAMPED:
         return launch<MOE_CLAMPED>(d, p);
-    default:
-        return false;
     }
+    return false;
 }

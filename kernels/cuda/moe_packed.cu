@@ -78,8 +78,7 @@ __device__ __forceinline__ void store(const moe_packed_args &a, const float (&d)
     if constexpr (moe_has_bias(EPILOGUE))
         store_columns_biased<COLS, EPILOGUE, HALVES>(to, d, bias, tile.rows.first, n);
     else
-        store_columns<COLS, EPILOGUE == MOE_SILU ? EPILOGUE_SILU_MUL : EPILOGUE_BF16, HALVES>(
-            to, d, tile.rows.first, n);
+        store_columns<COLS, moe_store_of(EPILOGUE), HALVES>(to, d, tile.rows.first, n);
 }
 
 template <int FORMAT, int SCALES, int HALVES, int COLS, enum moe_epilogue EPILOGUE>
@@ -159,6 +158,7 @@ bool launch_epilogue(struct cuda_device *d, const struct moe_product *p)
     const enum moe_epilogue epilogue = moe_epilogue_of(p);
     if (epilogue == MOE_SUMS) return launch<FORMAT, SCALES, HALVES, COLS, MOE_SUMS>(d, p);
     if (epilogue == MOE_SILU) return launch<FORMAT, SCALES, 2, COLS, MOE_SILU>(d, p);
+    if (epilogue == MOE_GELU) return launch<FORMAT, SCALES, 2, COLS, MOE_GELU>(d, p);
     if constexpr (IS_MXFP4) { /* gpt-oss; has_packed_epilogues */
         if (epilogue == MOE_SUMS_BIAS) return launch<FORMAT, SCALES, HALVES, COLS, MOE_SUMS_BIAS>(d, p);
         if (epilogue == MOE_CLAMPED) return launch<FORMAT, SCALES, 2, COLS, MOE_CLAMPED>(d, p);

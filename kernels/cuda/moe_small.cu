@@ -156,8 +156,7 @@ template <int ROWS, int CAP> struct consumer {
             if constexpr (moe_has_bias(EPILOGUE)) {
                 store_columns_biased<WIDTH, EPILOGUE, 2>(to, d[g], bias[g], tile.first, first_n + row);
             } else {
-                constexpr int STORE = EPILOGUE == MOE_SILU ? EPILOGUE_SILU_MUL : EPILOGUE_BF16;
-                store_columns<WIDTH, STORE, 2>(to, d[g], tile.first, first_n + row);
+                store_columns<WIDTH, moe_store_of(EPILOGUE), 2>(to, d[g], tile.first, first_n + row);
             }
         }
     }
@@ -237,11 +236,12 @@ template <int ROWS, int CAP> bool launch_epilogue(struct cuda_device *d, const s
         return launch<ROWS, CAP, MOE_SUMS_BIAS>(d, p);
     case MOE_SILU:
         return launch<ROWS, CAP, MOE_SILU>(d, p);
+    case MOE_GELU:
+        return launch<ROWS, CAP, MOE_GELU>(d, p);
     case MOE_CLAMPED:
         return launch<ROWS, CAP, MOE_CLAMPED>(d, p);
-    default:
-        return false;
     }
+    return false;
 }
 
 } // namespace

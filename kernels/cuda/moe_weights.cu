@@ -135,7 +135,6 @@ bool find_form(const struct cuda_device *d, struct linear *w, const struct moe *
 /* moe_packed.cu has biases and clamped gates of MXFP4 alone. */
 bool has_packed_epilogues(const struct moe *m, const struct linear *w)
 {
-    if (m->gate == GATE_GELU_TANH) return false;
     return m->gate != GATE_CLAMPED_SWISH || (w->format == LINEAR_E2M1 && w->packed_scales == 4);
 }
 
