@@ -12,6 +12,11 @@ bool cuda_attention_supports(int32_t head_dim)
     return head_dim == 64 || head_dim == 80 || head_dim == 96 || head_dim == 128 || head_dim == 256;
 }
 
+bool cuda_attention_has_different(int32_t head_dim)
+{
+    return head_dim == 64 || head_dim == 128 || head_dim == 256;
+}
+
 void cuda_attention(struct device *device, const struct batch *b, void *out, const void *qkv,
                     const struct kv_pool *pool, int32_t layer, const struct attention_args *args)
 {

@@ -62,7 +62,7 @@ __device__ __forceinline__ void load_queries(const decode_args &a, const struct 
                                              uint32_t (*q)[4])
 {
     int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    int32_t row_heads = a.num_heads + 2 * a.num_kv_heads, rows = num_tile_rows<BUNDLES>(tile);
+    int32_t row_heads = a.row_heads, rows = num_tile_rows<BUNDLES>(tile);
     struct tile_row r = tile_row_of<BUNDLES>(a.group, g), s = tile_row_of<BUNDLES>(a.group, g + 8);
     const __nv_bfloat16 *from = a.qkv + ((size_t)tile.token * row_heads + tile.first_head) * D;
     const uint32_t *low = (const uint32_t *)(from + (r.row * row_heads + r.head) * D) + t,
@@ -513,7 +513,7 @@ void launch(struct cuda_device *d, decode_args *a, const struct kv_pool *pool,
     int32_t bytes = shared_bytes<D>(a->num_stages, a->num_teams);
     assert_always(bytes <= d->cta_shared_bytes);
     CUtensorMap map = {};
-    if (d->is_hopper && !encode_pool<D>(d, &map, pool, a->num_boxes))
+    if (d->is_hopper && !encode_pool<D>(d, &map, pool, a->boxes.num))
         cuda_check(d, cudaErrorInvalidValue, "tensor map of decode attention");
     auto kernel = decode_kernel<D, TILES, EXTRA, true, BUNDLES>;
     if (!d->is_hopper) kernel = decode_kernel<D, TILES, EXTRA, false, BUNDLES>;
@@ -559,12 +559,11 @@ void cuda_attention_decode(struct cuda_device *d, const struct batch *b, __nv_bf
                            const __nv_bfloat16 *qkv, const struct kv_pool *pool, int32_t layer,
                            const struct attention_args *args)
 {
-    const struct kv_shape *shape = &pool->shape;
-    assert_always(args->num_heads % args->num_kv_heads == 0 && args->head_dim == shape->head_dim);
+    assert_always(args->num_heads % args->num_kv_heads == 0);
     decode_args a = {};
     a.out = out;
     a.qkv = qkv;
-    a.pool = pool->data + layer * pool->layer_elements;
+    a.pool = kv_pool_layer(pool, layer, args->num_kv_heads, args->head_dim);
     a.counts = b->counts;
     a.base = b->tables;
     a.plan = b->counts + COUNT_DECODE_PLANS + 2 * window_idx(d, args->sliding_window);
@@ -575,11 +574,11 @@ void cuda_attention_decode(struct cuda_device *d, const struct batch *b, __nv_bf
     a.counters = d->attention_counters;
     a.ranges_taken = &d->queues->decode_ranges;
     a.block_elements = pool->block_elements;
-    a.first_block = layer * kv_pool_layer_blocks(pool);
-    a.num_boxes = shape->num_layers * kv_pool_layer_blocks(pool) * 2 * shape->num_kv_heads;
+    a.boxes = kv_boxes_of(pool, layer, args->num_kv_heads, args->head_dim);
     a.num_heads = args->num_heads;
     a.num_kv_heads = args->num_kv_heads;
     a.group = decode_group(args);
+    a.row_heads = cuda_row_heads(args);
     a.seq_heads = cuda_decode_heads(args);
     a.head_tiles = a.seq_heads / a.num_kv_heads;
     a.splits_most = splits_most_of(a.seq_heads);

@@ -17,6 +17,7 @@
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/kv_pool.cuh"
 #include "kernels/cuda/mma.cuh"
 
 enum {
@@ -129,9 +130,9 @@ struct decode_args {
     float *partial;
     int32_t *counters;
     size_t block_elements;
-    int32_t first_block,
-        num_boxes; /* of the layer, counted over the whole pool; the first index outside its map */
+    struct kv_boxes boxes; /* of bf16 */
     int32_t num_heads, num_kv_heads, group;
+    int32_t row_heads;             /* of a row of qkv */
     int32_t head_tiles, seq_heads; /* tiles of query heads of a K/V head, of a sequence */
     int32_t splits_most;           /* of a sequence */
     int32_t sliding_window, num_stages, partial_floats;

@@ -159,9 +159,9 @@ static __device__ __forceinline__ void copy_tile_by_engine(const decode_args &a,
     if (lane == 0) barrier_arrive_expect(full, T::STAGE_BYTES);
     __syncwarp();
     int32_t which = lane / KV_TILE_PAGES; /* K, V */
-    int32_t box = ((a.first_block + block) * 2 + which) * a.num_kv_heads + w.kv_head;
+    int32_t box = a.boxes.first + block * a.boxes.per_block + which * a.num_kv_heads + w.kv_head;
     if (which < 2)
-        tensor_stream_4d(stage + lane * T::PAGE_BYTES, map, full, 0, 0, 0, block < 0 ? a.num_boxes : box);
+        tensor_stream_4d(stage + lane * T::PAGE_BYTES, map, full, 0, 0, 0, block < 0 ? a.boxes.num : box);
 }
 
 template <int D>

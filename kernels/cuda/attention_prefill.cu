@@ -210,7 +210,7 @@ __global__ void __launch_bounds__(WARPS * 32) prefill_kernel(prefill_args a)
     int32_t row = tile.first_row + warp * 16 + g; /* and row + 8 */
 
     uint32_t q[D / 16][4];
-    int32_t row_heads = a.num_heads + 2 * a.num_kv_heads;
+    int32_t row_heads = a.row_heads;
     const uint32_t *low =
         (const uint32_t *)(a.qkv + ((size_t)(first_token + row) * row_heads + head) * D) + t;
     const uint32_t *high = low + (size_t)8 * row_heads * D / 2;
@@ -313,7 +313,7 @@ struct prefill_args prefill_args_of(const struct batch *b, __nv_bfloat16 *out, c
     prefill_args a = {};
     a.out = out;
     a.qkv = qkv;
-    a.pool = pool->data + layer * pool->layer_elements;
+    a.pool = kv_pool_layer(pool, layer, args->num_kv_heads, args->head_dim);
     a.cu_seqlens_q = b->cu_seqlens_q;
     a.seqlens_k = b->seqlens_k;
     a.table_offsets = b->kv_groups[args->kv_group].table_offsets;
@@ -323,6 +323,8 @@ struct prefill_args prefill_args_of(const struct batch *b, __nv_bfloat16 *out, c
     a.num_heads = args->num_heads;
     a.num_kv_heads = args->num_kv_heads;
     a.group = args->num_heads / args->num_kv_heads;
+    a.head_dim = args->head_dim;
+    a.row_heads = cuda_row_heads(args);
     a.heads_per_tile = b->prefill_heads_per_tile;
     a.sliding_window = args->sliding_window;
     a.scale_log2 = (args->softcap > 0 ? args->softcap : args->scale) * 1.4426950408889634f;

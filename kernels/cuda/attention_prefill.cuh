@@ -23,7 +23,8 @@ struct prefill_args {
     const int32_t *cu_seqlens_q, *seqlens_k, *table_offsets, *tables;
     const struct prefill_tile *tiles;
     size_t block_elements;
-    int32_t num_heads, num_kv_heads, group, sliding_window, heads_per_tile;
+    int32_t num_heads, num_kv_heads, group, head_dim, sliding_window, heads_per_tile;
+    int32_t row_heads;  /* of a row of qkv */
     float scale_log2;   /* from scores, or from capped ones, to log2 units */
     float softcap;      /* scores become tanh(score * softcap); 0: they stay */
     const float *sinks; /* [num_heads] or NULL */

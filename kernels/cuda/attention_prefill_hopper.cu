@@ -377,8 +377,7 @@ bool prefill_hopper_launch(struct cuda_device *d, const struct prefill_args *arg
                            const struct kv_pool *pool, int32_t layer)
 {
     struct hopper_args h = hopper_args_of(d, args, b, pool, layer);
-    int32_t head_dim = pool->shape.head_dim;
-    return head_dim == 64    ? launch<64>(d, h, b->num_tokens, pool->data)
-           : head_dim == 128 ? launch<128>(d, h, b->num_tokens, pool->data)
-                             : launch<256>(d, h, b->num_tokens, pool->data);
+    return args->head_dim == 64    ? launch<64>(d, h, b->num_tokens, pool->data)
+           : args->head_dim == 128 ? launch<128>(d, h, b->num_tokens, pool->data)
+                                   : launch<256>(d, h, b->num_tokens, pool->data);
 }

@@ -54,8 +54,7 @@ template <int D> struct hopper_traits {
 struct hopper_args {
     struct prefill_args a;
     int32_t num_items;
-    int32_t first_block;               /* of the layer, counted over the whole pool */
-    int32_t num_groups;                /* groups of 8 rows in the pool: the first index outside it */
+    struct kv_boxes boxes;
     uint32_t *items_taken, *ctas_gone; /* the queue */
     float4 *slots;                     /* of items that are pieces, then of CTAs */
     int32_t *arrivals;                 /* [slots of pieces][warps of consumers] */
@@ -130,11 +129,11 @@ __device__ __forceinline__ void produce_q(const hopper_args &h, const CUtensorMa
     }
 }
 
-/* Where the pool has K, or V, of a head in a block: its first group of rows; outside of it where the block is -1. */
+/* Where the pool has K, or V, of a head in a block: its first group of 8 rows; outside of it where the block is -1. */
 __device__ __forceinline__ int32_t group_of(const hopper_args &h, int32_t block, int v, int32_t kv_head)
 {
-    int32_t group = ((h.first_block + block) * 2 + v) * h.a.num_kv_heads + kv_head;
-    return block < 0 ? h.num_groups : group * (BLOCK_SIZE / 8);
+    int32_t box = h.boxes.first + block * h.boxes.per_block + v * h.a.num_kv_heads + kv_head;
+    return (block < 0 ? h.boxes.num : box) * (BLOCK_SIZE / 8);
 }
 
 /* K, or V, of a kv tile into its stage, which is free: lane i has the group of the i-th page. */
@@ -427,8 +426,8 @@ bool encode_maps(struct cuda_device *d, const struct hopper_args &h, int32_t num
                  const __nv_bfloat16 *pool, struct hopper_maps *maps)
 {
     using T = hopper_traits<D>;
-    int32_t row = (h.a.num_heads + 2 * h.a.num_kv_heads) * D;
-    cuuint64_t pool_sizes[] = {64, 8, T::HALVES, (cuuint64_t)h.num_groups},
+    int32_t row = h.a.row_heads * D;
+    cuuint64_t pool_sizes[] = {64, 8, T::HALVES, (cuuint64_t)h.boxes.num * (BLOCK_SIZE / 8)},
                pool_strides[] = {D * 2, 128, 8 * D * 2};
     cuuint32_t pool_box[] = {64, 8, T::HALVES, BLOCK_SIZE / 8};
     if (!tensor_map_encode_matrix(d, &maps->q, h.a.qkv, num_tokens, row, T::ROWS) ||
@@ -440,7 +439,6 @@ bool encode_maps(struct cuda_device *d, const struct hopper_args &h, int32_t num
 inline struct hopper_args hopper_args_of(const struct cuda_device *d, const struct prefill_args *args,
                                          const struct batch *b, const struct kv_pool *pool, int32_t layer)
 {
-    const struct kv_shape *shape = &pool->shape;
     hopper_args h = {};
     h.a = *args;
     h.items_taken = &d->queues->prefill_items;
@@ -449,9 +447,7 @@ inline struct hopper_args hopper_args_of(const struct cuda_device *d, const stru
     h.arrivals = d->prefill_arrivals;
     h.num_piece_slots = d->num_prefill_slots;
     h.num_items = b->num_prefill_tiles * b->prefill_heads_per_tile;
-    h.first_block = layer * kv_pool_layer_blocks(pool);
-    h.num_groups =
-        shape->num_layers * kv_pool_layer_blocks(pool) * 2 * shape->num_kv_heads * (BLOCK_SIZE / 8);
+    h.boxes = kv_boxes_of(pool, layer, args->num_kv_heads, args->head_dim);
     return h;
 }
 

@@ -69,11 +69,20 @@ struct attention_args widest_of(const struct attention_args *layers, int32_t num
     return widest;
 }
 
+/* Whose heads steps are planned for. */
+const struct attention_args *first_planned(const struct attention_args *layers, int32_t num_layers)
+{
+    for (int32_t i = 0; i < num_layers; i++)
+        if (cuda_attention_has_different(layers[i].head_dim)) return &layers[i];
+    return &layers[0];
+}
+
 int prepare(struct device *device, const struct step_limits *limits, int32_t vocab_size, int32_t hidden_size,
             int32_t intermediate_size, const struct attention_args *layers, int32_t num_layers,
             struct error *err)
 {
-    const struct attention_args widest = widest_of(layers, num_layers), *attention = &widest;
+    const struct attention_args widest = widest_of(layers, num_layers),
+                                *attention = first_planned(layers, num_layers);
     struct cuda_device *d = cuda_enter(device);
     for (int32_t i = 0; i < num_layers; i++)
         if (layers[i].v_dim > 0 && layers[i].v_dim != layers[i].head_dim)
@@ -116,9 +125,9 @@ int prepare(struct device *device, const struct step_limits *limits, int32_t voc
                              (int)WINDOWS_MAX);
     d->logits = (float *)cuda_alloc(device, (size_t)limits->num_logits * vocab_size * 4, "logits");
     d->attention_partial =
-        (float *)cuda_alloc(device, cuda_decode_partial_floats(limits, attention) * 4, "attention");
+        (float *)cuda_alloc(device, cuda_decode_partial_floats(limits, &widest) * 4, "attention");
     d->attention_counters =
-        (int32_t *)cuda_alloc(device, cuda_decode_counters(limits, attention) * 4, "attention");
+        (int32_t *)cuda_alloc(device, cuda_decode_counters(limits, &widest) * 4, "attention");
     d->gate_up = (__nv_bfloat16 *)cuda_alloc(device, (size_t)limits->num_tokens * 2 * intermediate_size * 2,
                                              "activations");
     d->last_tokens = (int32_t *)cuda_alloc(device, (size_t)limits->num_batch_slots * 4, "sampling");

@@ -157,8 +157,9 @@ struct cuda_device {
     char first_error_where[96];
     struct step_limits limits;
     int32_t vocab_size, hidden_size, intermediate_size;
-    struct attention_args attention; /* the first layer's; where layers differ, of each number the largest */
-    bool layers_differ;              /* in K/V heads, head sizes, or as some see K and V of others */
+    struct attention_args
+        attention;      /* what steps are planned for: all layers', or that of those which need no masks */
+    bool layers_differ; /* in K/V heads, head sizes, or as some see K and V of others */
     struct kv_reach kv_reach[KV_GROUPS_MAX]; /* by group */
     int32_t num_kv_groups;
     int32_t windows[WINDOWS_MAX], num_windows; /* the layers' different ones */
@@ -245,8 +246,15 @@ void cuda_attention_decode(struct cuda_device *d, const struct batch *b, __nv_bf
                            const __nv_bfloat16 *qkv, const struct kv_pool *pool, int32_t layer,
                            const struct attention_args *args);
 bool cuda_attention_supports(int32_t head_dim);
+/* Also where layers differ in their heads. */
+bool cuda_attention_has_different(int32_t head_dim);
+/* Heads of a row of qkv. */
+static inline int32_t cuda_row_heads(const struct attention_args *a)
+{
+    return a->num_heads + (a->q_alone ? 0 : 2 * a->num_kv_heads);
+}
 /* Where attention needs what the kernels of prompts and of decoding do not have: masks of sequences, chunks, temperatures, other
- * head sizes, latents. */
+ * head sizes, latents, other heads than those of most layers. */
 bool cuda_attention_is_masked(const struct cuda_device *d, const struct attention_args *args);
 void cuda_attention_masked(struct cuda_device *d, const struct batch *b, __nv_bfloat16 *out,
                            const __nv_bfloat16 *qkv, const struct kv_pool *pool, int32_t layer,

@@ -10,14 +10,20 @@ namespace
 /* A piece is pinned in the middle of a step: 64 MiB take some 20 ms. */
 enum { PIECE_BYTES = 64 << 20, COPY_THREADS = 256, COPY_VECTORS = 8, COPIES_MAX = 128 };
 
+/* What columns of a token's K, or V, are rounded up to where layers differ: whole numbers of heads of each size that a copy engine
+ * fetches there (cuda_attention_is_masked). */
+enum { DIFFERENT_COLUMNS = 256 };
+
 /* Of one layer, or of all where layers differ, which are kept as bf16. What latents have for V is in K. */
 size_t block_bytes(const struct cuda_device *d, const struct kv_shape *shape)
 {
     const struct kv_other_layers *o = &shape->others;
     const size_t token_bytes = (size_t)2 * BLOCK_SIZE * 2;
     if (o->num_layers > 0)
-        return token_bytes * max_of((size_t)shape->num_layers * shape->num_kv_heads * shape->head_dim,
-                                    (size_t)o->num_layers * o->num_kv_heads * o->head_dim);
+        return token_bytes * DIFFERENT_COLUMNS *
+               div_up(max_of((size_t)shape->num_layers * shape->num_kv_heads * shape->head_dim,
+                             (size_t)o->num_layers * o->num_kv_heads * o->head_dim),
+                      (size_t)DIFFERENT_COLUMNS);
     size_t head = shape->dtype == DTYPE_F8_E4M3
                       ? kv_chunk_bytes(shape->head_dim)
                       : (size_t)(d->latent_rotary_dim > 0 ? 1 : 2) * BLOCK_SIZE * shape->head_dim * 2;
@@ -69,7 +75,9 @@ int cuda_kv_pool_create(struct device *device, const struct kv_shape *shape, str
     pool->layer_elements = (size_t)kv_pool_layer_blocks(pool) * pool->block_elements;
     size_t bytes = pool->layer_elements * pool->num_copied * 2;
     /* kernels count it in groups of 8 rows of a head */
-    assert_always(bytes / ((size_t)8 * shape->head_dim * 2) < INT32_MAX);
+    const int32_t least_dim =
+        shape->others.num_layers > 0 ? min(shape->head_dim, shape->others.head_dim) : shape->head_dim;
+    assert_always(bytes / ((size_t)8 * least_dim * 2) < INT32_MAX);
     pool->data = (__nv_bfloat16 *)device->ops->alloc(device, bytes, "K/V cache");
     if (!pool->data) {
         delete pool;

@@ -42,6 +42,22 @@ static inline __nv_bfloat16 *kv_pool_layer(const struct kv_pool *pool, int32_t l
     return pool->data + layer * own;
 }
 
+/* A pool of bf16 as the copy engine sees it for heads of one kind: boxes of BLOCK_SIZE rows of a head. Where layers differ, blocks are
+ * whole numbers of boxes of any kind that it is asked for. */
+struct kv_boxes {
+    int32_t first, per_block; /* K of a layer's head 0 in block 0, from one block to the next */
+    int32_t num;              /* of the whole pool: the first one outside of it */
+};
+
+static inline struct kv_boxes kv_boxes_of(const struct kv_pool *pool, int32_t layer, int32_t num_kv_heads,
+                                          int32_t head_dim)
+{
+    const size_t box = (size_t)BLOCK_SIZE * head_dim;
+    const size_t first = (size_t)(kv_pool_layer(pool, layer, num_kv_heads, head_dim) - pool->data);
+    return kv_boxes{(int32_t)(first / box), (int32_t)(pool->block_elements / box),
+                    (int32_t)(pool->layer_elements * pool->num_copied / box)};
+}
+
 /* K and V are e4m3, else bf16. */
 static inline bool kv_pool_has_codes(const struct kv_pool *pool)
 {

@@ -84,6 +84,7 @@ struct kv_pool widened_pool(const struct cuda_device *d, const struct kv_shape *
     w.shape.num_blocks = (int32_t)div_up(keys, BLOCK_SIZE);
     w.block_elements = (size_t)2 * w.shape.num_kv_heads * BLOCK_SIZE * w.shape.head_dim;
     w.layer_elements = (size_t)kv_pool_layer_blocks(&w) * w.block_elements;
+    w.num_copied = 1;
     return w;
 }
 
