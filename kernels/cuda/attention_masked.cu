@@ -17,8 +17,7 @@
  *
  * Sources: Dao, "FlashAttention-2", 2023; Dao et al., "Flash-Decoding for long-context inference", 2023; Wang et al.,
  * "FlashMask", 2024; latents as the rows of one tile: DeepSeek-AI, FlashMLA, 2025. */
-#include "kernels/cuda/attention_decode.cuh"
-#include "kernels/cuda/attention_masked.cuh"
+#include "kernels/cuda/attention_masked_rows.cuh"
 #include "kernels/cuda/kv_pool.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/softmax.cuh"
@@ -26,23 +25,7 @@
 namespace
 {
 
-enum { TILE_ROWS = 64, PARTIAL_EXTRA = 4, MERGE_THREADS = 128 };
-
-struct masked_args {
-    __nv_bfloat16 *out;
-    const __nv_bfloat16 *qkv, *pool; /* pool: of the layer */
-    const int32_t *counts, *base, *cu_seqlens_q, *seqlens_k, *table_offsets;
-    const int32_t *sequence_masks;     /* NULL: none */
-    float *partial;                    /* [S][SPLITS_MAX][Hq][head_dim + PARTIAL_EXTRA]; NULL: prompts */
-    size_t block_elements, v_elements; /* from a block's K to its V */
-    int32_t first_seq, end_seq, tiles_per_seq; /* tiles_per_seq 0: prompts, whose tiles are counted */
-    int32_t row_heads;                         /* of a row of qkv */
-    int32_t num_heads, num_kv_heads, group, head_dim, value_at,
-        value_dim; /* values are columns [value_at, + value_dim) of V */
-    struct mask_layer layer;
-    float softcap, scale_log2; /* as in prefill_args */
-    const float *sinks;
-};
+enum { MERGE_THREADS = 128 };
 
 /* D: columns that there is room for. VALUE_AT: columns of V that are no values. KEYS_ONLY: V is K. */
 template <int D, int VALUE_AT> struct masked_traits {
@@ -59,80 +42,6 @@ template <int D, int VALUE_AT> struct masked_traits {
     static constexpr int STATE_BYTES = 2 * SPLIT * TILE_ROWS * (int)sizeof(float); /* maxima, sums */
 };
 
-/* Where a tile stands. */
-struct rows {
-    int32_t seq, first_token, num_tokens, seqlen,
-        offset;           /* offset: the place of the step's first token of it */
-    int32_t first, count; /* rows of the tile, of all that the sequence has for a K/V head */
-    int32_t first_place, last_place;
-    int32_t split, num_splits; /* of its keys; 0 of 1 */
-    int32_t begin, end;        /* keys that are walked */
-    int32_t first_key;         /* no row sees one before it */
-    struct device_mask mask;
-};
-
-__device__ __forceinline__ int32_t tiles_of(const masked_args &a, int32_t seq)
-{
-    return ((a.cu_seqlens_q[seq + 1] - a.cu_seqlens_q[seq]) * a.group + TILE_ROWS - 1) / TILE_ROWS;
-}
-
-/* False where there is nothing to do. */
-__device__ bool find_rows(const masked_args &a, struct rows *r)
-{
-    int32_t tile = blockIdx.x;
-    r->seq = a.first_seq;
-    if (a.tiles_per_seq > 0) {
-        r->seq += tile / a.tiles_per_seq;
-        tile %= a.tiles_per_seq;
-    } else {
-        for (; r->seq < a.end_seq && tile >= tiles_of(a, r->seq); r->seq++) tile -= tiles_of(a, r->seq);
-        if (r->seq == a.end_seq) return false;
-    }
-    r->first_token = a.cu_seqlens_q[r->seq];
-    r->num_tokens = a.cu_seqlens_q[r->seq + 1] - r->first_token;
-    r->seqlen = a.seqlens_k[r->seq];
-    if (r->seqlen == 0) return false; /* of padding */
-    r->offset = r->seqlen - r->num_tokens;
-    r->first = tile * TILE_ROWS;
-    r->count = r->num_tokens * a.group;
-    r->first_place = r->offset + r->first / a.group;
-    r->last_place = r->offset + (min(r->first + TILE_ROWS, r->count) - 1) / a.group;
-    int32_t words = a.sequence_masks ? a.sequence_masks[r->seq] : 0;
-    r->mask = device_mask_at(a.base, words, r->seqlen);
-    r->first_key = first_key_of(a.layer, r->first_place);
-    r->begin = r->first_key;
-    r->end = words ? min(r->seqlen, end_key_of(a.layer, r->last_place)) : r->last_place + 1;
-    r->split = 0;
-    r->num_splits = 1;
-    if (!a.partial) return true;
-    struct cut c = cut_of(r->seqlen, 0, a.num_kv_heads * a.tiles_per_seq);
-    r->split = blockIdx.z;
-    r->num_splits = c.end_split;
-    if (r->split >= r->num_splits) return false;
-    r->begin = max(r->begin, r->split * c.pages_per_split * BLOCK_SIZE);
-    r->end = min(r->end, (r->split + 1) * c.pages_per_split * BLOCK_SIZE);
-    return true;
-}
-
-/* What the rows see of the kv tile from key first on. */
-template <int KEYS>
-__device__ __forceinline__ enum mask_class class_of(const masked_args &a, const struct rows &r, int32_t first)
-{
-    struct mask_tile bounds = {};
-    if (r.mask.keys) bounds = r.mask.tiles[first / MASK_TILE];
-    return class_of_keys(a.layer, r.mask.keys ? &bounds : NULL, r.seqlen, first, KEYS, r.first_place,
-                         r.last_place + 1);
-}
-
-__device__ __forceinline__ bool sees(const masked_args &a, const struct rows &r, int32_t place, int32_t key)
-{
-    const struct mask_rows *keys = r.mask.keys;
-    if (key >= r.seqlen || key < first_key_of(a.layer, place) || key >= end_key_of(a.layer, place))
-        return false;
-    return keys ? place >= keys[key].begin && place < keys[key].end : key <= place;
-}
-
-/* Columns behind head_dim, and rows that are not there, become zero. */
 template <int D, int VALUE_AT>
 __device__ void load_queries(const masked_args &a, const struct rows &r, int32_t kv_head, uint32_t to)
 {
@@ -196,9 +105,9 @@ __device__ struct part part_of(const masked_args &a, const struct rows &r, int32
         int32_t row = min(r.first + p.warp * 16 + p.lane / 4 + 8 * i, r.count - 1);
         p.place[i] = r.offset + row / a.group;
         p.head[i] = kv_head * a.group + row % a.group;
-        float t = temperature_of(a.layer, p.place[i]);
-        p.cap[i] = a.softcap * t;
-        p.scale[i] = a.softcap > 0 ? a.scale_log2 : a.scale_log2 * t;
+        struct score_scale scale = scale_of_row(a, p.place[i]);
+        p.cap[i] = scale.cap;
+        p.scale[i] = scale.to_log2;
     }
     return p;
 }
@@ -323,10 +232,7 @@ __device__ void store_rows(const masked_args &a, const struct rows &r, const str
         float inverse = 1.0f / sum;
         size_t token = (size_t)(r.first_token + p.place[i] - r.offset);
         __nv_bfloat16 *out = a.out + (token * a.num_heads + p.head[i]) * a.head_dim;
-        float *partial = a.partial;
-        if (!is_whole)
-            partial += (((size_t)(r.seq - a.first_seq) * SPLITS_MAX + r.split) * a.num_heads + p.head[i]) *
-                       (a.head_dim + PARTIAL_EXTRA);
+        float *partial = is_whole ? NULL : partial_of(a, r, p.head[i]);
         if (!is_whole && t == 0 && p.share == 0) {
             partial[a.head_dim] = maximum;
             partial[a.head_dim + 1] = sum;
@@ -363,21 +269,16 @@ __global__ void __launch_bounds__(masked_traits<D, VALUE_AT>::WARPS * 32) masked
     uint32_t ring = shared_address(shared) + T::Q_BYTES + T::WEIGHT_BYTES + T::STATE_BYTES;
     float o[T::COLUMNS / 8][4] = {};
     struct softmax_state state[2] = {{-INFINITY, 0}, {-INFINITY, 0}};
-    auto next = [&](int32_t first) { /* the first tile from there on that somebody sees */
-                                     while (first < r.end && class_of<T::KEYS>(a, r, first) == MASK_HIDDEN)
-                                         first += T::KEYS;
-                                     return first;
-    };
     auto load = [&](int32_t first, int stage) {
         if (first < r.end)
             load_kv_tile<D, VALUE_AT, KEYS_ONLY>(a, r, table, kv_head, first, ring + stage * STAGE_BYTES);
         copy_commit();
     };
-    int32_t first = next(r.begin / T::KEYS * T::KEYS);
+    int32_t first = next_tile<T::KEYS>(a, r, r.begin / T::KEYS * T::KEYS);
     load_queries<D, VALUE_AT>(a, r, kv_head, shared_address(shared));
     load(first, 0);
     for (int stage = 0; first < r.end; stage = (stage + 1) % T::STAGES) {
-        int32_t after = next(first + T::KEYS);
+        int32_t after = next_tile<T::KEYS>(a, r, first + T::KEYS);
         if (T::STAGES == 2) {
             load(after, 1 - stage);
             copy_wait<1>();
@@ -400,7 +301,7 @@ __global__ void __launch_bounds__(MERGE_THREADS) merge_kernel(masked_args a)
 {
     int32_t seq = a.first_seq + blockIdx.x, head = blockIdx.y, seqlen = a.seqlens_k[seq];
     if (seqlen == 0) return;
-    int32_t num_splits = cut_of(seqlen, 0, a.num_kv_heads * a.tiles_per_seq).end_split;
+    int32_t num_splits = cut_of(seqlen, 0, a.splits_most).end_split;
     if (num_splits == 1) return;
     size_t row_floats = (size_t)a.head_dim + PARTIAL_EXTRA;
     const float *from = a.partial + ((size_t)blockIdx.x * SPLITS_MAX * a.num_heads + head) * row_floats;
@@ -429,9 +330,11 @@ void launch(struct cuda_device *d, const masked_args &a, dim3 grid)
     kernel<<<checked_grid(grid), THREADS, BYTES, d->stream>>>(a);
 }
 
-void launch(struct cuda_device *d, const masked_args &a, dim3 grid)
+void launch(struct cuda_device *d, const masked_args &a, const struct kv_pool *pool, int32_t layer, dim3 grid)
 {
-    if (a.value_at > 0)
+    if (wide_hopper_supports(d, a.head_dim))
+        wide_hopper_launch(d, &a, pool, layer, grid);
+    else if (a.value_at > 0)
         a.head_dim <= 128   ? launch<128, 0, true>(d, a, grid)
         : a.head_dim <= 256 ? launch<256, 0, true>(d, a, grid)
         : a.head_dim <= 320 ? launch<320, 64, true>(d, a, grid)
@@ -444,23 +347,27 @@ void launch(struct cuda_device *d, const masked_args &a, dim3 grid)
 }
 
 /* Prompts: so many tiles there may be; those that are too many end at once. */
-void launch_prefill(struct cuda_device *d, masked_args a, const struct batch *b)
+void launch_prefill(struct cuda_device *d, masked_args a, const struct batch *b, const struct kv_pool *pool,
+                    int32_t layer)
 {
     int32_t rows = b->num_prefill_tokens * a.group;
     a.first_seq = 0;
     a.end_seq = b->num_prefill_seqs;
-    launch(d, a, dim3((unsigned)(rows / TILE_ROWS + b->num_prefill_seqs), (unsigned)a.num_kv_heads));
+    launch(d, a, pool, layer,
+           dim3((unsigned)(rows / TILE_ROWS + b->num_prefill_seqs), (unsigned)a.num_kv_heads));
 }
 
-void launch_decode(struct cuda_device *d, masked_args a, const struct batch *b)
+void launch_decode(struct cuda_device *d, masked_args a, const struct batch *b, const struct kv_pool *pool,
+                   int32_t layer)
 {
     int32_t num_seqs = b->num_seqs - b->num_prefill_seqs;
     int64_t splits = div_up(d->limits.max_model_len, SPLIT_PAGES_MIN * BLOCK_SIZE);
     a.first_seq = b->num_prefill_seqs;
     a.end_seq = b->num_seqs;
     a.tiles_per_seq = (int32_t)div_up(a.group, TILE_ROWS);
+    a.splits_most = splits_most_of(a.num_kv_heads * a.tiles_per_seq);
     a.partial = d->attention_partial;
-    launch(d, a,
+    launch(d, a, pool, layer,
            dim3((unsigned)(num_seqs * a.tiles_per_seq), (unsigned)a.num_kv_heads,
                 (unsigned)min(splits, (int64_t)SPLITS_MAX)));
     dim3 merge_grid((unsigned)num_seqs, (unsigned)a.num_heads);
@@ -507,7 +414,7 @@ void cuda_attention_masked(struct cuda_device *d, const struct batch *b, __nv_bf
     a.v_elements = (size_t)args->num_kv_heads * BLOCK_SIZE * args->head_dim;
     a.num_heads = args->num_heads;
     a.num_kv_heads = args->num_kv_heads;
-    a.row_heads = args->num_heads + (args->q_alone ? 0 : 2 * args->num_kv_heads);
+    a.row_heads = cuda_row_heads(args);
     a.group = args->num_heads / args->num_kv_heads;
     a.head_dim = args->head_dim;
     a.value_at = d->latent_rotary_dim;
@@ -520,8 +427,8 @@ void cuda_attention_masked(struct cuda_device *d, const struct batch *b, __nv_bf
         if (masked_hopper_supports(d, args->head_dim))
             masked_hopper_launch(d, b, out, qkv, pool, layer, args);
         else
-            launch_prefill(d, a, b);
+            launch_prefill(d, a, b, pool, layer);
     }
-    if (b->num_seqs > b->num_prefill_seqs) launch_decode(d, a, b);
+    if (b->num_seqs > b->num_prefill_seqs) launch_decode(d, a, b, pool, layer);
     cuda_check(d, cudaPeekAtLastError(), "masked attention");
 }

@@ -1,6 +1,6 @@
 /* test_masks.c - attention under masks: of sequences (kernels/mask.h), of layers in chunks, and both together, with a
  * temperature too, against a dense mask in double precision; and its bits against themselves. On a GPU fewer of each
- * (FLASHD_TEST_SMALL: fewer still), but each head size that a Hopper has a kernel for, and sequences of more tiles than a kernel
+ * (FLASHD_TEST_SMALL: fewer still), but each head size that a Hopper has a kernel of its own for, and sequences of more tiles than a kernel
  * looks at in one go. */
 #include "attention_rig.h"
 
@@ -20,7 +20,7 @@ static bool on_gpu(void)
     return device && strcmp(device, "cpu") != 0;
 }
 
-static const int32_t dims[] = {64, 128, 256};
+static const int32_t dims[] = {64, 128, 256, 512};
 
 /* So many of them. */
 static size_t num_dims(void)
@@ -136,10 +136,11 @@ static void against_reference(const char *isa)
 /* The last tokens of sequences, of one split and of several, decoded together; where a mask closes what lies before, too. */
 static void decodes(const char *isa)
 {
-    static const int32_t decoded[] = {40, 300, 700, 1, 75}, chunks[] = {0, 37, 256};
+    static const int32_t decoded[] = {40, 300, 700, 1, 75}, chunks[] = {0, 37, 256, 0},
+                         groups[] = {3, 5, 3, 8};
     struct random random = {.seed = test_seed()};
     for (size_t i = 0; i < array_length(chunks); i++) {
-        struct rig_shape shape = rig_shape_of(i == 1 ? 5 : 3, 1 + (int32_t)(i == 0), dims[i], DTYPE_BF16);
+        struct rig_shape shape = rig_shape_of(groups[i], 1 + (int32_t)(i == 0), dims[i], DTYPE_BF16);
         shape.num_seqs = (int32_t)array_length(decoded);
         memcpy(shape.lengths, decoded, sizeof decoded);
         shape.chunk = chunks[i];

@@ -1,0 +1,487 @@
+/* attention_wide_hopper.cu - what attention_masked.cu computes, for sm_90a and the widest heads: of 512, K and V apart (Gemma 4's layers
+ * without a window), and latents of 512 beside 64 that are rotated, whose V are columns of K (DeepSeek V2 and V3, GLM-4.7-Flash). Prompts
+ * and decoding sequences, masks, splits and their results are that file's.
+ *
+ * A CTA is one tile of 64 query rows. One warp fetches kv tiles of 64 keys, page by page as attention_prefill_hopper.cu does. Two groups
+ * of four warps compute: a group has the scores of half of a tile's keys, and half of the output's columns for all of them. So maxima and
+ * weights of the other half come by shared memory, twice a tile:
+ *
+ *   Q K of tile i + 1 and P V of tile i are issued | maxima of i + 1 are exchanged | weights, those of the other half
+ *
+ * and the softmax of a tile runs under the products before it. Shared memory holds Q and two tiles: K of two tiles after each other where
+ * V is in them, else K of one and V of one, so that the next K comes while P V runs, and the next V under Q K.
+ *
+ * Floor: a tile of 64 keys costs 64 x 64 x (576 + 512) x 2 flop, 2,176 cycles of an SM, and 72 KB from the L2; with V apart 2,048 cycles
+ * and 128 KB, more than the L2 brings in that time (5.5 TB/s: some 350 TFLOP/s). A decoding sequence's rows are few of the 64, and what it
+ * waits for is its bytes.
+ *
+ * Sources: DeepSeek-AI, FlashMLA, 2025, for the halves of columns; Shah et al., "FlashAttention-3", 2024. */
+#include "kernels/cuda/attention_masked_rows.cuh"
+#include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/kv_pool.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/softmax.cuh"
+#include "kernels/cuda/tensor_map.cuh"
+#include "kernels/cuda/wgmma.cuh"
+
+namespace
+{
+
+enum {
+    GROUPS = 2, /* of warps that compute */
+    GROUP_THREADS = 128,
+    CONSUMERS = GROUPS * GROUP_THREADS,
+    THREADS = CONSUMERS + GROUP_THREADS,
+    KEYS = 64, /* of a kv tile */
+    PAGES = KEYS / BLOCK_SIZE,
+    OWN_KEYS = KEYS / GROUPS,
+    OWN_COLUMNS = 256,
+    SCORES = OWN_KEYS / 2, /* of a thread */
+    SUMS = OWN_COLUMNS / 2,
+    WEIGHT_PITCH = OWN_KEYS * 2,
+    WEIGHT_BYTES = TILE_ROWS * WEIGHT_PITCH,
+    PRODUCER_REGISTERS = 40,
+    CONSUMER_REGISTERS = 232,
+};
+
+enum { BARRIER_CONSUMERS = 1, BARRIER_GROUP = 2 /* and the group */ };
+
+template <int D> struct wide_traits {
+    static constexpr bool KEYS_ONLY = D == 576; /* V is K from column 64 on */
+    static constexpr int HALVES = D / 64;       /* of 128 bytes: a row's */
+    static constexpr int TILE_BYTES = KEYS * D * 2;
+    static constexpr int PAGE_BYTES = BLOCK_SIZE * D * 2;
+    static constexpr int Q_BYTES = TILE_ROWS * D * 2;
+    static constexpr int STATE_BYTES = GROUPS * TILE_ROWS * (int)sizeof(float); /* maxima, at the end sums */
+    static constexpr int SHARED_BYTES =
+        ATOM_BYTES + Q_BYTES + 2 * TILE_BYTES + GROUPS * WEIGHT_BYTES + STATE_BYTES + 4 * 8;
+    static constexpr int VALUE_HALF = KEYS_ONLY ? 1 : 0; /* the first one of V */
+};
+
+/* Shared memory. A tile of keys or values: groups of 8 rows, each its halves one after another. Q: halves of 64 rows. */
+template <int D> struct view {
+    using T = wide_traits<D>;
+    uint32_t q, tiles, weights, full, empty;
+    float *state; /* [GROUPS][TILE_ROWS] */
+
+    __device__ explicit view(unsigned char *shared)
+    {
+        const uint32_t begin = shared_address(shared);
+        q = (begin + ATOM_BYTES - 1) & ~(uint32_t)(ATOM_BYTES - 1);
+        tiles = q + T::Q_BYTES;
+        weights = tiles + 2 * T::TILE_BYTES;
+        state = (float *)(shared + (weights + GROUPS * WEIGHT_BYTES - begin));
+        full = weights + GROUPS * WEIGHT_BYTES + T::STATE_BYTES;
+        empty = full + 2 * 8;
+    }
+    __device__ uint32_t tile(int place) const { return tiles + place * T::TILE_BYTES; }
+};
+
+/* The place of a tile's K, or of its V, counted from the first tile on; its phases alternate. */
+template <int D> struct place {
+    int32_t at;
+    uint32_t parity;
+    __device__ place(int32_t tile, bool v)
+        : at(wide_traits<D>::KEYS_ONLY ? tile % 2 : v),
+          parity((wide_traits<D>::KEYS_ONLY ? tile / 2 : tile) % 2)
+    {
+    }
+};
+
+/* ---- the producer ---- */
+
+/* Lane i has the i-th page. Blocks that no row of the tile sees are outside of the map: zeros. */
+template <int D>
+__device__ __forceinline__ void load_tile(const CUtensorMap *map, const struct kv_boxes &boxes,
+                                          const view<D> &s, const struct place<D> &p, int32_t block,
+                                          int32_t head)
+{
+    using T = wide_traits<D>;
+    const int lane = threadIdx.x % 32;
+    const uint32_t full = s.full + 8 * p.at;
+    barrier_wait(s.empty + 8 * p.at, p.parity ^ 1);
+    if (lane == 0) barrier_arrive_expect(full, T::TILE_BYTES);
+    __syncwarp();
+    const int32_t box = block < 0 ? boxes.num : boxes.first + block * boxes.per_block + head;
+    if (lane < PAGES)
+        tensor_load_4d(s.tile(p.at) + lane * T::PAGE_BYTES, map, full, 0, 0, 0, box * (BLOCK_SIZE / 8));
+}
+
+template <int D>
+__device__ void produce(const masked_args &a, const struct kv_boxes &boxes, const CUtensorMap *map,
+                        const view<D> &s, const struct rows &r, int32_t kv_head)
+{
+    const int32_t *table = a.base + a.counts[COUNT_TABLES] + a.table_offsets[r.seq];
+    auto block_of = [&](int32_t first) {
+        const int32_t page = first / BLOCK_SIZE + threadIdx.x % 32;
+        return threadIdx.x % 32 < PAGES && page >= r.first_key / BLOCK_SIZE && page * BLOCK_SIZE < r.seqlen
+                   ? table[page]
+                   : -1;
+    };
+    int32_t first = next_tile<KEYS>(a, r, r.begin / KEYS * KEYS), block = block_of(first);
+    for (int32_t i = 0; first < r.end; i++) {
+        const int32_t after = next_tile<KEYS>(a, r, first + KEYS), own = block;
+        block = block_of(after);
+        load_tile<D>(map, boxes, s, place<D>(i, false), own, kv_head);
+        if (!wide_traits<D>::KEYS_ONLY)
+            load_tile<D>(map, boxes, s, place<D>(i, true), own, a.num_kv_heads + kv_head);
+        first = after;
+    }
+}
+
+/* ---- consumers ---- */
+
+__device__ __forceinline__ void release(uint32_t barrier)
+{
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
+}
+
+/* As the copy engine would write them with its swizzle; rows that are not there are zeros. */
+template <int D>
+__device__ void load_queries(const masked_args &a, const struct rows &r, int32_t kv_head, const view<D> &s)
+{
+    constexpr int CHUNKS = D / 8;
+    for (int i = threadIdx.x; i < TILE_ROWS * CHUNKS; i += CONSUMERS) {
+        const int32_t row = i / CHUNKS, chunk = i % CHUNKS, at = r.first + row;
+        const bool valid = at < r.count;
+        const __nv_bfloat16 *from = a.qkv;
+        if (valid)
+            from +=
+                ((size_t)(r.first_token + at / a.group) * a.row_heads + kv_head * a.group + at % a.group) *
+                    D +
+                chunk * 8;
+        copy_async(s.q + (chunk / 8 * TILE_ROWS + row) * 128 + (chunk % 8 ^ row % 8) * 16, from, valid);
+    }
+    copy_commit();
+    copy_wait<0>();
+    shared_writes_fence();
+    named_barrier_sync(BARRIER_CONSUMERS, CONSUMERS);
+}
+
+/* This thread's two rows of a tile, g and g + 8 of its warp's 16, and their softmax. */
+struct own_rows {
+    int group, row; /* row: g's, in the tile */
+    int32_t place[2], head[2];
+    struct score_scale scale[2];
+    struct softmax_state state[2]; /* sum: of the group's keys */
+};
+
+__device__ __forceinline__ struct own_rows own_rows_of(const masked_args &a, const struct rows &r,
+                                                       int32_t kv_head)
+{
+    struct own_rows own;
+    own.group = threadIdx.x / GROUP_THREADS;
+    own.row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const int32_t row = min(r.first + own.row + 8 * i, r.count - 1);
+        own.place[i] = r.offset + row / a.group;
+        own.head[i] = kv_head * a.group + row % a.group;
+        own.scale[i] = scale_of_row(a, own.place[i]);
+        own.state[i] = {-INFINITY, 0};
+    }
+    return own;
+}
+
+template <int D>
+__device__ __forceinline__ void multiply_keys(float (&scores)[SCORES], uint32_t q, uint32_t k, int group)
+{
+    using T = wide_traits<D>;
+    const uint64_t rows = wgmma_descriptor(warp_uniform(q), ATOM_BYTES, 16),
+                   keys = wgmma_descriptor(warp_uniform(k + group * (OWN_KEYS / 8) * T::HALVES * ATOM_BYTES),
+                                           T::HALVES * ATOM_BYTES, 16);
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < D / 16; i++)
+        wgmma_shared(scores, rows + ((i / 4 * TILE_ROWS * 128 + i % 4 * 32) >> 4),
+                     keys + ((i / 4 * ATOM_BYTES + i % 4 * 32) >> 4), i > 0);
+    wgmma_commit();
+}
+
+/* Weights of all keys of a tile, in their order, as A operands. */
+struct weights {
+    uint32_t of[KEYS / 16][4];
+};
+
+template <int D>
+__device__ __forceinline__ void multiply_values(float (&o)[SUMS], const struct weights &w, uint32_t v,
+                                                int group)
+{
+    using T = wide_traits<D>;
+    const uint64_t values =
+        wgmma_descriptor(warp_uniform(v + (T::VALUE_HALF + group * (OWN_COLUMNS / 64)) * ATOM_BYTES),
+                         T::HALVES * ATOM_BYTES, ATOM_BYTES);
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < KEYS / 16; i++)
+        wgmma_registers<1>(o, w.of[i], values + ((i * T::PAGE_BYTES) >> 4), 1);
+    wgmma_commit();
+}
+
+/* The group's columns of V behind the sequence's end, in its last page: whoever had the block may have left anything, and 0 x NaN is
+ * NaN. Pages behind it are zeros. */
+template <int D> __device__ __noinline__ void zero_values(uint32_t tile, int32_t first, int group)
+{
+    using T = wide_traits<D>;
+    constexpr int CHUNKS = OWN_COLUMNS / 8;
+    const int32_t count = (BLOCK_SIZE - first % BLOCK_SIZE) * CHUNKS;
+    for (int32_t i = threadIdx.x % GROUP_THREADS; i < count; i += GROUP_THREADS) {
+        const int32_t row = first + i / CHUNKS, chunk = i % CHUNKS,
+                      half = T::VALUE_HALF + group * (OWN_COLUMNS / 64) + chunk / 8;
+        store_zeros(tile + (row / 8 * T::HALVES + half) * ATOM_BYTES + row % 8 * 128 + chunk % 8 * 16);
+    }
+    shared_writes_fence();
+    named_barrier_sync(BARRIER_GROUP + group, GROUP_THREADS);
+}
+
+/* Hides what rows do not see, and takes the maxima of the group's keys. */
+__device__ __forceinline__ void hide(const masked_args &a, const struct rows &r, const struct own_rows &own,
+                                     float (&scores)[SCORES], float (&top)[2], int32_t first)
+{
+    const bool is_whole = class_of<KEYS>(a, r, first) == MASK_WHOLE;
+    const int32_t own_first = first + own.group * OWN_KEYS + 2 * (threadIdx.x % 4);
+#pragma unroll
+    for (int i = 0; i < SCORES; i++) {
+        const int row = i / 2 % 2;
+        if (a.softcap > 0) scores[i] = softcap_score(scores[i], own.scale[row].cap);
+        if (!is_whole && !sees(a, r, own.place[row], own_first + i / 4 * 8 + i % 2)) scores[i] = -INFINITY;
+        top[row] = fmaxf(top[row], scores[i]);
+    }
+    top[0] = quad_max(top[0]);
+    top[1] = quad_max(top[1]);
+}
+
+/* The larger of both groups'. */
+__device__ __forceinline__ void exchange_maxima(float *state, const struct own_rows &own, float (&top)[2])
+{
+    if (threadIdx.x % 4 == 0) {
+        state[own.group * TILE_ROWS + own.row] = top[0];
+        state[own.group * TILE_ROWS + own.row + 8] = top[1];
+    }
+    named_barrier_sync(BARRIER_CONSUMERS, CONSUMERS);
+    const float *other = state + (1 - own.group) * TILE_ROWS + own.row;
+    top[0] = fmaxf(top[0], other[0]);
+    top[1] = fmaxf(top[1], other[8]);
+}
+
+/* Scores become weights. rescale: what the rows' accumulators are to be multiplied by. */
+__device__ __forceinline__ void weigh(struct own_rows *own, float (&scores)[SCORES], const float (&top)[2],
+                                      float (&rescale)[2])
+{
+    float base[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const float scale = own->scale[i].to_log2;
+        base[i] = -__fmul_rn(softmax_base(top[i]), scale);
+        rescale[i] = softmax_raise(&own->state[i], top[i], scale);
+        own->state[i].sum = __fmul_rn(own->state[i].sum, rescale[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < SCORES; i++) {
+        const int row = i / 2 % 2;
+        scores[i] = exp2_fast(__fmaf_rn(scores[i], own->scale[row].to_log2, base[row]));
+        own->state[row].sum = __fadd_rn(own->state[row].sum, scores[i]);
+    }
+}
+
+/* Where 8 weights of a row are, from the group's first on: eight rows meet all banks. */
+__device__ __forceinline__ uint32_t weights_at(int32_t row, int32_t chunk)
+{
+    return row * WEIGHT_PITCH + (chunk ^ row / 2 % 4) * 16;
+}
+
+/* The group's weights go to the other group. */
+__device__ __forceinline__ void pass_weights(uint32_t (&packed)[OWN_KEYS / 16][4],
+                                             const float (&scores)[SCORES], uint32_t weights,
+                                             const struct own_rows &own)
+{
+    const uint32_t to = weights + own.group * WEIGHT_BYTES + threadIdx.x % 4 * 4;
+#pragma unroll
+    for (int i = 0; i < SCORES / 2; i++) {
+        packed[i / 4][i % 4] = pack_bf16(scores[2 * i], scores[2 * i + 1]);
+        store_word(to + weights_at(own.row + i % 2 * 8, i / 2), packed[i / 4][i % 4]);
+    }
+}
+
+__device__ __forceinline__ void take_weights(struct weights *w, const uint32_t (&packed)[OWN_KEYS / 16][4],
+                                             uint32_t weights, const struct own_rows &own)
+{
+    uint32_t others[OWN_KEYS / 16][4];
+    const uint32_t from = weights + (1 - own.group) * WEIGHT_BYTES;
+    const int32_t row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 16, chunk = threadIdx.x / 16 % 2;
+    named_barrier_sync(BARRIER_CONSUMERS, CONSUMERS);
+#pragma unroll
+    for (int i = 0; i < OWN_KEYS / 16; i++) {
+        load_matrix(others[i], from + weights_at(row, 2 * i + chunk));
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            w->of[i][k] = own.group == 0 ? packed[i][k] : others[i][k];
+            w->of[OWN_KEYS / 16 + i][k] = own.group == 0 ? others[i][k] : packed[i][k];
+        }
+    }
+}
+
+/* softmax(Q K) V of all tiles that somebody sees. */
+template <int D>
+__device__ __forceinline__ void walk(const masked_args &a, const struct rows &r, const view<D> &s,
+                                     struct own_rows *own, float (&o)[SUMS])
+{
+    constexpr bool KEYS_ONLY = wide_traits<D>::KEYS_ONLY;
+    float scores[SCORES], top[2], rescale[2];
+    uint32_t packed[OWN_KEYS / 16][4];
+    struct weights w;
+    auto begin = [&](int32_t i) {
+        const place<D> k(i, false);
+        barrier_wait(s.full + 8 * k.at, k.parity);
+        multiply_keys<D>(scores, s.q, s.tile(k.at), own->group);
+    };
+    auto soften = [&](int32_t i, int32_t first) {
+        const place<D> k(i, false);
+        wgmma_hold(scores);
+        if (!KEYS_ONLY) release(s.empty + 8 * k.at);
+        top[0] = own->state[0].maximum;
+        top[1] = own->state[1].maximum;
+        hide(a, r, *own, scores, top, first);
+        exchange_maxima(s.state, *own, top);
+        weigh(own, scores, top, rescale);
+        pass_weights(packed, scores, s.weights, *own);
+    };
+    auto attend = [&](const place<D> &v) {
+        if (!KEYS_ONLY) barrier_wait(s.full + 8 * v.at, v.parity);
+        multiply_values<D>(o, w, s.tile(v.at), own->group);
+    };
+    int32_t first = next_tile<KEYS>(a, r, r.begin / KEYS * KEYS), after, i = 0;
+    if (first >= r.end) return;
+    begin(0);
+    wgmma_wait<0>();
+    soften(0, first);
+    take_weights(&w, packed, s.weights, *own);
+    for (; (after = next_tile<KEYS>(a, r, first + KEYS)) < r.end; first = after, i++) {
+        const place<D> v(i, true);
+        begin(i + 1);
+        attend(v);
+        wgmma_wait<1>();
+        soften(i + 1, after);
+        wgmma_wait<0>();
+        wgmma_hold(o);
+        release(s.empty + 8 * v.at);
+#pragma unroll
+        for (int k = 0; k < SUMS; k++) o[k] = __fmul_rn(o[k], rescale[k / 2 % 2]);
+        take_weights(&w, packed, s.weights, *own);
+    }
+    const place<D> v(i, true);
+    if (first + KEYS > r.seqlen && r.seqlen % BLOCK_SIZE != 0) {
+        barrier_wait(s.full + 8 * v.at, v.parity);
+        zero_values<D>(s.tile(v.at), r.seqlen - first, own->group);
+    }
+    attend(v);
+    wgmma_wait<0>();
+    wgmma_hold(o);
+}
+
+/* The group's columns: to the output, or to where splits are merged. */
+template <int D>
+__device__ void store_rows(const masked_args &a, const struct rows &r, struct own_rows *own, float *state,
+                           const float (&o)[SUMS])
+{
+    const int t = threadIdx.x % 4;
+    float sum[2];
+    named_barrier_sync(BARRIER_CONSUMERS, CONSUMERS); /* maxima have been read */
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        sum[i] = quad_sum(own->state[i].sum);
+        if (t == 0) state[own->group * TILE_ROWS + own->row + 8 * i] = sum[i];
+    }
+    named_barrier_sync(BARRIER_CONSUMERS, CONSUMERS);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        if (r.first + own->row + 8 * i >= r.count) continue;
+        const float maximum = __fmul_rn(own->state[i].maximum, own->scale[i].to_log2);
+        const float other = state[(1 - own->group) * TILE_ROWS + own->row + 8 * i];
+        float all = own->group == 0 ? __fadd_rn(sum[i], other) : __fadd_rn(other, sum[i]);
+        if (r.num_splits > 1) {
+            float *partial = partial_of(a, r, own->head[i]);
+            if (t == 0 && own->group == 0) *(float2 *)(partial + a.head_dim) = make_float2(maximum, all);
+#pragma unroll
+            for (int n = 0; n < OWN_COLUMNS / 8; n++)
+                *(float2 *)(partial + own->group * OWN_COLUMNS + 8 * n + 2 * t) =
+                    make_float2(o[4 * n + 2 * i], o[4 * n + 2 * i + 1]);
+            continue;
+        }
+        const float inverse = 1.0f / softmax_with_sink(all, maximum, a.sinks, own->head[i]);
+        const size_t token = (size_t)(r.first_token + own->place[i] - r.offset);
+        __nv_bfloat16 *out =
+            a.out + (token * a.num_heads + own->head[i]) * D + own->group * OWN_COLUMNS + 2 * t;
+#pragma unroll
+        for (int n = 0; n < OWN_COLUMNS / 8; n++)
+            *(uint32_t *)(out + 8 * n) =
+                pack_bf16(o[4 * n + 2 * i] * inverse, o[4 * n + 2 * i + 1] * inverse);
+    }
+}
+
+template <int D>
+__global__ void __launch_bounds__(THREADS, 1)
+    wide_kernel(masked_args a, struct kv_boxes boxes, const __grid_constant__ CUtensorMap map)
+{
+    extern __shared__ unsigned char shared[];
+    const view<D> s(shared);
+    const int32_t kv_head = blockIdx.y;
+    struct rows r;
+    if (!find_rows(a, &r)) {
+        dependency_wait();
+        return;
+    }
+    if (threadIdx.x == 0) {
+        tensor_map_prefetch(&map);
+        for (int i = 0; i < 2; i++) {
+            barrier_init(s.full + 8 * i, 1);
+            barrier_init(s.empty + 8 * i, CONSUMERS / 32);
+        }
+        barrier_init_fence();
+    }
+    __syncthreads();
+    dependency_wait();
+    if (threadIdx.x >= CONSUMERS) {
+        registers_lower<PRODUCER_REGISTERS>();
+        if (threadIdx.x < CONSUMERS + 32) produce<D>(a, boxes, &map, s, r, kv_head);
+        return;
+    }
+    registers_raise<CONSUMER_REGISTERS>();
+    float o[SUMS] = {};
+    struct own_rows own = own_rows_of(a, r, kv_head);
+    load_queries<D>(a, r, kv_head, s);
+    walk<D>(a, r, s, &own, o);
+    store_rows<D>(a, r, &own, s.state, o);
+}
+
+/* ---- host ---- */
+
+template <int D>
+void launch(struct cuda_device *d, const masked_args &a, const struct kv_pool *pool, int32_t layer, dim3 grid)
+{
+    using T = wide_traits<D>;
+    const struct kv_boxes boxes = kv_boxes_of(pool, layer, a.num_kv_heads, D);
+    CUtensorMap map;
+    cuuint64_t sizes[] = {64, 8, T::HALVES, (cuuint64_t)boxes.num * (BLOCK_SIZE / 8)},
+               strides[] = {D * 2, 128, 8 * D * 2};
+    cuuint32_t box[] = {64, 8, T::HALVES, BLOCK_SIZE / 8};
+    if (tensor_map_encode(d, &map, pool->data, 4, sizes, strides, box))
+        launch_dependent(d, wide_kernel<D>, grid, dim3(THREADS), T::SHARED_BYTES, a, boxes, map);
+    else
+        cuda_check(d, cudaErrorInvalidValue, "tensor map of wide attention");
+}
+
+} // namespace
+
+bool wide_hopper_supports(const struct cuda_device *d, int32_t head_dim)
+{
+    return d->is_hopper && (d->latent_rotary_dim > 0 ? head_dim == 576 : head_dim == 512);
+}
+
+void wide_hopper_launch(struct cuda_device *d, const masked_args *args, const struct kv_pool *pool,
+                        int32_t layer, dim3 grid)
+{
+    args->head_dim == 512 ? launch<512>(d, *args, pool, layer, grid)
+                          : launch<576>(d, *args, pool, layer, grid);
+}
