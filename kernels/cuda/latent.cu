@@ -4,7 +4,7 @@
  *   rope: q_r and k_r are rotated, K goes to the pool, which has no V: it is K without its first columns
  *   behind attention (attention_masked.cu), expand: v_b of each head
  *
- * Products of heads are those of experts (moe_plain.cu), each of which has all tokens of a slice; their sums go along K in order, so a
+ * Products of heads take a head's columns where they are and leave its results where they go; their sums go along K in order, so a
  * token's bits are its own.
  *
  * Source: DeepSeek-AI, "DeepSeek-V2: a strong, economical, and efficient mixture-of-experts language model", 2024. */
@@ -12,7 +12,8 @@
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/kv_pool.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/moe.cuh"
+#include "kernels/cuda/linear.cuh"
+#include "kernels/cuda/plain_tile.cuh"
 
 struct latent {
     int32_t num_heads, plain_dim, rotary_dim, value_dim, rank, q_rank; /* q_rank 0: q comes at once */
@@ -25,16 +26,12 @@ struct latent {
 /* For the largest step; layers take turns. */
 struct latent_scratch {
     __nv_bfloat16 *low, *q, *kv; /* [T][R] [T][Hq (Dn + Dr)] [T][r + Dr] */
-    __nv_bfloat16 *gathered;     /* [Hq][slice][max(Dn, r)] */
-    __nv_bfloat16 *made;         /* [Hq][slice][max(r, Dv)] */
-    struct moe_tile *tiles;
-    int32_t *num_tiles;
 };
 
 namespace
 {
 
-enum { THREADS = 128, SLICE_TOKENS = 512 };
+static_assert(THREADS == 128, "of kernels that have a CTA for a token, too");
 
 /* ---- creation ---- */
 
@@ -100,15 +97,10 @@ bool reserve_scratch(struct cuda_device *d, const struct latent *l)
 {
     if (d->latent_scratch) return true;
     struct latent_scratch *s = d->latent_scratch = new struct latent_scratch();
-    const size_t tokens = (size_t)d->limits.num_tokens, heads = (size_t)l->num_heads,
-                 slice = heads * SLICE_TOKENS;
+    const size_t tokens = (size_t)d->limits.num_tokens, heads = (size_t)l->num_heads;
     return allocate(d, &s->low, tokens * (size_t)l->q_rank, "activations") &&
            allocate(d, &s->q, tokens * heads * (size_t)(l->plain_dim + l->rotary_dim), "activations") &&
-           allocate(d, &s->kv, tokens * (size_t)(l->rank + l->rotary_dim), "activations") &&
-           allocate(d, &s->gathered, slice * (size_t)max(l->plain_dim, l->rank), "activations") &&
-           allocate(d, &s->made, slice * (size_t)max(l->rank, l->value_dim), "activations") &&
-           allocate(d, &s->tiles, slice / MOE_PLAIN_ROWS, "activations") &&
-           allocate(d, &s->num_tiles, 1, "activations");
+           allocate(d, &s->kv, tokens * (size_t)(l->rank + l->rotary_dim), "activations");
 }
 
 } // namespace
@@ -160,20 +152,37 @@ void cuda_latents_forget(struct cuda_device *d)
 namespace
 {
 
-/* By a CTA: out = RMSNorm(x) * norm, n values; in place, too. */
+/* By a CTA: out = RMSNorm(x) * norm, n values, a multiple of 8; in place, too. */
 __device__ void norm_row(__nv_bfloat16 *out, const __nv_bfloat16 *x, const float *norm, float eps, int32_t n)
 {
     __shared__ float partial[THREADS / 32];
     float sum = 0;
-    for (int32_t i = threadIdx.x; i < n; i += THREADS) sum += (float)x[i] * (float)x[i];
+    for (int32_t i = threadIdx.x * 8; i < n; i += THREADS * 8) {
+        const uint4 v = *(const uint4 *)(x + i);
+        const uint32_t pairs[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            const float2 two = unpack_bf16(pairs[k]);
+            sum += two.x * two.x + two.y * two.y;
+        }
+    }
     for (int mask = 16; mask > 0; mask /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, mask);
     if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = sum;
     __syncthreads();
     sum = 0;
     for (int w = 0; w < THREADS / 32; w++) sum += partial[w];
-    float scale = rsqrtf(sum / n + eps);
-    for (int32_t i = threadIdx.x; i < n; i += THREADS)
-        out[i] = __float2bfloat16_rn((float)x[i] * scale * norm[i]);
+    const float scale = rsqrtf(sum / n + eps);
+    for (int32_t i = threadIdx.x * 8; i < n; i += THREADS * 8) {
+        const uint4 v = *(const uint4 *)(x + i);
+        const uint32_t pairs[4] = {v.x, v.y, v.z, v.w};
+        uint32_t made[4];
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            const float2 two = unpack_bf16(pairs[k]), by = *(const float2 *)(norm + i + 2 * k);
+            made[k] = pack_bf16(two.x * scale * by.x, two.y * scale * by.y);
+        }
+        *(uint4 *)(out + i) = make_uint4(made[0], made[1], made[2], made[3]);
+    }
 }
 
 __global__ void __launch_bounds__(THREADS)
@@ -192,94 +201,78 @@ struct place_args {
     float eps;
 };
 
+/* count elements, a multiple of 8. */
+__device__ __forceinline__ void copy_row(__nv_bfloat16 *to, const __nv_bfloat16 *from, int32_t count)
+{
+    for (int32_t i = threadIdx.x * 8; i < count; i += THREADS * 8)
+        *(uint4 *)(to + i) = *(const uint4 *)(from + i);
+}
+
 /* Of a token: what is rotated of q's heads, K and V. */
 __global__ void __launch_bounds__(THREADS) place_kernel(place_args a)
 {
-    const int32_t q_dim = a.plain_dim + a.rotary_dim, dim = a.rotary_dim + a.rank;
+    const int32_t q_dim = a.plain_dim + a.rotary_dim, dim = a.rotary_dim + a.rank, vectors = a.rotary_dim / 8;
     const size_t token = blockIdx.x;
     const __nv_bfloat16 *q = a.q + token * a.num_heads * q_dim, *kv = a.kv + token * dim;
     __nv_bfloat16 *to = a.qkv + token * (a.num_heads + 2) * dim, *k = to + (size_t)a.num_heads * dim,
                   *v = k + dim;
     dependents_launch();
     dependency_wait();
-    for (int32_t i = threadIdx.x; i < a.num_heads * a.rotary_dim; i += THREADS) {
-        int32_t head = i / a.rotary_dim, column = i % a.rotary_dim;
-        to[(size_t)head * dim + column] = q[head * q_dim + a.plain_dim + column];
+    for (int32_t i = threadIdx.x; i < a.num_heads * vectors; i += THREADS) {
+        const int32_t head = i / vectors, column = i % vectors * 8;
+        *(uint4 *)(to + (size_t)head * dim + column) =
+            *(const uint4 *)(q + (size_t)head * q_dim + a.plain_dim + column);
     }
+    copy_row(k, kv + a.rank, a.rotary_dim);
+    for (int32_t i = threadIdx.x * 8; i < a.rotary_dim; i += THREADS * 8)
+        *(uint4 *)(v + a.rank + i) = make_uint4(0, 0, 0, 0);
     norm_row(k + a.rotary_dim, kv, a.kv_norm, a.eps, a.rank);
-    for (int32_t i = threadIdx.x; i < a.rotary_dim; i += THREADS) {
-        k[i] = kv[a.rank + i];
-        v[a.rank + i] = __float2bfloat16_rn(0.0f);
-    }
-    for (int32_t i = threadIdx.x; i < a.rank; i += THREADS) v[i] = k[a.rotary_dim + i]; /* its own values */
+    copy_row(v, k + a.rotary_dim, a.rank); /* each thread what it has written */
 }
 
-/* A run of columns of each head of each token, as heads of tokens, or back. */
-struct runs_args {
-    __nv_bfloat16 *to;
-    const __nv_bfloat16 *from;
-    size_t to_token, to_head, from_token, from_head; /* elements from one to the next */
-    int32_t num_heads, columns;
+/* For each head of each token: n columns of out, of k columns of x and the head's weight [n][k]. */
+struct heads_args {
+    __nv_bfloat16 *out;
+    const __nv_bfloat16 *x, *weight;
+    size_t out_token, out_head, x_token, x_head; /* elements from one to the next */
+    int32_t num_tokens, n, k;
 };
 
-__global__ void __launch_bounds__(THREADS) copy_runs_kernel(runs_args a)
+/* Grid: tiles of tokens, of columns; heads. */
+__global__ void __launch_bounds__(THREADS) heads_kernel(heads_args a)
 {
-    const size_t token = blockIdx.x;
+    extern __shared__ __align__(128) unsigned char shared[];
+    const int32_t first = blockIdx.x * TILE_ROWS, first_n = blockIdx.y * TILE_COLUMNS,
+                  warp_first = first + threadIdx.x / 32 * 16;
+    const size_t head = blockIdx.z;
+    const __nv_bfloat16 *weight = a.weight + (head * a.n + first_n) * a.k,
+                        *x = a.x + first * a.x_token + head * a.x_head;
+    float sums[TILE_COLUMNS / 8][4] = {};
+    struct stage_rows rows;
     dependents_launch();
     dependency_wait();
-    for (int32_t i = threadIdx.x; i < a.num_heads * (a.columns / 8); i += THREADS) {
-        size_t head = i / (a.columns / 8), column = i % (a.columns / 8) * 8;
-        *(uint4 *)(a.to + token * a.to_token + head * a.to_head + column) =
-            *(const uint4 *)(a.from + token * a.from_token + head * a.from_head + column);
+    find_rows(
+        &rows, [&](int32_t row) { return first + row < a.num_tokens ? x + row * a.x_token : NULL; },
+        [&](int32_t row) { return first_n + row < a.n ? weight + (size_t)row * a.k : NULL; });
+    multiply_tile(sums, rows, a.k, warp_first < a.num_tokens, shared_address(shared));
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const int32_t token = warp_first + lane / 4 + 8 * i;
+        if (token >= a.num_tokens) continue;
+        __nv_bfloat16 *out = a.out + token * a.out_token + head * a.out_head + first_n + lane % 4 * 2;
+#pragma unroll
+        for (int j = 0; j < TILE_COLUMNS / 8; j++)
+            if (first_n + 8 * j < a.n)
+                *(uint32_t *)(out + 8 * j) = pack_bf16(sums[j][2 * i], sums[j][2 * i + 1]);
     }
 }
 
-__global__ void tiles_kernel(struct moe_tile *tiles, int32_t *num_tiles, int32_t num_heads,
-                             int32_t num_tokens)
+void multiply_heads(struct cuda_device *d, const heads_args &a, int32_t num_heads)
 {
-    int32_t per_head = (num_tokens + MOE_PLAIN_ROWS - 1) / MOE_PLAIN_ROWS;
-    dependents_launch();
-    dependency_wait();
-    for (int32_t i = threadIdx.x; i < num_heads * per_head; i += THREADS) {
-        int32_t head = i / per_head, first = i % per_head * MOE_PLAIN_ROWS;
-        tiles[i] = {head, head * SLICE_TOKENS + first, min(num_tokens - first, (int32_t)MOE_PLAIN_ROWS)};
-    }
-    if (threadIdx.x == 0) *num_tiles = num_heads * per_head;
-}
-
-/* For each head h of each token: to = weight[h] times from, of k and of n columns. gather and scatter say where those stand. */
-void multiply_heads(struct cuda_device *d, int32_t num_tokens, const __nv_bfloat16 *weight, int32_t num_heads,
-                    runs_args gather, runs_args scatter)
-{
-    struct latent_scratch *s = d->latent_scratch;
-    gather.num_heads = scatter.num_heads = num_heads;
-    gather.to_token = gather.columns;
-    gather.to_head = (size_t)SLICE_TOKENS * gather.columns;
-    scatter.from_token = scatter.columns;
-    scatter.from_head = (size_t)SLICE_TOKENS * scatter.columns;
-    scatter.from = s->made;
-    for (int32_t first = 0; first < num_tokens; first += SLICE_TOKENS) {
-        int32_t n = min(num_tokens - first, (int32_t)SLICE_TOKENS);
-        runs_args in = gather, out = scatter;
-        in.to = s->gathered;
-        in.from += first * gather.from_token;
-        out.to += first * scatter.to_token;
-        struct moe_product p = {};
-        p.out = s->made;
-        p.x = s->gathered;
-        p.weight = weight;
-        p.tiles = s->tiles;
-        p.num_tiles = s->num_tiles;
-        p.x_rows = p.num_rows = num_heads * SLICE_TOKENS;
-        p.num_experts = num_heads;
-        p.n = scatter.columns;
-        p.k = gather.columns;
-        p.tiles_max = num_heads * ((n + MOE_PLAIN_ROWS - 1) / MOE_PLAIN_ROWS);
-        launch_dependent(d, tiles_kernel, dim3(1), dim3(THREADS), 0, s->tiles, s->num_tiles, num_heads, n);
-        launch_dependent(d, copy_runs_kernel, dim3((unsigned)n), dim3(THREADS), 0, in);
-        cuda_moe_plain(d, &p);
-        launch_dependent(d, copy_runs_kernel, dim3((unsigned)n), dim3(THREADS), 0, out);
-    }
+    const dim3 grid((unsigned)div_up(a.num_tokens, TILE_ROWS), (unsigned)div_up(a.n, TILE_COLUMNS),
+                    (unsigned)num_heads);
+    launch_dependent(d, heads_kernel, grid, dim3(THREADS), RING_BYTES, a);
 }
 
 } // namespace
@@ -301,32 +294,35 @@ void cuda_latent_qkv(struct device *device, const struct batch *b, void *qkv, co
     place_args place = {(__nv_bfloat16 *)qkv, s->q,          s->kv,   l->kv_norm, l->num_heads,
                         l->plain_dim,         l->rotary_dim, l->rank, l->norm_eps};
     launch_dependent(d, place_kernel, tokens, dim3(THREADS), 0, place);
-    runs_args gather = {}, scatter = {};
-    gather.from = s->q;
-    gather.from_token = (size_t)l->num_heads * q_dim;
-    gather.from_head = q_dim;
-    gather.columns = l->plain_dim;
-    scatter.to = (__nv_bfloat16 *)qkv + l->rotary_dim;
-    scatter.to_token = (size_t)(l->num_heads + 2) * dim;
-    scatter.to_head = dim;
-    scatter.columns = l->rank;
-    multiply_heads(d, b->num_tokens, l->absorb, l->num_heads, gather, scatter);
+    heads_args absorb = {};
+    absorb.out = (__nv_bfloat16 *)qkv + l->rotary_dim;
+    absorb.out_token = (size_t)(l->num_heads + 2) * dim;
+    absorb.out_head = dim;
+    absorb.x = s->q;
+    absorb.x_token = (size_t)l->num_heads * q_dim;
+    absorb.x_head = q_dim;
+    absorb.weight = l->absorb;
+    absorb.num_tokens = b->num_tokens;
+    absorb.n = l->rank;
+    absorb.k = l->plain_dim;
+    multiply_heads(d, absorb, l->num_heads);
 }
 
 void cuda_latent_values(struct device *device, const struct batch *b, void *out, const void *x,
                         const struct latent *l)
 {
-    const int32_t dim = l->rotary_dim + l->rank;
-    runs_args gather = {}, scatter = {};
-    gather.from = (const __nv_bfloat16 *)x;
-    gather.from_token = (size_t)l->num_heads * dim;
-    gather.from_head = dim;
-    gather.columns = l->rank;
-    scatter.to = (__nv_bfloat16 *)out;
-    scatter.to_token = (size_t)l->num_heads * l->value_dim;
-    scatter.to_head = l->value_dim;
-    scatter.columns = l->value_dim;
-    multiply_heads(cuda_of(device), b->num_tokens, l->expand, l->num_heads, gather, scatter);
+    heads_args expand = {};
+    expand.out = (__nv_bfloat16 *)out;
+    expand.out_token = (size_t)l->num_heads * l->value_dim;
+    expand.out_head = l->value_dim;
+    expand.x = (const __nv_bfloat16 *)x;
+    expand.x_head = l->rotary_dim + l->rank;
+    expand.x_token = l->num_heads * expand.x_head;
+    expand.weight = l->expand;
+    expand.num_tokens = b->num_tokens;
+    expand.n = l->value_dim;
+    expand.k = l->rank;
+    multiply_heads(cuda_of(device), expand, l->num_heads);
 }
 
 /* ---- between them ---- */
