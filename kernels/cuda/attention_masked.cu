@@ -25,7 +25,7 @@
 namespace
 {
 
-enum { MERGE_THREADS = 128 };
+enum { MERGE_THREADS = 128, MERGE_COLUMNS = 4 /* a thread */ };
 
 /* D: columns that there is room for. VALUE_AT: columns of V that are no values. KEYS_ONLY: V is K. */
 template <int D, int VALUE_AT> struct masked_traits {
@@ -262,7 +262,7 @@ __global__ void __launch_bounds__(masked_traits<D, VALUE_AT>::WARPS * 32) masked
     constexpr int STAGE_BYTES = (KEYS_ONLY ? 1 : 2) * T::TILE_BYTES;
     extern __shared__ __align__(128) unsigned char shared[];
     struct rows r;
-    if (!find_rows(a, &r)) return;
+    if (!find_rows(a, blockIdx.x, blockIdx.z, &r)) return;
     int32_t kv_head = blockIdx.y;
     const int32_t *table = a.base + a.counts[COUNT_TABLES] + a.table_offsets[r.seq];
     struct part p = part_of<D, VALUE_AT>(a, r, kv_head, shared);
@@ -296,27 +296,45 @@ __global__ void __launch_bounds__(masked_traits<D, VALUE_AT>::WARPS * 32) masked
     store_rows<D, VALUE_AT>(a, r, p, o, state);
 }
 
+/* Of a split's result: so many values from column on, behind their maximum and sum. */
+struct split_part {
+    float o[MERGE_COLUMNS], maximum, sum;
+};
+
+__device__ __forceinline__ struct split_part split_part_at(const masked_args &a, const float *from,
+                                                           int32_t column)
+{
+    const float2 state = *(const float2 *)(from + a.head_dim), low = *(const float2 *)(from + column),
+                 high = *(const float2 *)(from + column + 2);
+    return split_part{{low.x, low.y, high.x, high.y}, state.x, state.y};
+}
+
 /* A CTA a decoding sequence's head: its splits' results in order. */
 __global__ void __launch_bounds__(MERGE_THREADS) merge_kernel(masked_args a)
 {
-    int32_t seq = a.first_seq + blockIdx.x, head = blockIdx.y, seqlen = a.seqlens_k[seq];
-    if (seqlen == 0) return;
-    int32_t num_splits = cut_of(seqlen, 0, a.splits_most).end_split;
+    const int32_t seq = a.first_seq + blockIdx.x, head = blockIdx.y, seqlen = a.seqlens_k[seq];
+    const int32_t num_splits = seqlen > 0 ? cut_of(seqlen, 0, a.splits_most).end_split : 1;
+    dependency_wait();
     if (num_splits == 1) return;
-    size_t row_floats = (size_t)a.head_dim + PARTIAL_EXTRA;
+    const size_t row_floats = (size_t)a.head_dim + PARTIAL_EXTRA;
     const float *from = a.partial + ((size_t)blockIdx.x * SPLITS_MAX * a.num_heads + head) * row_floats;
     __nv_bfloat16 *out = a.out + ((size_t)a.cu_seqlens_q[seq] * a.num_heads + head) * a.head_dim;
-    for (int32_t column = threadIdx.x; column < a.value_dim; column += MERGE_THREADS) {
-        float o = from[column], maximum = from[a.head_dim], sum = from[a.head_dim + 1];
+    for (int32_t column = threadIdx.x * MERGE_COLUMNS; column < a.value_dim;
+         column += MERGE_THREADS * MERGE_COLUMNS) {
+        struct split_part all = split_part_at(a, from, column);
+#pragma unroll 4
         for (int32_t split = 1; split < num_splits; split++) {
-            const float *x = from + (size_t)split * a.num_heads * row_floats;
-            struct merge_factors f = merge_factors_of(maximum, x[a.head_dim]);
-            o = merge(o, x[column], f);
-            sum = merge(sum, x[a.head_dim + 1], f);
-            maximum = fmaxf(maximum, x[a.head_dim]);
+            const struct split_part x =
+                split_part_at(a, from + (size_t)split * a.num_heads * row_floats, column);
+            const struct merge_factors f = merge_factors_of(all.maximum, x.maximum);
+#pragma unroll
+            for (int i = 0; i < MERGE_COLUMNS; i++) all.o[i] = merge(all.o[i], x.o[i], f);
+            all.sum = merge(all.sum, x.sum, f);
+            all.maximum = fmaxf(all.maximum, x.maximum);
         }
-        sum = softmax_with_sink(sum, maximum, a.sinks, head);
-        out[column] = __float2bfloat16_rn(o * (1.0f / sum));
+        const float inverse = 1.0f / softmax_with_sink(all.sum, all.maximum, a.sinks, head);
+        *(uint2 *)(out + column) = make_uint2(pack_bf16(all.o[0] * inverse, all.o[1] * inverse),
+                                              pack_bf16(all.o[2] * inverse, all.o[3] * inverse));
     }
 }
 
@@ -371,7 +389,7 @@ void launch_decode(struct cuda_device *d, masked_args a, const struct batch *b, 
            dim3((unsigned)(num_seqs * a.tiles_per_seq), (unsigned)a.num_kv_heads,
                 (unsigned)min(splits, (int64_t)SPLITS_MAX)));
     dim3 merge_grid((unsigned)num_seqs, (unsigned)a.num_heads);
-    merge_kernel<<<checked_grid(merge_grid), MERGE_THREADS, 0, d->stream>>>(a);
+    launch_dependent(d, merge_kernel, merge_grid, dim3(MERGE_THREADS), 0, a);
 }
 
 } // namespace

@@ -1,5 +1,5 @@
-/* attention_masked_rows.cuh - the tiles of query rows that the kernels of layers with masks, latents or wide heads compute, one a CTA
- * (attention_masked.cu says what rows a tile has): which keys they walk, and what they see of them. */
+/* attention_masked_rows.cuh - the tiles of query rows that the kernels of layers with masks, latents or wide heads compute, one after
+ * another (attention_masked.cu says what rows a tile has): which keys they walk, and what they see of them. */
 #ifndef KERNELS_CUDA_ATTENTION_MASKED_ROWS_CUH
 #define KERNELS_CUDA_ATTENTION_MASKED_ROWS_CUH
 
@@ -45,10 +45,9 @@ __device__ __forceinline__ int32_t tiles_of(const masked_args &a, int32_t seq)
     return ((a.cu_seqlens_q[seq + 1] - a.cu_seqlens_q[seq]) * a.group + TILE_ROWS - 1) / TILE_ROWS;
 }
 
-/* False where there is nothing to do. */
-__device__ bool find_rows(const masked_args &a, struct rows *r)
+/* Of tile number tile, and of a decoding sequence's split. False where there is nothing to do. */
+__device__ bool find_rows(const masked_args &a, int32_t tile, int32_t split, struct rows *r)
 {
-    int32_t tile = blockIdx.x;
     r->seq = a.first_seq;
     if (a.tiles_per_seq > 0) {
         r->seq += tile / a.tiles_per_seq;
@@ -75,7 +74,7 @@ __device__ bool find_rows(const masked_args &a, struct rows *r)
     r->num_splits = 1;
     if (!a.partial) return true;
     struct cut c = cut_of(r->seqlen, 0, a.splits_most);
-    r->split = blockIdx.z;
+    r->split = split;
     r->num_splits = c.end_split;
     if (r->split >= r->num_splits) return false;
     r->begin = max(r->begin, r->split * c.pages_per_split * BLOCK_SIZE);
@@ -130,7 +129,7 @@ __device__ __forceinline__ float *partial_of(const masked_args &a, const struct 
 
 } // namespace
 
-/* attention_wide_hopper.cu: heads of 512, and latents of 512 beside 64 that are rotated. grid: as attention_masked.cu launches. */
+/* attention_wide_hopper.cu: heads of 512, and latents of 512 or 256 beside 64 that are rotated. grid: as attention_masked.cu launches. */
 bool wide_hopper_supports(const struct cuda_device *d, int32_t head_dim);
 void wide_hopper_launch(struct cuda_device *d, const masked_args *args, const struct kv_pool *pool,
                         int32_t layer, dim3 grid);

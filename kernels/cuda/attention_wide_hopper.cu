@@ -1,9 +1,9 @@
 /* attention_wide_hopper.cu - what attention_masked.cu computes, for sm_90a and the widest heads: of 512, K and V apart (Gemma 4's layers
- * without a window), and latents of 512 beside 64 that are rotated, whose V are columns of K (DeepSeek V2 and V3, GLM-4.7-Flash). Prompts
+ * without a window), and latents of 512 or 256 beside 64 that are rotated, whose V are columns of K (DeepSeek V2 and V3, GLM-4.7-Flash; Mistral Small 4). Prompts
  * and decoding sequences, masks, splits and their results are that file's.
  *
- * A CTA is one tile of 64 query rows. One warp fetches kv tiles of 64 keys, page by page as attention_prefill_hopper.cu does. Two groups
- * of four warps compute: a group has the scores of half of a tile's keys, and half of the output's columns for all of them. So maxima and
+ * A CTA stays on its SM and takes one tile of 64 query rows after another. One warp fetches kv tiles of 64 keys, page by page as
+ * attention_prefill_hopper.cu does, the next rows' first ones while these end. Two groups of four warps compute: a group has the scores of half of a tile's keys, and half of the output's columns for all of them. So maxima and
  * weights of the other half come by shared memory, twice a tile:
  *
  *   Q K of tile i + 1 and P V of tile i are issued | maxima of i + 1 are exchanged | weights, those of the other half
@@ -35,9 +35,7 @@ enum {
     KEYS = 64, /* of a kv tile */
     PAGES = KEYS / BLOCK_SIZE,
     OWN_KEYS = KEYS / GROUPS,
-    OWN_COLUMNS = 256,
     SCORES = OWN_KEYS / 2, /* of a thread */
-    SUMS = OWN_COLUMNS / 2,
     WEIGHT_PITCH = OWN_KEYS * 2,
     WEIGHT_BYTES = TILE_ROWS * WEIGHT_PITCH,
     PRODUCER_REGISTERS = 40,
@@ -47,8 +45,8 @@ enum {
 enum { BARRIER_CONSUMERS = 1, BARRIER_GROUP = 2 /* and the group */ };
 
 template <int D> struct wide_traits {
-    static constexpr bool KEYS_ONLY = D == 576; /* V is K from column 64 on */
-    static constexpr int HALVES = D / 64;       /* of 128 bytes: a row's */
+    static constexpr bool KEYS_ONLY = D % 512 != 0; /* V is K from column 64 on */
+    static constexpr int HALVES = D / 64;           /* of 128 bytes: a row's */
     static constexpr int TILE_BYTES = KEYS * D * 2;
     static constexpr int PAGE_BYTES = BLOCK_SIZE * D * 2;
     static constexpr int Q_BYTES = TILE_ROWS * D * 2;
@@ -56,6 +54,15 @@ template <int D> struct wide_traits {
     static constexpr int SHARED_BYTES =
         ATOM_BYTES + Q_BYTES + 2 * TILE_BYTES + GROUPS * WEIGHT_BYTES + STATE_BYTES + 4 * 8;
     static constexpr int VALUE_HALF = KEYS_ONLY ? 1 : 0; /* the first one of V */
+    static constexpr int OWN_COLUMNS = (D - VALUE_HALF * 64) / GROUPS;
+    static constexpr int SUMS = OWN_COLUMNS / 2; /* of a thread */
+};
+
+struct wide_args {
+    struct masked_args a;
+    struct kv_boxes boxes;
+    int32_t num_items,
+        num_tiles; /* tiles of rows, with those that are too many; items: times K/V heads, and splits */
 };
 
 /* Shared memory. A tile of keys or values: groups of 8 rows, each its halves one after another. Q: halves of 64 rows. */
@@ -107,10 +114,26 @@ __device__ __forceinline__ void load_tile(const CUtensorMap *map, const struct k
         tensor_load_4d(s.tile(p.at) + lane * T::PAGE_BYTES, map, full, 0, 0, 0, box * (BLOCK_SIZE / 8));
 }
 
-template <int D>
-__device__ void produce(const masked_args &a, const struct kv_boxes &boxes, const CUtensorMap *map,
-                        const view<D> &s, const struct rows &r, int32_t kv_head)
+/* A tile of rows of a K/V head, of a decoding sequence a split of its keys. */
+struct item {
+    struct rows r;
+    int32_t kv_head;
+};
+
+/* Number i of a CTA's, the last ones of a step, which see most, first. False: it has none. */
+__device__ __forceinline__ bool find_item(const wide_args &w, int32_t index, struct item *item)
 {
+    index = w.num_items - 1 - index;
+    item->kv_head = index / w.num_tiles % w.a.num_kv_heads;
+    return find_rows(w.a, index % w.num_tiles, index / (w.num_tiles * w.a.num_kv_heads), &item->r);
+}
+
+template <int D>
+__device__ void produce_item(const wide_args &w, const CUtensorMap *map, const view<D> &s,
+                             const struct item &item, int32_t *num_tiles)
+{
+    const masked_args &a = w.a;
+    const struct rows &r = item.r;
     const int32_t *table = a.base + a.counts[COUNT_TABLES] + a.table_offsets[r.seq];
     auto block_of = [&](int32_t first) {
         const int32_t page = first / BLOCK_SIZE + threadIdx.x % 32;
@@ -119,13 +142,22 @@ __device__ void produce(const masked_args &a, const struct kv_boxes &boxes, cons
                    : -1;
     };
     int32_t first = next_tile<KEYS>(a, r, r.begin / KEYS * KEYS), block = block_of(first);
-    for (int32_t i = 0; first < r.end; i++) {
+    for (; first < r.end; ++*num_tiles) {
         const int32_t after = next_tile<KEYS>(a, r, first + KEYS), own = block;
         block = block_of(after);
-        load_tile<D>(map, boxes, s, place<D>(i, false), own, kv_head);
+        load_tile<D>(map, w.boxes, s, place<D>(*num_tiles, false), own, item.kv_head);
         if (!wide_traits<D>::KEYS_ONLY)
-            load_tile<D>(map, boxes, s, place<D>(i, true), own, a.num_kv_heads + kv_head);
+            load_tile<D>(map, w.boxes, s, place<D>(*num_tiles, true), own, a.num_kv_heads + item.kv_head);
         first = after;
+    }
+}
+
+template <int D> __device__ void produce(const wide_args &w, const CUtensorMap *map, const view<D> &s)
+{
+    int32_t num_tiles = 0;
+    for (int32_t i = blockIdx.x; i < w.num_items; i += gridDim.x) {
+        struct item item;
+        if (find_item(w, i, &item)) produce_item<D>(w, map, s, item, &num_tiles);
     }
 }
 
@@ -205,12 +237,12 @@ struct weights {
 };
 
 template <int D>
-__device__ __forceinline__ void multiply_values(float (&o)[SUMS], const struct weights &w, uint32_t v,
-                                                int group)
+__device__ __forceinline__ void multiply_values(float (&o)[wide_traits<D>::SUMS], const struct weights &w,
+                                                uint32_t v, int group)
 {
     using T = wide_traits<D>;
     const uint64_t values =
-        wgmma_descriptor(warp_uniform(v + (T::VALUE_HALF + group * (OWN_COLUMNS / 64)) * ATOM_BYTES),
+        wgmma_descriptor(warp_uniform(v + (T::VALUE_HALF + group * (T::OWN_COLUMNS / 64)) * ATOM_BYTES),
                          T::HALVES * ATOM_BYTES, ATOM_BYTES);
     wgmma_fence();
 #pragma unroll
@@ -224,11 +256,11 @@ __device__ __forceinline__ void multiply_values(float (&o)[SUMS], const struct w
 template <int D> __device__ __noinline__ void zero_values(uint32_t tile, int32_t first, int group)
 {
     using T = wide_traits<D>;
-    constexpr int CHUNKS = OWN_COLUMNS / 8;
+    constexpr int CHUNKS = T::OWN_COLUMNS / 8;
     const int32_t count = (BLOCK_SIZE - first % BLOCK_SIZE) * CHUNKS;
     for (int32_t i = threadIdx.x % GROUP_THREADS; i < count; i += GROUP_THREADS) {
         const int32_t row = first + i / CHUNKS, chunk = i % CHUNKS,
-                      half = T::VALUE_HALF + group * (OWN_COLUMNS / 64) + chunk / 8;
+                      half = T::VALUE_HALF + group * (T::OWN_COLUMNS / 64) + chunk / 8;
         store_zeros(tile + (row / 8 * T::HALVES + half) * ATOM_BYTES + row % 8 * 128 + chunk % 8 * 16);
     }
     shared_writes_fence();
@@ -322,10 +354,10 @@ __device__ __forceinline__ void take_weights(struct weights *w, const uint32_t (
     }
 }
 
-/* softmax(Q K) V of all tiles that somebody sees. */
+/* softmax(Q K) V of all tiles that somebody sees, from the CTA's tile number i on. Returns the number of the one behind. */
 template <int D>
-__device__ __forceinline__ void walk(const masked_args &a, const struct rows &r, const view<D> &s,
-                                     struct own_rows *own, float (&o)[SUMS])
+__device__ __forceinline__ int32_t walk(const masked_args &a, const struct rows &r, const view<D> &s,
+                                        struct own_rows *own, float (&o)[wide_traits<D>::SUMS], int32_t i)
 {
     constexpr bool KEYS_ONLY = wide_traits<D>::KEYS_ONLY;
     float scores[SCORES], top[2], rescale[2];
@@ -351,11 +383,11 @@ __device__ __forceinline__ void walk(const masked_args &a, const struct rows &r,
         if (!KEYS_ONLY) barrier_wait(s.full + 8 * v.at, v.parity);
         multiply_values<D>(o, w, s.tile(v.at), own->group);
     };
-    int32_t first = next_tile<KEYS>(a, r, r.begin / KEYS * KEYS), after, i = 0;
-    if (first >= r.end) return;
-    begin(0);
+    int32_t first = next_tile<KEYS>(a, r, r.begin / KEYS * KEYS), after;
+    if (first >= r.end) return i;
+    begin(i);
     wgmma_wait<0>();
-    soften(0, first);
+    soften(i, first);
     take_weights(&w, packed, s.weights, *own);
     for (; (after = next_tile<KEYS>(a, r, first + KEYS)) < r.end; first = after, i++) {
         const place<D> v(i, true);
@@ -367,7 +399,7 @@ __device__ __forceinline__ void walk(const masked_args &a, const struct rows &r,
         wgmma_hold(o);
         release(s.empty + 8 * v.at);
 #pragma unroll
-        for (int k = 0; k < SUMS; k++) o[k] = __fmul_rn(o[k], rescale[k / 2 % 2]);
+        for (int k = 0; k < wide_traits<D>::SUMS; k++) o[k] = __fmul_rn(o[k], rescale[k / 2 % 2]);
         take_weights(&w, packed, s.weights, *own);
     }
     const place<D> v(i, true);
@@ -378,13 +410,16 @@ __device__ __forceinline__ void walk(const masked_args &a, const struct rows &r,
     attend(v);
     wgmma_wait<0>();
     wgmma_hold(o);
+    release(s.empty + 8 * v.at);
+    return i + 1;
 }
 
 /* The group's columns: to the output, or to where splits are merged. */
 template <int D>
 __device__ void store_rows(const masked_args &a, const struct rows &r, struct own_rows *own, float *state,
-                           const float (&o)[SUMS])
+                           const float (&o)[wide_traits<D>::SUMS])
 {
+    using T = wide_traits<D>;
     const int t = threadIdx.x % 4;
     float sum[2];
     named_barrier_sync(BARRIER_CONSUMERS, CONSUMERS); /* maxima have been read */
@@ -404,34 +439,42 @@ __device__ void store_rows(const masked_args &a, const struct rows &r, struct ow
             float *partial = partial_of(a, r, own->head[i]);
             if (t == 0 && own->group == 0) *(float2 *)(partial + a.head_dim) = make_float2(maximum, all);
 #pragma unroll
-            for (int n = 0; n < OWN_COLUMNS / 8; n++)
-                *(float2 *)(partial + own->group * OWN_COLUMNS + 8 * n + 2 * t) =
+            for (int n = 0; n < T::OWN_COLUMNS / 8; n++)
+                *(float2 *)(partial + own->group * T::OWN_COLUMNS + 8 * n + 2 * t) =
                     make_float2(o[4 * n + 2 * i], o[4 * n + 2 * i + 1]);
             continue;
         }
         const float inverse = 1.0f / softmax_with_sink(all, maximum, a.sinks, own->head[i]);
         const size_t token = (size_t)(r.first_token + own->place[i] - r.offset);
         __nv_bfloat16 *out =
-            a.out + (token * a.num_heads + own->head[i]) * D + own->group * OWN_COLUMNS + 2 * t;
+            a.out + (token * a.num_heads + own->head[i]) * D + own->group * T::OWN_COLUMNS + 2 * t;
 #pragma unroll
-        for (int n = 0; n < OWN_COLUMNS / 8; n++)
+        for (int n = 0; n < T::OWN_COLUMNS / 8; n++)
             *(uint32_t *)(out + 8 * n) =
                 pack_bf16(o[4 * n + 2 * i] * inverse, o[4 * n + 2 * i + 1] * inverse);
     }
 }
 
+template <int D> __device__ void consume(const wide_args &w, const view<D> &s)
+{
+    int32_t num_tiles = 0;
+    for (int32_t i = blockIdx.x; i < w.num_items; i += gridDim.x) {
+        struct item item;
+        if (!find_item(w, i, &item)) continue;
+        float o[wide_traits<D>::SUMS] = {};
+        struct own_rows own = own_rows_of(w.a, item.r, item.kv_head);
+        load_queries<D>(w.a, item.r, item.kv_head, s);
+        num_tiles = walk<D>(w.a, item.r, s, &own, o, num_tiles);
+        store_rows<D>(w.a, item.r, &own, s.state, o);
+    }
+}
+
 template <int D>
 __global__ void __launch_bounds__(THREADS, 1)
-    wide_kernel(masked_args a, struct kv_boxes boxes, const __grid_constant__ CUtensorMap map)
+    wide_kernel(wide_args w, const __grid_constant__ CUtensorMap map)
 {
     extern __shared__ unsigned char shared[];
     const view<D> s(shared);
-    const int32_t kv_head = blockIdx.y;
-    struct rows r;
-    if (!find_rows(a, &r)) {
-        dependency_wait();
-        return;
-    }
     if (threadIdx.x == 0) {
         tensor_map_prefetch(&map);
         for (int i = 0; i < 2; i++) {
@@ -444,15 +487,11 @@ __global__ void __launch_bounds__(THREADS, 1)
     dependency_wait();
     if (threadIdx.x >= CONSUMERS) {
         registers_lower<PRODUCER_REGISTERS>();
-        if (threadIdx.x < CONSUMERS + 32) produce<D>(a, boxes, &map, s, r, kv_head);
-        return;
+        if (threadIdx.x < CONSUMERS + 32) produce<D>(w, &map, s);
+    } else {
+        registers_raise<CONSUMER_REGISTERS>();
+        consume<D>(w, s);
     }
-    registers_raise<CONSUMER_REGISTERS>();
-    float o[SUMS] = {};
-    struct own_rows own = own_rows_of(a, r, kv_head);
-    load_queries<D>(a, r, kv_head, s);
-    walk<D>(a, r, s, &own, o);
-    store_rows<D>(a, r, &own, s.state, o);
 }
 
 /* ---- host ---- */
@@ -461,13 +500,16 @@ template <int D>
 void launch(struct cuda_device *d, const masked_args &a, const struct kv_pool *pool, int32_t layer, dim3 grid)
 {
     using T = wide_traits<D>;
-    const struct kv_boxes boxes = kv_boxes_of(pool, layer, a.num_kv_heads, D);
+    const wide_args w = {a, kv_boxes_of(pool, layer, a.num_kv_heads, D), (int32_t)(grid.x * grid.y * grid.z),
+                         (int32_t)grid.x};
     CUtensorMap map;
-    cuuint64_t sizes[] = {64, 8, T::HALVES, (cuuint64_t)boxes.num * (BLOCK_SIZE / 8)},
+    cuuint64_t sizes[] = {64, 8, T::HALVES, (cuuint64_t)w.boxes.num * (BLOCK_SIZE / 8)},
                strides[] = {D * 2, 128, 8 * D * 2};
     cuuint32_t box[] = {64, 8, T::HALVES, BLOCK_SIZE / 8};
+    assert_always((int64_t)grid.x * grid.y * grid.z <= INT32_MAX);
     if (tensor_map_encode(d, &map, pool->data, 4, sizes, strides, box))
-        launch_dependent(d, wide_kernel<D>, grid, dim3(THREADS), T::SHARED_BYTES, a, boxes, map);
+        launch_dependent(d, wide_kernel<D>, dim3((unsigned)min(w.num_items, (int32_t)d->num_sms)),
+                         dim3(THREADS), T::SHARED_BYTES, w, map);
     else
         cuda_check(d, cudaErrorInvalidValue, "tensor map of wide attention");
 }
@@ -476,12 +518,13 @@ void launch(struct cuda_device *d, const masked_args &a, const struct kv_pool *p
 
 bool wide_hopper_supports(const struct cuda_device *d, int32_t head_dim)
 {
-    return d->is_hopper && (d->latent_rotary_dim > 0 ? head_dim == 576 : head_dim == 512);
+    return d->is_hopper && (d->latent_rotary_dim > 0 ? head_dim == 576 || head_dim == 320 : head_dim == 512);
 }
 
 void wide_hopper_launch(struct cuda_device *d, const masked_args *args, const struct kv_pool *pool,
                         int32_t layer, dim3 grid)
 {
-    args->head_dim == 512 ? launch<512>(d, *args, pool, layer, grid)
-                          : launch<576>(d, *args, pool, layer, grid);
+    args->head_dim == 512   ? launch<512>(d, *args, pool, layer, grid)
+    : args->head_dim == 576 ? launch<576>(d, *args, pool, layer, grid)
+                            : launch<320>(d, *args, pool, layer, grid);
 }
