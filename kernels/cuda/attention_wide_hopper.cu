@@ -1,15 +1,17 @@
 /* attention_wide_hopper.cu - what attention_masked.cu computes, for sm_90a and the widest heads: of 512, K and V apart (Gemma 4's layers
- * without a window), and latents of 512 or 256 beside 64 that are rotated, whose V are columns of K (DeepSeek V2 and V3, GLM-4.7-Flash; Mistral Small 4). Prompts
- * and decoding sequences, masks, splits and their results are that file's.
+ * without a window), and latents of 512 or 256 beside 64 that are rotated, whose V are columns of K (DeepSeek V2 and V3, GLM-4.7-Flash;
+ * Mistral Small 4). Prompts and decoding sequences, masks, splits and their results are that file's.
  *
- * A CTA stays on its SM and takes one tile of 64 query rows after another. One warp fetches kv tiles of 64 keys, page by page as
- * attention_prefill_hopper.cu does, the next rows' first ones while these end. Two groups of four warps compute: a group has the scores of half of a tile's keys, and half of the output's columns for all of them. So maxima and
- * weights of the other half come by shared memory, twice a tile:
+ * A CTA has an SM, and computes a tile of 64 query rows; of decoding sequences one after another. One warp fetches kv tiles of 64 keys, page
+ * by page as attention_prefill_hopper.cu does, the next rows' first ones while these end. Two groups of four warps compute: a group has the
+ * scores of half of a tile's keys, and half of the output's columns for all of them. So maxima and weights of the other half come by shared
+ * memory, twice a tile:
  *
- *   Q K of tile i + 1 and P V of tile i are issued | maxima of i + 1 are exchanged | weights, those of the other half
+ *   P V of tile i and Q K of tile i + 1 are issued | maxima of i + 1 are exchanged | weights, those of the other half
  *
- * and the softmax of a tile runs under the products before it. Shared memory holds Q and two tiles: K of two tiles after each other where
- * V is in them, else K of one and V of one, so that the next K comes while P V runs, and the next V under Q K.
+ * Shared memory holds Q and two tiles: K of two tiles after each other where V is in them, else K of one and V of one. A place is let go when
+ * its products have ended, and what comes there next is fetched under the products and the softmax of what lies in the other one: so P V
+ * goes first. (With Q K first, under whose softmax P V would run, each tile's fetch was waited for.)
  *
  * Floor: a tile of 64 keys costs 64 x 64 x (576 + 512) x 2 flop, 2,176 cycles of an SM, and 72 KB from the L2; with V apart 2,048 cycles
  * and 128 KB, more than the L2 brings in that time (5.5 TB/s: some 350 TFLOP/s). A decoding sequence's rows are few of the 64, and what it
@@ -391,13 +393,13 @@ __device__ __forceinline__ int32_t walk(const masked_args &a, const struct rows 
     take_weights(&w, packed, s.weights, *own);
     for (; (after = next_tile<KEYS>(a, r, first + KEYS)) < r.end; first = after, i++) {
         const place<D> v(i, true);
-        begin(i + 1);
         attend(v);
+        begin(i + 1);
         wgmma_wait<1>();
-        soften(i + 1, after);
-        wgmma_wait<0>();
         wgmma_hold(o);
         release(s.empty + 8 * v.at);
+        wgmma_wait<0>();
+        soften(i + 1, after);
 #pragma unroll
         for (int k = 0; k < wide_traits<D>::SUMS; k++) o[k] = __fmul_rn(o[k], rescale[k / 2 % 2]);
         take_weights(&w, packed, s.weights, *own);
@@ -502,14 +504,15 @@ void launch(struct cuda_device *d, const masked_args &a, const struct kv_pool *p
     using T = wide_traits<D>;
     const wide_args w = {a, kv_boxes_of(pool, layer, a.num_kv_heads, D), (int32_t)(grid.x * grid.y * grid.z),
                          (int32_t)grid.x};
+    /* prompts' tiles differ in their keys: whoever is done first gets the next one */
+    const int32_t num_ctas = a.partial ? min(w.num_items, (int32_t)d->num_sms) : w.num_items;
     CUtensorMap map;
     cuuint64_t sizes[] = {64, 8, T::HALVES, (cuuint64_t)w.boxes.num * (BLOCK_SIZE / 8)},
                strides[] = {D * 2, 128, 8 * D * 2};
     cuuint32_t box[] = {64, 8, T::HALVES, BLOCK_SIZE / 8};
     assert_always((int64_t)grid.x * grid.y * grid.z <= INT32_MAX);
     if (tensor_map_encode(d, &map, pool->data, 4, sizes, strides, box))
-        launch_dependent(d, wide_kernel<D>, dim3((unsigned)min(w.num_items, (int32_t)d->num_sms)),
-                         dim3(THREADS), T::SHARED_BYTES, w, map);
+        launch_dependent(d, wide_kernel<D>, dim3((unsigned)num_ctas), dim3(THREADS), T::SHARED_BYTES, w, map);
     else
         cuda_check(d, cudaErrorInvalidValue, "tensor map of wide attention");
 }
