@@ -84,7 +84,8 @@ struct part {
     uint32_t q, weights;       /* of its rows, in shared memory */
     float *maxima, *sums;      /* [shares][TILE_ROWS] */
     int32_t place[2], head[2]; /* of rows g and g + 8 */
-    float cap[2], scale[2];    /* what a score is multiplied by before the cap, and to log2 units */
+    struct seen_keys seen[2];
+    struct score_scale scale[2];
 };
 
 template <int D, int VALUE_AT>
@@ -105,9 +106,8 @@ __device__ struct part part_of(const masked_args &a, const struct rows &r, int32
         int32_t row = min(r.first + p.warp * 16 + p.lane / 4 + 8 * i, r.count - 1);
         p.place[i] = r.offset + row / a.group;
         p.head[i] = kv_head * a.group + row % a.group;
-        struct score_scale scale = scale_of_row(a, p.place[i]);
-        p.cap[i] = scale.cap;
-        p.scale[i] = scale.to_log2;
+        p.seen[i] = seen_keys_of(a, r, p.place[i]);
+        p.scale[i] = scale_of_row(a, p.place[i]);
     }
     return p;
 }
@@ -134,16 +134,10 @@ __device__ __forceinline__ void make_scores(const masked_args &a, const struct r
             mma_bf16(s[2 * n + 1], q, b[2], b[3]);
         }
     }
-#pragma unroll
-    for (int n = 0; n < COUNT; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            int32_t key = first + (p.share * COUNT + n) * 8 + 2 * (lane % 4) + i % 2;
-            if (a.softcap > 0) s[n][i] = softcap_score(s[n][i], p.cap[i / 2]);
-            if (!is_whole && !sees(a, r, p.place[i / 2], key)) s[n][i] = -INFINITY;
-            top[i / 2] = fmaxf(top[i / 2], s[n][i]);
-        }
-    for (int i = 0; i < 2; i++) top[i] = quad_max(top[i]);
+    float(&flat)[COUNT * 4] = *(float(*)[COUNT * 4]) s;
+    if (a.softcap > 0) cap_scores(flat, p.scale);
+    if (!is_whole) hide_scores(flat, r, p.place, p.seen, first + p.share * COUNT * 8 + 2 * (lane % 4));
+    raise_maxima(top, flat);
     if (T::SPLIT == 1) return;
     int row = p.warp * 16 + lane / 4;
     for (int i = 0; i < 2; i++)
@@ -170,8 +164,8 @@ __device__ __forceinline__ void attend_kv_tile(const masked_args &a, const struc
     float base[2], rescale[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        base[i] = __fmul_rn(softmax_base(top[i]), p.scale[i]);
-        rescale[i] = softmax_raise(&state[i], top[i], p.scale[i]);
+        base[i] = __fmul_rn(softmax_base(top[i]), p.scale[i].to_log2);
+        rescale[i] = softmax_raise(&state[i], top[i], p.scale[i].to_log2);
         state[i].sum = __fmul_rn(state[i].sum, rescale[i]);
     }
     uint32_t to = p.weights + p.lane / 4 * T::WEIGHT_PITCH + (p.share * COUNT * 8 + 2 * (p.lane % 4)) * 2;
@@ -179,7 +173,7 @@ __device__ __forceinline__ void attend_kv_tile(const masked_args &a, const struc
     for (int n = 0; n < COUNT; n++) {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            s[n][i] = exp2_fast(__fmaf_rn(s[n][i], p.scale[i / 2], -base[i / 2]));
+            s[n][i] = exp2_fast(__fmaf_rn(s[n][i], p.scale[i / 2].to_log2, -base[i / 2]));
             state[i / 2].sum = __fadd_rn(state[i / 2].sum, s[n][i]);
         }
         store_pair(shared, to + n * 16, pack_bf16(s[n][0], s[n][1]));
@@ -219,7 +213,7 @@ __device__ void store_rows(const masked_args &a, const struct rows &r, const str
     int g = p.lane / 4, t = p.lane % 4;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        float sum = quad_sum(state[i].sum), maximum = __fmul_rn(state[i].maximum, p.scale[i]);
+        float sum = quad_sum(state[i].sum), maximum = __fmul_rn(state[i].maximum, p.scale[i].to_log2);
         if (T::SPLIT > 1) {
             int row = p.warp * 16 + g + 8 * i;
             if (t == 0) p.sums[p.share * TILE_ROWS + row] = sum;

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/attention_decode.cuh"
 #include "kernels/cuda/attention_masked.cuh"
+#include "kernels/cuda/softmax.cuh"
 
 struct masked_args {
     __nv_bfloat16 *out;
@@ -92,23 +93,6 @@ __device__ __forceinline__ enum mask_class class_of(const masked_args &a, const 
                          r.last_place + 1);
 }
 
-__device__ __forceinline__ bool sees(const masked_args &a, const struct rows &r, int32_t place, int32_t key)
-{
-    const struct mask_rows *keys = r.mask.keys;
-    if (key >= r.seqlen || key < first_key_of(a.layer, place) || key >= end_key_of(a.layer, place))
-        return false;
-    return keys ? place >= keys[key].begin && place < keys[key].end : key <= place;
-}
-
-/* Columns behind head_dim, and rows that are not there, become zero. */
-/* The first kv tile from there on that somebody sees. */
-template <int KEYS>
-__device__ __forceinline__ int32_t next_tile(const masked_args &a, const struct rows &r, int32_t first)
-{
-    while (first < r.end && class_of<KEYS>(a, r, first) == MASK_HIDDEN) first += KEYS;
-    return first;
-}
-
 /* What the scores of a row are multiplied by before the cap, and to log2 units. */
 struct score_scale {
     float cap, to_log2;
@@ -118,6 +102,65 @@ __device__ __forceinline__ struct score_scale scale_of_row(const masked_args &a,
 {
     float t = temperature_of(a.layer, place);
     return score_scale{a.softcap * t, a.softcap > 0 ? a.scale_log2 : a.scale_log2 * t};
+}
+
+/* The keys that a row at a place sees, but for what its sequence's mask hides: [begin, end). */
+struct seen_keys {
+    int32_t begin, end;
+};
+
+__device__ __forceinline__ struct seen_keys seen_keys_of(const masked_args &a, const struct rows &r,
+                                                         int32_t place)
+{
+    const int32_t end = min(r.seqlen, end_key_of(a.layer, place));
+    return seen_keys{first_key_of(a.layer, place), r.mask.keys ? end : min(end, place + 1)};
+}
+
+/* Scores of two rows, as of a product's C: i is of row i / 2 % 2 and of key first + i / 4 * 8 + i % 2. Of a kv tile that is not seen whole they
+ * become -infinity where the row does not see the key. Those that are take one branch past all of this: with one for each score most of
+ * a tile's time went by there. */
+template <int N>
+__device__ __forceinline__ void hide_scores(float (&scores)[N], const struct rows &r,
+                                            const int32_t (&places)[2], const struct seen_keys (&seen)[2],
+                                            int32_t first)
+{
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const int32_t key = first + i / 4 * 8 + i % 2, row = i / 2 % 2;
+        if (key < seen[row].begin || key >= seen[row].end) scores[i] = -INFINITY;
+    }
+    if (!r.mask.keys) return;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const int32_t key = first + i / 4 * 8 + i % 2, place = places[i / 2 % 2];
+        const struct mask_rows by = rows_of_key(r.mask, min(key, r.seqlen - 1));
+        if (place < by.begin || place >= by.end) scores[i] = -INFINITY;
+    }
+}
+
+/* As a soft cap leaves them. */
+template <int N>
+__device__ __forceinline__ void cap_scores(float (&scores)[N], const struct score_scale (&scale)[2])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++) scores[i] = softcap_score(scores[i], scale[i / 2 % 2].cap);
+}
+
+/* top: of both rows, with what it was before. */
+template <int N> __device__ __forceinline__ void raise_maxima(float (&top)[2], const float (&scores)[N])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++) top[i / 2 % 2] = fmaxf(top[i / 2 % 2], scores[i]);
+    top[0] = quad_max(top[0]);
+    top[1] = quad_max(top[1]);
+}
+
+/* The first kv tile from there on that somebody sees. */
+template <int KEYS>
+__device__ __forceinline__ int32_t next_tile(const masked_args &a, const struct rows &r, int32_t first)
+{
+    while (first < r.end && class_of<KEYS>(a, r, first) == MASK_HIDDEN) first += KEYS;
+    return first;
 }
 
 /* Where the partial result of a split goes, of its tile's row of this head. */

@@ -3,19 +3,15 @@
  * Mistral Small 4). Prompts and decoding sequences, masks, splits and their results are that file's.
  *
  * A CTA has an SM, and computes a tile of 64 query rows; of decoding sequences one after another. One warp fetches kv tiles of 64 keys, page
- * by page as attention_prefill_hopper.cu does, the next rows' first ones while these end. Two groups of four warps compute: a group has the
- * scores of half of a tile's keys, and half of the output's columns for all of them. So maxima and weights of the other half come by shared
- * memory, twice a tile:
- *
- *   P V of tile i and Q K of tile i + 1 are issued | maxima of i + 1 are exchanged | weights, those of the other half
+ * by page as attention_prefill_hopper.cu does, the next rows' first ones while these end. Two groups of four warps compute, each half of the
+ * output's columns, and both all scores: so they need nothing of each other, and one's softmax runs under the other's products.
  *
  * Shared memory holds Q and two tiles: K of two tiles after each other where V is in them, else K of one and V of one. A place is let go when
- * its products have ended, and what comes there next is fetched under the products and the softmax of what lies in the other one: so P V
- * goes first. (With Q K first, under whose softmax P V would run, each tile's fetch was waited for.)
+ * its products have ended, and what comes there next is fetched under the products and the softmax of what lies in the other one: so P V of a
+ * tile is issued before Q K of the next one. (With Q K first, under whose softmax P V would run, each tile's fetch was waited for.)
  *
- * Floor: a tile of 64 keys costs 64 x 64 x (576 + 512) x 2 flop, 2,176 cycles of an SM, and 72 KB from the L2; with V apart 2,048 cycles
- * and 128 KB, more than the L2 brings in that time (5.5 TB/s: some 350 TFLOP/s). A decoding sequence's rows are few of the 64, and what it
- * waits for is its bytes.
+ * Floor: a tile of 64 keys costs 64 x 64 x (2 x 576 + 512) x 2 flop, 3,328 cycles of an SM, and 72 KB from the L2; with V apart 3,072 cycles
+ * and 128 KB. A decoding sequence's rows are few of the 64, and what it waits for is its bytes.
  *
  * Sources: DeepSeek-AI, FlashMLA, 2025, for the halves of columns; Shah et al., "FlashAttention-3", 2024. */
 #include "kernels/cuda/attention_masked_rows.cuh"
@@ -36,10 +32,7 @@ enum {
     THREADS = CONSUMERS + GROUP_THREADS,
     KEYS = 64, /* of a kv tile */
     PAGES = KEYS / BLOCK_SIZE,
-    OWN_KEYS = KEYS / GROUPS,
-    SCORES = OWN_KEYS / 2, /* of a thread */
-    WEIGHT_PITCH = OWN_KEYS * 2,
-    WEIGHT_BYTES = TILE_ROWS * WEIGHT_PITCH,
+    SCORES = KEYS / 2, /* of a thread */
     PRODUCER_REGISTERS = 40,
     CONSUMER_REGISTERS = 232,
 };
@@ -52,9 +45,7 @@ template <int D> struct wide_traits {
     static constexpr int TILE_BYTES = KEYS * D * 2;
     static constexpr int PAGE_BYTES = BLOCK_SIZE * D * 2;
     static constexpr int Q_BYTES = TILE_ROWS * D * 2;
-    static constexpr int STATE_BYTES = GROUPS * TILE_ROWS * (int)sizeof(float); /* maxima, at the end sums */
-    static constexpr int SHARED_BYTES =
-        ATOM_BYTES + Q_BYTES + 2 * TILE_BYTES + GROUPS * WEIGHT_BYTES + STATE_BYTES + 4 * 8;
+    static constexpr int SHARED_BYTES = ATOM_BYTES + Q_BYTES + 2 * TILE_BYTES + 4 * 8;
     static constexpr int VALUE_HALF = KEYS_ONLY ? 1 : 0; /* the first one of V */
     static constexpr int OWN_COLUMNS = (D - VALUE_HALF * 64) / GROUPS;
     static constexpr int SUMS = OWN_COLUMNS / 2; /* of a thread */
@@ -70,17 +61,14 @@ struct wide_args {
 /* Shared memory. A tile of keys or values: groups of 8 rows, each its halves one after another. Q: halves of 64 rows. */
 template <int D> struct view {
     using T = wide_traits<D>;
-    uint32_t q, tiles, weights, full, empty;
-    float *state; /* [GROUPS][TILE_ROWS] */
+    uint32_t q, tiles, full, empty;
 
     __device__ explicit view(unsigned char *shared)
     {
         const uint32_t begin = shared_address(shared);
         q = (begin + ATOM_BYTES - 1) & ~(uint32_t)(ATOM_BYTES - 1);
         tiles = q + T::Q_BYTES;
-        weights = tiles + 2 * T::TILE_BYTES;
-        state = (float *)(shared + (weights + GROUPS * WEIGHT_BYTES - begin));
-        full = weights + GROUPS * WEIGHT_BYTES + T::STATE_BYTES;
+        full = tiles + 2 * T::TILE_BYTES;
         empty = full + 2 * 8;
     }
     __device__ uint32_t tile(int place) const { return tiles + place * T::TILE_BYTES; }
@@ -197,8 +185,9 @@ __device__ void load_queries(const masked_args &a, const struct rows &r, int32_t
 struct own_rows {
     int group, row; /* row: g's, in the tile */
     int32_t place[2], head[2];
+    struct seen_keys seen[2];
     struct score_scale scale[2];
-    struct softmax_state state[2]; /* sum: of the group's keys */
+    struct softmax_state state[2];
 };
 
 __device__ __forceinline__ struct own_rows own_rows_of(const masked_args &a, const struct rows &r,
@@ -212,6 +201,7 @@ __device__ __forceinline__ struct own_rows own_rows_of(const masked_args &a, con
         const int32_t row = min(r.first + own.row + 8 * i, r.count - 1);
         own.place[i] = r.offset + row / a.group;
         own.head[i] = kv_head * a.group + row % a.group;
+        own.seen[i] = seen_keys_of(a, r, own.place[i]);
         own.scale[i] = scale_of_row(a, own.place[i]);
         own.state[i] = {-INFINITY, 0};
     }
@@ -219,12 +209,11 @@ __device__ __forceinline__ struct own_rows own_rows_of(const masked_args &a, con
 }
 
 template <int D>
-__device__ __forceinline__ void multiply_keys(float (&scores)[SCORES], uint32_t q, uint32_t k, int group)
+__device__ __forceinline__ void multiply_keys(float (&scores)[SCORES], uint32_t q, uint32_t k)
 {
     using T = wide_traits<D>;
     const uint64_t rows = wgmma_descriptor(warp_uniform(q), ATOM_BYTES, 16),
-                   keys = wgmma_descriptor(warp_uniform(k + group * (OWN_KEYS / 8) * T::HALVES * ATOM_BYTES),
-                                           T::HALVES * ATOM_BYTES, 16);
+                   keys = wgmma_descriptor(warp_uniform(k), T::HALVES * ATOM_BYTES, 16);
     wgmma_fence();
 #pragma unroll
     for (int i = 0; i < D / 16; i++)
@@ -233,14 +222,10 @@ __device__ __forceinline__ void multiply_keys(float (&scores)[SCORES], uint32_t 
     wgmma_commit();
 }
 
-/* Weights of all keys of a tile, in their order, as A operands. */
-struct weights {
-    uint32_t of[KEYS / 16][4];
-};
-
 template <int D>
-__device__ __forceinline__ void multiply_values(float (&o)[wide_traits<D>::SUMS], const struct weights &w,
-                                                uint32_t v, int group)
+__device__ __forceinline__ void multiply_values(float (&o)[wide_traits<D>::SUMS],
+                                                const uint32_t (&weights)[KEYS / 16][4], uint32_t v,
+                                                int group)
 {
     using T = wide_traits<D>;
     const uint64_t values =
@@ -249,7 +234,7 @@ __device__ __forceinline__ void multiply_values(float (&o)[wide_traits<D>::SUMS]
     wgmma_fence();
 #pragma unroll
     for (int i = 0; i < KEYS / 16; i++)
-        wgmma_registers<1>(o, w.of[i], values + ((i * T::PAGE_BYTES) >> 4), 1);
+        wgmma_registers<1>(o, weights[i], values + ((i * T::PAGE_BYTES) >> 4), 1);
     wgmma_commit();
 }
 
@@ -269,91 +254,29 @@ template <int D> __device__ __noinline__ void zero_values(uint32_t tile, int32_t
     named_barrier_sync(BARRIER_GROUP + group, GROUP_THREADS);
 }
 
-/* Hides what rows do not see, and takes the maxima of the group's keys. */
-__device__ __forceinline__ void hide(const masked_args &a, const struct rows &r, const struct own_rows &own,
-                                     float (&scores)[SCORES], float (&top)[2], int32_t first)
-{
-    const bool is_whole = class_of<KEYS>(a, r, first) == MASK_WHOLE;
-    const int32_t own_first = first + own.group * OWN_KEYS + 2 * (threadIdx.x % 4);
-#pragma unroll
-    for (int i = 0; i < SCORES; i++) {
-        const int row = i / 2 % 2;
-        if (a.softcap > 0) scores[i] = softcap_score(scores[i], own.scale[row].cap);
-        if (!is_whole && !sees(a, r, own.place[row], own_first + i / 4 * 8 + i % 2)) scores[i] = -INFINITY;
-        top[row] = fmaxf(top[row], scores[i]);
-    }
-    top[0] = quad_max(top[0]);
-    top[1] = quad_max(top[1]);
-}
-
-/* The larger of both groups'. */
-__device__ __forceinline__ void exchange_maxima(float *state, const struct own_rows &own, float (&top)[2])
-{
-    if (threadIdx.x % 4 == 0) {
-        state[own.group * TILE_ROWS + own.row] = top[0];
-        state[own.group * TILE_ROWS + own.row + 8] = top[1];
-    }
-    named_barrier_sync(BARRIER_CONSUMERS, CONSUMERS);
-    const float *other = state + (1 - own.group) * TILE_ROWS + own.row;
-    top[0] = fmaxf(top[0], other[0]);
-    top[1] = fmaxf(top[1], other[8]);
-}
-
 /* Scores become weights. rescale: what the rows' accumulators are to be multiplied by. */
-__device__ __forceinline__ void weigh(struct own_rows *own, float (&scores)[SCORES], const float (&top)[2],
-                                      float (&rescale)[2])
+__device__ __forceinline__ void soften(const masked_args &a, const struct rows &r, struct own_rows *own,
+                                       float (&scores)[SCORES], float (&rescale)[2], int32_t first)
 {
-    float base[2];
+    float top[2] = {own->state[0].maximum, own->state[1].maximum}, base[2], sum[2] = {};
+    if (a.softcap > 0) cap_scores(scores, own->scale);
+    if (class_of<KEYS>(a, r, first) != MASK_WHOLE)
+        hide_scores(scores, r, own->place, own->seen, first + 2 * (threadIdx.x % 4));
+    raise_maxima(top, scores);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         const float scale = own->scale[i].to_log2;
         base[i] = -__fmul_rn(softmax_base(top[i]), scale);
         rescale[i] = softmax_raise(&own->state[i], top[i], scale);
-        own->state[i].sum = __fmul_rn(own->state[i].sum, rescale[i]);
     }
 #pragma unroll
     for (int i = 0; i < SCORES; i++) {
         const int row = i / 2 % 2;
         scores[i] = exp2_fast(__fmaf_rn(scores[i], own->scale[row].to_log2, base[row]));
-        own->state[row].sum = __fadd_rn(own->state[row].sum, scores[i]);
+        sum[row] = __fadd_rn(sum[row], scores[i]);
     }
-}
-
-/* Where 8 weights of a row are, from the group's first on: eight rows meet all banks. */
-__device__ __forceinline__ uint32_t weights_at(int32_t row, int32_t chunk)
-{
-    return row * WEIGHT_PITCH + (chunk ^ row / 2 % 4) * 16;
-}
-
-/* The group's weights go to the other group. */
-__device__ __forceinline__ void pass_weights(uint32_t (&packed)[OWN_KEYS / 16][4],
-                                             const float (&scores)[SCORES], uint32_t weights,
-                                             const struct own_rows &own)
-{
-    const uint32_t to = weights + own.group * WEIGHT_BYTES + threadIdx.x % 4 * 4;
 #pragma unroll
-    for (int i = 0; i < SCORES / 2; i++) {
-        packed[i / 4][i % 4] = pack_bf16(scores[2 * i], scores[2 * i + 1]);
-        store_word(to + weights_at(own.row + i % 2 * 8, i / 2), packed[i / 4][i % 4]);
-    }
-}
-
-__device__ __forceinline__ void take_weights(struct weights *w, const uint32_t (&packed)[OWN_KEYS / 16][4],
-                                             uint32_t weights, const struct own_rows &own)
-{
-    uint32_t others[OWN_KEYS / 16][4];
-    const uint32_t from = weights + (1 - own.group) * WEIGHT_BYTES;
-    const int32_t row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 16, chunk = threadIdx.x / 16 % 2;
-    named_barrier_sync(BARRIER_CONSUMERS, CONSUMERS);
-#pragma unroll
-    for (int i = 0; i < OWN_KEYS / 16; i++) {
-        load_matrix(others[i], from + weights_at(row, 2 * i + chunk));
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            w->of[i][k] = own.group == 0 ? packed[i][k] : others[i][k];
-            w->of[OWN_KEYS / 16 + i][k] = own.group == 0 ? others[i][k] : packed[i][k];
-        }
-    }
+    for (int i = 0; i < 2; i++) own->state[i].sum = __fmaf_rn(own->state[i].sum, rescale[i], sum[i]);
 }
 
 /* softmax(Q K) V of all tiles that somebody sees, from the CTA's tile number i on. Returns the number of the one behind. */
@@ -362,47 +285,39 @@ __device__ __forceinline__ int32_t walk(const masked_args &a, const struct rows 
                                         struct own_rows *own, float (&o)[wide_traits<D>::SUMS], int32_t i)
 {
     constexpr bool KEYS_ONLY = wide_traits<D>::KEYS_ONLY;
-    float scores[SCORES], top[2], rescale[2];
-    uint32_t packed[OWN_KEYS / 16][4];
-    struct weights w;
-    auto begin = [&](int32_t i) {
-        const place<D> k(i, false);
+    float scores[SCORES], rescale[2];
+    uint32_t weights[KEYS / 16][4]; /* as A operands */
+    auto begin = [&](const place<D> &k) {
         barrier_wait(s.full + 8 * k.at, k.parity);
-        multiply_keys<D>(scores, s.q, s.tile(k.at), own->group);
+        multiply_keys<D>(scores, s.q, s.tile(k.at));
     };
-    auto soften = [&](int32_t i, int32_t first) {
-        const place<D> k(i, false);
+    auto finish = [&](const place<D> &k, int32_t key) {
+        wgmma_wait<0>();
         wgmma_hold(scores);
         if (!KEYS_ONLY) release(s.empty + 8 * k.at);
-        top[0] = own->state[0].maximum;
-        top[1] = own->state[1].maximum;
-        hide(a, r, *own, scores, top, first);
-        exchange_maxima(s.state, *own, top);
-        weigh(own, scores, top, rescale);
-        pass_weights(packed, scores, s.weights, *own);
+        soften(a, r, own, scores, rescale, key);
+#pragma unroll
+        for (int n = 0; n < SCORES / 2; n++)
+            weights[n / 4][n % 4] = pack_bf16(scores[2 * n], scores[2 * n + 1]);
     };
     auto attend = [&](const place<D> &v) {
         if (!KEYS_ONLY) barrier_wait(s.full + 8 * v.at, v.parity);
-        multiply_values<D>(o, w, s.tile(v.at), own->group);
+        multiply_values<D>(o, weights, s.tile(v.at), own->group);
     };
     int32_t first = next_tile<KEYS>(a, r, r.begin / KEYS * KEYS), after;
     if (first >= r.end) return i;
-    begin(i);
-    wgmma_wait<0>();
-    soften(i, first);
-    take_weights(&w, packed, s.weights, *own);
+    begin(place<D>(i, false));
+    finish(place<D>(i, false), first);
     for (; (after = next_tile<KEYS>(a, r, first + KEYS)) < r.end; first = after, i++) {
-        const place<D> v(i, true);
+        const place<D> v(i, true), next(i + 1, false);
         attend(v);
-        begin(i + 1);
+        begin(next);
         wgmma_wait<1>();
         wgmma_hold(o);
         release(s.empty + 8 * v.at);
-        wgmma_wait<0>();
-        soften(i + 1, after);
+        finish(next, after);
 #pragma unroll
         for (int k = 0; k < wide_traits<D>::SUMS; k++) o[k] = __fmul_rn(o[k], rescale[k / 2 % 2]);
-        take_weights(&w, packed, s.weights, *own);
     }
     const place<D> v(i, true);
     if (first + KEYS > r.seqlen && r.seqlen % BLOCK_SIZE != 0) {
@@ -418,38 +333,27 @@ __device__ __forceinline__ int32_t walk(const masked_args &a, const struct rows 
 
 /* The group's columns: to the output, or to where splits are merged. */
 template <int D>
-__device__ void store_rows(const masked_args &a, const struct rows &r, struct own_rows *own, float *state,
+__device__ void store_rows(const masked_args &a, const struct rows &r, const struct own_rows &own,
                            const float (&o)[wide_traits<D>::SUMS])
 {
     using T = wide_traits<D>;
-    const int t = threadIdx.x % 4;
-    float sum[2];
-    named_barrier_sync(BARRIER_CONSUMERS, CONSUMERS); /* maxima have been read */
+    const int t = threadIdx.x % 4, first = own.group * T::OWN_COLUMNS + 2 * t;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        sum[i] = quad_sum(own->state[i].sum);
-        if (t == 0) state[own->group * TILE_ROWS + own->row + 8 * i] = sum[i];
-    }
-    named_barrier_sync(BARRIER_CONSUMERS, CONSUMERS);
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        if (r.first + own->row + 8 * i >= r.count) continue;
-        const float maximum = __fmul_rn(own->state[i].maximum, own->scale[i].to_log2);
-        const float other = state[(1 - own->group) * TILE_ROWS + own->row + 8 * i];
-        float all = own->group == 0 ? __fadd_rn(sum[i], other) : __fadd_rn(other, sum[i]);
+        const float maximum = __fmul_rn(own.state[i].maximum, own.scale[i].to_log2),
+                    sum = quad_sum(own.state[i].sum);
+        if (r.first + own.row + 8 * i >= r.count) continue;
         if (r.num_splits > 1) {
-            float *partial = partial_of(a, r, own->head[i]);
-            if (t == 0 && own->group == 0) *(float2 *)(partial + a.head_dim) = make_float2(maximum, all);
+            float *partial = partial_of(a, r, own.head[i]);
+            if (t == 0 && own.group == 0) *(float2 *)(partial + a.head_dim) = make_float2(maximum, sum);
 #pragma unroll
             for (int n = 0; n < T::OWN_COLUMNS / 8; n++)
-                *(float2 *)(partial + own->group * T::OWN_COLUMNS + 8 * n + 2 * t) =
-                    make_float2(o[4 * n + 2 * i], o[4 * n + 2 * i + 1]);
+                *(float2 *)(partial + first + 8 * n) = make_float2(o[4 * n + 2 * i], o[4 * n + 2 * i + 1]);
             continue;
         }
-        const float inverse = 1.0f / softmax_with_sink(all, maximum, a.sinks, own->head[i]);
-        const size_t token = (size_t)(r.first_token + own->place[i] - r.offset);
-        __nv_bfloat16 *out =
-            a.out + (token * a.num_heads + own->head[i]) * D + own->group * T::OWN_COLUMNS + 2 * t;
+        const float inverse = 1.0f / softmax_with_sink(sum, maximum, a.sinks, own.head[i]);
+        const size_t token = (size_t)(r.first_token + own.place[i] - r.offset);
+        __nv_bfloat16 *out = a.out + (token * a.num_heads + own.head[i]) * D + first;
 #pragma unroll
         for (int n = 0; n < T::OWN_COLUMNS / 8; n++)
             *(uint32_t *)(out + 8 * n) =
@@ -465,9 +369,10 @@ template <int D> __device__ void consume(const wide_args &w, const view<D> &s)
         if (!find_item(w, i, &item)) continue;
         float o[wide_traits<D>::SUMS] = {};
         struct own_rows own = own_rows_of(w.a, item.r, item.kv_head);
+        named_barrier_sync(BARRIER_CONSUMERS, CONSUMERS); /* both have done with the rows before */
         load_queries<D>(w.a, item.r, item.kv_head, s);
         num_tiles = walk<D>(w.a, item.r, s, &own, o, num_tiles);
-        store_rows<D>(w.a, item.r, &own, s.state, o);
+        store_rows<D>(w.a, item.r, own, o);
     }
 }
 

@@ -67,11 +67,6 @@ template <int PENDING> static __device__ __forceinline__ void copy_wait(void)
 }
 
 /* 16 bytes of zeros. */
-static __device__ __forceinline__ void store_word(uint32_t to_shared, uint32_t word)
-{
-    asm volatile("st.shared.b32 [%0], %1;" ::"r"(to_shared), "r"(word) : "memory");
-}
-
 static __device__ __forceinline__ void store_zeros(uint32_t to_shared)
 {
     asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(to_shared), "r"(0) : "memory");

@@ -133,11 +133,6 @@ template <int PENDING> void copy_wait(void)
     end_copies(PENDING);
 }
 
-static inline void store_word(uint32_t to, uint32_t word)
-{
-    memcpy(pointer_of(to, 4), &word, 4);
-}
-
 static inline void store_zeros(uint32_t to)
 {
     memset(pointer_of(to, 16), 0, 16);
