@@ -60,7 +60,7 @@ static void settle(struct engine *e, int flight_idx, const struct drawing *d)
     bool runs = d->seq->state == SEQUENCE_RUNNING; /* or it has ended meanwhile */
     if (runs && is_there(e, d) && look(e, d) > 0) {
         step_builder_set_allowed(e->builder, flight_idx, d->row,
-                                 request_slots_mask(e->slots, d->seq->slot_idx));
+                                 request_slots_mask(e->slots, d->seq->slot_idx, look(e, d) - 1));
         return;
     }
     if (runs && !is_there(e, d)) counter_add(&e->counters->num_withheld, 1);

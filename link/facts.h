@@ -32,6 +32,7 @@ struct link_facts {
     int32_t num_slots;
     int32_t max_model_len, max_num_seqs, max_num_batched_tokens;
     int32_t block_size, num_blocks;
+    int32_t num_guess_tokens;   /* of an answer with a form (request_slots.h) */
     uint64_t max_queued_tokens; /* 0: no limit */
     bool measures_energy;
     bool keeps_packed; /* there is no room for all weights as bf16 (kernels/device.h) */

@@ -19,8 +19,15 @@ struct layout {
     uint64_t ring, cancel_bits, mask_bits, silent, slots, total;
 };
 
+static struct request_slots_sizes sizes_of(const struct link_facts *facts)
+{
+    return (struct request_slots_sizes){facts->num_slots, facts->max_model_len, facts->vocab_size,
+                                        facts->num_guess_tokens};
+}
+
 static bool layout_plan(const struct link_facts *facts, struct layout *out)
 {
+    const struct request_slots_sizes sizes = sizes_of(facts);
     uint64_t count = (uint64_t)facts->num_slots, bits_bytes, slots_bytes;
     out->ring_items = 1;
     while (out->ring_items < count) out->ring_items *= 2;
@@ -31,7 +38,7 @@ static bool layout_plan(const struct link_facts *facts, struct layout *out)
     out->silent = out->mask_bits + bits_bytes;
     out->slots =
         align_up(out->silent + (uint64_t)div_up(facts->vocab_size, 64) * sizeof(uint64_t), REGION_ALIGNMENT);
-    slots_bytes = request_slots_bytes(facts->num_slots, facts->max_model_len, facts->vocab_size);
+    slots_bytes = request_slots_bytes(&sizes);
     return slots_bytes > 0 && checked_add(out->slots, slots_bytes, &out->total) && out->total <= INT64_MAX;
 }
 
@@ -108,6 +115,7 @@ void link_destroy(struct link *l)
 static int map_parts(struct link *l, struct error *err)
 {
     const struct link_facts facts = l->region->facts;
+    const struct request_slots_sizes sizes = sizes_of(&facts);
     struct layout layout;
     if (l->slots) return 0;
     assert_always(layout_plan(&facts, &layout));
@@ -120,8 +128,7 @@ static int map_parts(struct link *l, struct error *err)
     l->cancel_bits = (_Atomic uint64_t *)(l->base + layout.cancel_bits);
     l->mask_bits = (_Atomic uint64_t *)(l->base + layout.mask_bits);
     l->silent_ids = (uint64_t *)(l->base + layout.silent);
-    return request_slots_create(l->base + layout.slots, facts.num_slots, facts.max_model_len,
-                                facts.vocab_size, &l->slots, err);
+    return request_slots_create(l->base + layout.slots, &sizes, &l->slots, err);
 }
 
 static int make_room(struct link *l, const struct link_facts *facts, struct error *err)
@@ -137,7 +144,7 @@ static int make_room(struct link *l, const struct link_facts *facts, struct erro
 static bool are_sizes_equal(const struct link_facts *a, const struct link_facts *b)
 {
     return a->num_slots == b->num_slots && a->max_model_len == b->max_model_len &&
-           a->vocab_size == b->vocab_size;
+           a->vocab_size == b->vocab_size && a->num_guess_tokens == b->num_guess_tokens;
 }
 
 int link_open(struct link *l, const struct link_facts *facts, struct error *err)

@@ -20,7 +20,7 @@ enum { PAGE_BYTES = 4096, KEEP_BYTES_MAX = 16 * PAGE_BYTES, ROW_STRIDE = ROW_FLO
 struct layout {
     uint64_t slot_stride, payload_stride, mask_stride, tokens_stride, logprobs_stride; /* bytes */
     uint64_t payloads_offset, masks_offset, rows_offset, tokens_offset, logprobs_offset, bytes;
-    int32_t mask_words;
+    int32_t mask_words, num_masks; /* of a mask; of a slot */
 };
 
 struct request_slots {
@@ -41,13 +41,15 @@ static bool layout_add(uint64_t *end, uint64_t num_slots, uint64_t stride, uint6
            *end <= INT64_MAX;
 }
 
-static bool layout_plan(struct layout *l, int32_t num_slots, int32_t max_model_len, int32_t vocab_size)
+static bool layout_plan(struct layout *l, const struct request_slots_sizes *sizes)
 {
-    uint64_t count = (uint64_t)num_slots, slots_offset;
+    uint64_t count = (uint64_t)sizes->num_slots, slots_offset;
+    int32_t max_model_len = sizes->max_model_len;
     l->slot_stride = align_up(sizeof(struct request_slot), 64);
     l->payload_stride = align_up(sizeof(struct request_payload), PAGE_BYTES);
-    l->mask_words = (int32_t)bit_set_words((size_t)vocab_size);
-    l->mask_stride = align_up((size_t)l->mask_words * sizeof(uint64_t), PAGE_BYTES);
+    l->mask_words = (int32_t)bit_set_words((size_t)sizes->vocab_size);
+    l->num_masks = 1 + sizes->num_guess_tokens;
+    l->mask_stride = align_up((size_t)l->num_masks * (size_t)l->mask_words * sizeof(uint64_t), PAGE_BYTES);
     l->tokens_stride = align_up((size_t)max_model_len * sizeof(int32_t), PAGE_BYTES);
     l->logprobs_stride = align_up((size_t)max_model_len * sizeof(struct token_logprobs), PAGE_BYTES);
     l->bytes = 0;
@@ -59,22 +61,24 @@ static bool layout_plan(struct layout *l, int32_t num_slots, int32_t max_model_l
            layout_add(&l->bytes, count, l->logprobs_stride, &l->logprobs_offset);
 }
 
-uint64_t request_slots_bytes(int32_t num_slots, int32_t max_model_len, int32_t vocab_size)
+uint64_t request_slots_bytes(const struct request_slots_sizes *sizes)
 {
     struct layout layout;
-    assert_always(num_slots >= 1 && max_model_len >= 1 && vocab_size >= 0);
-    return layout_plan(&layout, num_slots, max_model_len, vocab_size) ? layout.bytes : 0;
+    assert_always(sizes->num_slots >= 1 && sizes->max_model_len >= 1 && sizes->vocab_size >= 0);
+    assert_always(sizes->num_guess_tokens >= 0 && sizes->num_guess_tokens <= GUESS_TOKENS_MAX);
+    return layout_plan(&layout, sizes) ? layout.bytes : 0;
 }
 
-int request_slots_create(void *region, int32_t num_slots, int32_t max_model_len, int32_t vocab_size,
-                         struct request_slots **out, struct error *err)
+int request_slots_create(void *region, const struct request_slots_sizes *sizes, struct request_slots **out,
+                         struct error *err)
 {
+    int32_t num_slots = sizes->num_slots;
     struct request_slots *s = calloc(1, sizeof(*s) + (size_t)num_slots * (sizeof(int32_t) + sizeof(bool)));
     if (!s) return error_set(err, STATUS_NO_MEMORY, "no memory for %d request slots", num_slots);
     s->num_slots = s->num_free = num_slots;
     s->region = region;
     s->acquired = (bool *)(s->free_ids + num_slots);
-    assert_always(layout_plan(&s->layout, num_slots, max_model_len, vocab_size));
+    assert_always(layout_plan(&s->layout, sizes));
     for (int32_t i = 0; i < num_slots; i++) s->free_ids[i] = num_slots - 1 - i;
     *out = s;
     return 0;
@@ -111,9 +115,15 @@ struct request_payload *request_slots_payload(struct request_slots *s, int32_t s
     return part_of(s, s->layout.payloads_offset, s->layout.payload_stride, slot_idx);
 }
 
-uint64_t *request_slots_mask(struct request_slots *s, int32_t slot_idx)
+static uint64_t *masks_of(struct request_slots *s, int32_t slot_idx)
 {
     return part_of(s, s->layout.masks_offset, s->layout.mask_stride, slot_idx);
+}
+
+uint64_t *request_slots_mask(struct request_slots *s, int32_t slot_idx, int32_t k)
+{
+    assert_debug(k >= 0);
+    return masks_of(s, slot_idx) + (int64_t)(k % s->layout.num_masks) * s->layout.mask_words;
 }
 
 float *request_slots_row(struct request_slots *s, int32_t slot_idx)
@@ -124,6 +134,11 @@ float *request_slots_row(struct request_slots *s, int32_t slot_idx)
 int32_t request_slots_mask_words(const struct request_slots *s)
 {
     return s->layout.mask_words;
+}
+
+int32_t request_slots_num_guess_tokens(const struct request_slots *s)
+{
+    return s->layout.num_masks - 1;
 }
 
 int32_t *request_slots_tokens(struct request_slots *s, int32_t slot_idx)
@@ -157,7 +172,7 @@ static void assert_initial(struct request_slots *s, int32_t slot_idx)
     const struct layout *l = &s->layout;
     uint64_t most = KEEP_BYTES_MAX;
     assert_always(is_zero(request_slots_get(s, slot_idx), sizeof(struct request_slot)));
-    assert_always(is_zero(request_slots_mask(s, slot_idx), min_of(l->mask_stride, most)));
+    assert_always(is_zero(masks_of(s, slot_idx), min_of(l->mask_stride, most)));
     assert_always(is_zero(request_slots_row(s, slot_idx), min_of((uint64_t)ROW_STRIDE, most)));
     assert_always(is_zero(request_slots_tokens(s, slot_idx), min_of(l->tokens_stride, most)));
     assert_always(is_zero(request_slots_logprobs(s, slot_idx), min_of(l->logprobs_stride, most)));
@@ -216,7 +231,7 @@ void request_slots_release(struct request_slots *s, int32_t slot_idx)
     memset(request_slots_payload(s, slot_idx)->row_logits, 0,
            (size_t)slot->input.num_row_logits * sizeof(int32_t));
     clear_range(request_slots_row(s, slot_idx), (uint64_t)slot->num_row_floats * sizeof(float), ROW_STRIDE);
-    if (slot->input.constrained) clear_range(request_slots_mask(s, slot_idx), l->mask_stride, l->mask_stride);
+    if (slot->input.constrained) clear_range(masks_of(s, slot_idx), l->mask_stride, l->mask_stride);
     memset(slot, 0, sizeof(*slot));
     s->acquired[slot_idx] = false;
     s->free_ids[s->num_free++] = slot_idx;

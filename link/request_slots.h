@@ -25,7 +25,7 @@
  * - engine to loop, everything else, the row too: finish_reason, the engine's last access to the slot. The loop loads it
  *   before num_published; the other way round it could see the finish with an older count and lose tokens.
  * - mask threads to engine, the mask: mask_state. It says for which token the mask is, and is written again only
- *   after that token was published.
+ *   after that token was published. So are a guess (guess_state) and the masks behind its tokens (num_masks_ahead).
  * - cancel carries no data: a late look costs one step. It is set before its bit in the engine's cancel words
  *   (release), which the engine takes with acquire.
  *
@@ -54,6 +54,7 @@ enum finish_reason {
 
 enum { STOP_TOKEN_IDS_MAX = 64, CACHE_SALT_BYTES = 32, STEPS_IN_FLIGHT_MAX = 2 };
 enum { DRAFT_TOKENS_MAX = 32 }; /* behind the published ones: what the engine expects of a step */
+enum { GUESS_TOKENS_MAX = 7 };  /* what mask threads expect of an answer that must have a form */
 
 /* What the loop fills in before submit; constant until release. Every id is below the logits' width, every
  * number in the range that its comment gives: the API's validator is the one place that guarantees it. */
@@ -103,6 +104,17 @@ enum mask_state {
     MASK_FAILED = -2, /* there will be no mask */
 };
 
+/* What a constrained slot probably goes on with, where its form leaves little choice: told as soon as the token before it is
+ * known, by whoever makes masks. The masks of the tokens behind it follow one by one. */
+struct slot_guess {
+    _Atomic int32_t num_wanted; /* [engine] tokens, at most; 0: none, as in a slot that is new */
+    _Atomic int32_t state;      /* [mask] k + 1: tokens[0] is guessed for generated token k */
+    _Atomic int32_t num_tokens; /* [mask] some are taken back where the form does not let them through */
+    _Atomic int32_t
+        num_masks_ahead; /* [mask] of tokens k + 1 and on, where mask_state is k + 1 and the guess comes true */
+    int32_t tokens[GUESS_TOKENS_MAX];
+};
+
 /* What a step was to compute of a sequence. */
 struct step_part {
     _Atomic uint64_t step; /* its number, link_counters.num_steps_begun; 0: none */
@@ -116,6 +128,7 @@ struct request_slot {
     _Atomic int32_t num_prompt_computed;        /* progress of the prefill, for pings and logs */
     _Atomic int finish_reason;                  /* enum finish_reason; the last store of the engine */
     _Atomic int32_t mask_state;                 /* [mask] enum mask_state, or k + 1 */
+    struct slot_guess guess;
     /* Of the last steps, by their number: those that have not ended are what the engine died at. */
     struct step_part parts[STEPS_IN_FLIGHT_MAX];
     /* written by the engine before finish_reason, or before the first published token */
@@ -137,12 +150,18 @@ struct request_slot {
 
 struct request_slots;
 
+/* What the region is for. */
+struct request_slots_sizes {
+    int32_t num_slots, max_model_len, vocab_size;
+    int32_t num_guess_tokens; /* a slot has so many masks more than one; at most GUESS_TOKENS_MAX */
+};
+
 /* Bytes of the region; 0: more than 63 bits can say. */
-uint64_t request_slots_bytes(int32_t num_slots, int32_t max_model_len, int32_t vocab_size);
+uint64_t request_slots_bytes(const struct request_slots_sizes *sizes);
 /* A view of a region, which stays the caller's: zeros are slots in their initial state. Log probabilities
  * have as many positions as tokens. Only the loop's view acquires and releases. */
-int request_slots_create(void *region, int32_t num_slots, int32_t max_model_len, int32_t vocab_size,
-                         struct request_slots **out, struct error *err) must_check;
+int request_slots_create(void *region, const struct request_slots_sizes *sizes, struct request_slots **out,
+                         struct error *err) must_check;
 void request_slots_destroy(struct request_slots *s);
 
 /* The last store into a slot, by whoever has it: the loop owns it afterwards. error_text: NULL for none. */
@@ -157,9 +176,11 @@ struct token_logprobs *request_slots_logprobs(struct request_slots *s, int32_t s
 struct request_payload *request_slots_payload(struct request_slots *s, int32_t slot_idx);
 /* What pooling has left: [ROW_FLOATS_MAX], num_row_floats of them. */
 float *request_slots_row(struct request_slots *s, int32_t slot_idx);
-/* Which ids may be drawn next, bit id % 64 of word id / 64: [request_slots_mask_words]. */
-uint64_t *request_slots_mask(struct request_slots *s, int32_t slot_idx);
+/* Which ids generated token k may be, bit id % 64 of word id / 64: [request_slots_mask_words]. There is place for those of
+ * num_guess_tokens + 1 tokens in a row. */
+uint64_t *request_slots_mask(struct request_slots *s, int32_t slot_idx, int32_t k);
 int32_t request_slots_mask_words(const struct request_slots *s);
+int32_t request_slots_num_guess_tokens(const struct request_slots *s);
 
 /* [loop] All count slots or none (STATUS_NO_SLOT). Every field of an acquired slot is in its initial state.
  */

@@ -195,7 +195,8 @@ static void publish(struct masks *m, const struct worker *w, struct follower *f,
                     int32_t state)
 {
     struct request_slot *slot = request_slots_get(m->slots, slot_idx);
-    if (state > 0) memcpy(request_slots_mask(m->slots, slot_idx), w->words, m->num_words * sizeof *w->words);
+    if (state > 0)
+        memcpy(request_slots_mask(m->slots, slot_idx, state - 1), w->words, m->num_words * sizeof *w->words);
     f->mask_state = state;
     atomic_store_explicit(&slot->mask_state, state, memory_order_release);
     atomic_fetch_add_explicit(&m->num_made, 1, memory_order_relaxed);

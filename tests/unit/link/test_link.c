@@ -136,10 +136,11 @@ static void test_what_an_engine_inherits(void **state)
     assert_int_equal(link_silent_ids(p.engine)[1], 5);
     assert_true(link_is_inherited(p.engine));
     assert_int_equal(link_facts(p.engine)->vocab_size, 320);
-    struct link_facts others[] = {facts, facts, facts};
+    struct link_facts others[] = {facts, facts, facts, facts};
     others[0].vocab_size++;
     others[1].num_slots--;
     others[2].max_model_len++;
+    others[3].num_guess_tokens++;
     for (size_t i = 0; i < array_length(others); i++) {
         struct link *engine = attach(p.front);
         assert_int_equal(link_open(engine, &others[i], &err), STATUS_INVALID);

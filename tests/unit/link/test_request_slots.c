@@ -33,8 +33,9 @@ static void expect_initial(struct request_slots *s, int32_t slot_idx, int32_t ma
     for (size_t i = 0; i < (size_t)max_model_len * sizeof(int32_t); i++) assert_int_equal(tokens[i], 0);
     for (size_t i = 0; i < (size_t)max_model_len * sizeof(struct token_logprobs); i++)
         assert_int_equal(logprobs[i], 0);
-    for (int32_t i = 0; i < request_slots_mask_words(s); i++)
-        assert_int_equal(request_slots_mask(s, slot_idx)[i], 0);
+    for (int32_t k = 0; k <= request_slots_num_guess_tokens(s); k++)
+        for (int32_t i = 0; i < request_slots_mask_words(s); i++)
+            assert_int_equal(request_slots_mask(s, slot_idx, k)[i], 0);
     for (int32_t i = 0; i < ROW_FLOATS_MAX; i++) assert_float_equal(request_slots_row(s, slot_idx)[i], 0, 0);
 }
 
@@ -53,7 +54,9 @@ static void use_up(struct request_slots *s, int32_t slot_idx, int32_t max_model_
     atomic_store(&slot->num_published, max_model_len - max_model_len / 2);
     atomic_store(&slot->finish_reason, FINISH_LENGTH);
     memset(request_slots_payload(s, slot_idx), 0xA5, sizeof(struct request_payload));
-    memset(request_slots_mask(s, slot_idx), 0xA5, (size_t)request_slots_mask_words(s) * sizeof(uint64_t));
+    for (int32_t k = 0; k <= request_slots_num_guess_tokens(s); k++)
+        memset(request_slots_mask(s, slot_idx, 100 + k), 0xA5,
+               (size_t)request_slots_mask_words(s) * sizeof(uint64_t));
     memset(request_slots_row(s, slot_idx), 0xA5, ROW_FLOATS_MAX * sizeof(float));
     memset(request_slots_tokens(s, slot_idx), 0xA5, (size_t)max_model_len * sizeof(int32_t));
     memset(request_slots_logprobs(s, slot_idx), 0xA5, (size_t)max_model_len * sizeof(struct token_logprobs));
