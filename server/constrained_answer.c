@@ -1,0 +1,144 @@
+#include "server/constrained_answer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bit_set.h"
+#include "base/check.h"
+#include "base/id_list.h"
+#include "text/grammar/mask.h"
+#include "text/grammar/matcher.h"
+#include "text/tokenizer.h"
+
+/* The engine ends the answer with it. */
+static bool is_stop(const struct mask_language *l, const struct constrained_answer *a, int32_t id)
+{
+    return (!a->ignore_eos && id_list_has(l->end_ids, l->num_end_ids, id)) ||
+           id_list_has(a->stop_token_ids, a->num_stop_token_ids, id);
+}
+
+static bool is_empty(const uint64_t *words, size_t num_words)
+{
+    for (size_t i = 0; i < num_words; i++)
+        if (words[i]) return false;
+    return true;
+}
+
+/* How many bytes of a free text's begin complete the trigger; num_bytes + 1: it is not there yet. */
+static size_t find_trigger(struct constrained_answer *a, const char *bytes, size_t num_bytes)
+{
+    for (size_t i = 0; i < num_bytes; i++) {
+        /* A trigger is short: what was matched is looked through again where it fails. */
+        while (a->matched_bytes > 0 && a->trigger[a->matched_bytes] != bytes[i]) {
+            size_t shorter = a->matched_bytes - 1;
+            while (shorter > 0 && memcmp(a->trigger, a->trigger + a->matched_bytes - shorter, shorter) != 0)
+                shorter--;
+            a->matched_bytes = shorter;
+        }
+        if (a->trigger[a->matched_bytes] == bytes[i]) a->matched_bytes++;
+        if (a->matched_bytes == a->trigger_bytes) return i + 1;
+    }
+    return num_bytes + 1;
+}
+
+static bool is_free(const struct constrained_answer *a)
+{
+    return a->matched_bytes < a->trigger_bytes;
+}
+
+static void keep_last(struct constrained_answer *a, int32_t id)
+{
+    int32_t reach = a->limits ? token_limits_reach(a->limits) : 0;
+    if (reach == 0) return;
+    if (a->num_last == reach) memmove(a->last, a->last + 1, (size_t)--a->num_last * sizeof *a->last);
+    a->last[a->num_last++] = id;
+}
+
+static int take_token(const struct mask_language *l, struct constrained_answer *a, int32_t id)
+{
+    size_t num_bytes, skip = 0;
+    const char *bytes = tokenizer_token_bytes(grammars_tokenizer(l->grammars), id, &num_bytes);
+    a->num_taken++;
+    keep_last(a, id);
+    if (!a->shared || is_stop(l, a, id)) return 0;
+    if (is_free(a)) skip = find_trigger(a, bytes, num_bytes);
+    return skip < num_bytes ? matcher_accept(a->matcher, bytes + skip, num_bytes - skip) : 0;
+}
+
+/* What ends an answer, beside the grammar. */
+static void add_ends(const struct mask_language *l, const struct constrained_answer *a, uint64_t *words)
+{
+    bool may_stop = a->num_taken >= a->min_tokens;
+    bool may_end = may_stop && matcher_can_end(a->matcher);
+    for (int32_t i = 0; i < l->num_end_ids && may_end && !a->ignore_eos; i++)
+        bit_set_add(words, (size_t)l->end_ids[i]);
+    for (int32_t i = 0; i < a->num_stop_token_ids; i++) {
+        size_t id = (size_t)a->stop_token_ids[i];
+        if (!may_stop) bit_set_remove(words, id);
+        if (may_end) bit_set_add(words, id);
+    }
+}
+
+/* The engine draws none of them before min_tokens, so that with them alone nothing is left. */
+static void remove_ends(const struct mask_language *l, const struct constrained_answer *a, uint64_t *words)
+{
+    if (a->num_taken >= a->min_tokens) return;
+    for (int32_t i = 0; i < l->num_end_ids; i++) bit_set_remove(words, (size_t)l->end_ids[i]);
+    for (int32_t i = 0; i < a->num_stop_token_ids; i++) bit_set_remove(words, (size_t)a->stop_token_ids[i]);
+}
+
+int constrained_answer_make(struct constrained_answer *a, const struct mask_language *l,
+                            struct mask_scratch *scratch, int32_t *state)
+{
+    if (!a->shared || is_free(a)) {
+        memset(scratch->words, 0xFF, l->num_words * sizeof *scratch->words);
+    } else {
+        if (!scratch->maker && mask_maker_new(a->shared->vocabulary, &scratch->maker))
+            return STATUS_NO_MEMORY;
+        int status = mask_fill(scratch->maker, a->matcher, a->shared->masks, scratch->words);
+        if (status) return status;
+        add_ends(l, a, scratch->words);
+    }
+    if (a->limits) {
+        remove_ends(l, a, scratch->words);
+        token_limits_apply(a->limits, a->last, a->num_last, scratch->words);
+    }
+    *state = is_empty(scratch->words, l->num_words) ? MASK_ENDED : a->num_taken + 1;
+    return 0;
+}
+
+int constrained_answer_take(struct constrained_answer *a, const struct mask_language *l, const int32_t *ids,
+                            int32_t num_ids)
+{
+    int status = a->matcher || !a->shared ? 0 : matcher_new(a->shared->grammar, &a->matcher);
+    for (int32_t i = 0; i < num_ids && status == 0; i++) status = take_token(l, a, ids[i]);
+    return status;
+}
+
+/* ---- life ---- */
+
+int constrained_answer_init(struct constrained_answer *a, const struct mask_language *l,
+                            const struct request_slot_input *input, const struct mask_rules *rules)
+{
+    const char *trigger = rules->trigger;
+    int32_t reach = rules->limits ? token_limits_reach(rules->limits) : 0;
+    *a = (struct constrained_answer){.min_tokens = input->min_tokens,
+                                     .ignore_eos = input->ignore_eos,
+                                     .num_stop_token_ids = input->num_stop_token_ids,
+                                     .trigger_bytes = trigger ? strlen(trigger) : 0};
+    assert_always(a->trigger_bytes <= TRIGGER_BYTES_MAX);
+    memcpy(a->stop_token_ids, input->stop_token_ids, sizeof a->stop_token_ids);
+    memcpy(a->trigger, trigger ? trigger : "", a->trigger_bytes);
+    if (reach > 0 && !(a->last = malloc((size_t)reach * sizeof *a->last))) return STATUS_NO_MEMORY;
+    a->shared = rules->grammar ? grammars_hold(l->grammars, rules->grammar) : NULL;
+    a->limits = token_limits_hold(rules->limits);
+    return 0;
+}
+
+void constrained_answer_deinit(struct constrained_answer *a, const struct mask_language *l)
+{
+    matcher_free(a->matcher);
+    grammars_release(l->grammars, a->shared);
+    token_limits_release(a->limits);
+    free(a->last);
+}

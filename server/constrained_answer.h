@@ -1,0 +1,56 @@
+/* constrained_answer.h - one constrained answer on its way (masks.h): takes its tokens, and says which may come next.
+ *
+ * Owner: masks.c. Thread: one user at a time; what it refers to is only read. */
+#ifndef SERVER_CONSTRAINED_ANSWER_H
+#define SERVER_CONSTRAINED_ANSWER_H
+
+#include "link/request_slots.h"
+#include "server/grammars.h"
+#include "server/masks.h"
+
+struct mask_maker;
+struct matcher;
+
+/* What all answers have in common. */
+struct mask_language {
+    struct grammars *grammars;
+    const int32_t *end_ids;
+    int32_t num_end_ids;
+    size_t num_words; /* of a mask */
+};
+
+/* One thread's scratch. */
+struct mask_scratch {
+    struct mask_maker *maker; /* NULL: no mask was made yet */
+    uint64_t *words;          /* [num_words] */
+};
+
+struct constrained_answer {
+    const struct shared_grammar *shared; /* NULL: the answer has no form, */
+    const struct token_limits *limits;   /* NULL: all tokens may be in it; not both */
+    int32_t *last;                       /* generated tokens, as far as the limits reach */
+    int32_t num_last;
+    struct matcher *matcher; /* NULL: nothing was asked yet */
+    int32_t num_taken;       /* generated tokens */
+    int32_t min_tokens;
+    bool ignore_eos;
+    int32_t num_stop_token_ids;
+    int32_t stop_token_ids[STOP_TOKEN_IDS_MAX];
+    size_t trigger_bytes, matched_bytes; /* equal: the grammar has begun */
+    char trigger[TRIGGER_BYTES_MAX];
+};
+
+/* STATUS_NO_MEMORY: nothing is held. */
+int constrained_answer_init(struct constrained_answer *a, const struct mask_language *l,
+                            const struct request_slot_input *input,
+                            const struct mask_rules *rules) must_check;
+void constrained_answer_deinit(struct constrained_answer *a, const struct mask_language *l);
+
+/* Takes the answer's next tokens. */
+int constrained_answer_take(struct constrained_answer *a, const struct mask_language *l, const int32_t *ids,
+                            int32_t num_ids) must_check;
+/* The mask of the next token: scratch->words, and *state is MASK_ENDED or, with k tokens taken, k + 1. */
+int constrained_answer_make(struct constrained_answer *a, const struct mask_language *l,
+                            struct mask_scratch *scratch, int32_t *state) must_check;
+
+#endif
