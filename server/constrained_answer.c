@@ -6,6 +6,7 @@
 #include "base/bit_set.h"
 #include "base/check.h"
 #include "base/id_list.h"
+#include "text/grammar/forecast.h"
 #include "text/grammar/mask.h"
 #include "text/grammar/matcher.h"
 #include "text/tokenizer.h"
@@ -54,21 +55,49 @@ static void keep_last(struct constrained_answer *a, int32_t id)
     a->last[a->num_last++] = id;
 }
 
-static int take_token(const struct mask_language *l, struct constrained_answer *a, int32_t id)
+/* What counts for the grammar: behind the trigger. */
+static int accept(const struct mask_language *l, struct constrained_answer *a, int32_t id, bool is_ahead)
 {
     size_t num_bytes, skip = 0;
     const char *bytes = tokenizer_token_bytes(grammars_tokenizer(l->grammars), id, &num_bytes);
+    if (is_free(a)) skip = find_trigger(a, bytes, num_bytes);
+    if (skip >= num_bytes) return 0;
+    spacing_take(&a->spacing, bytes + skip, num_bytes - skip);
+    return is_ahead ? 0 : matcher_accept(a->matcher, bytes + skip, num_bytes - skip);
+}
+
+/* Back to what has come. */
+static void forget_guess(struct constrained_answer *a)
+{
+    int status = a->num_ahead > 0 ? matcher_rollback(a->matcher, a->num_ahead) : 0;
+    assert_always(status == 0);
+    a->num_guessed = a->num_ahead = 0;
+}
+
+/* The first guessed token has come. */
+static void pass_guess(struct constrained_answer *a)
+{
+    memmove(a->guess, a->guess + 1, (size_t)--a->num_guessed * sizeof a->guess[0]);
+    a->num_ahead -= a->num_ahead > 0;
+}
+
+static int take_token(const struct mask_language *l, struct constrained_answer *a, int32_t id)
+{
+    bool came_true = a->num_guessed > 0 && a->guess[0] == id;
+    a->has_mask = came_true && a->num_ahead > 0;
+    if (came_true)
+        pass_guess(a);
+    else
+        forget_guess(a);
     a->num_taken++;
     keep_last(a, id);
-    if (!a->shared || is_stop(l, a, id)) return 0;
-    if (is_free(a)) skip = find_trigger(a, bytes, num_bytes);
-    return skip < num_bytes ? matcher_accept(a->matcher, bytes + skip, num_bytes - skip) : 0;
+    return !a->shared || is_stop(l, a, id) ? 0 : accept(l, a, id, a->has_mask);
 }
 
 /* What ends an answer, beside the grammar. */
 static void add_ends(const struct mask_language *l, const struct constrained_answer *a, uint64_t *words)
 {
-    bool may_stop = a->num_taken >= a->min_tokens;
+    bool may_stop = a->num_taken + a->num_ahead >= a->min_tokens;
     bool may_end = may_stop && matcher_can_end(a->matcher);
     for (int32_t i = 0; i < l->num_end_ids && may_end && !a->ignore_eos; i++)
         bit_set_add(words, (size_t)l->end_ids[i]);
@@ -115,6 +144,39 @@ int constrained_answer_take(struct constrained_answer *a, const struct mask_lang
     return status;
 }
 
+/* ---- what will come next ---- */
+
+/* Limits go by tokens, and are not gone ahead of. */
+static bool may_guess(const struct constrained_answer *a)
+{
+    return a->shared && !a->limits && !is_free(a) && a->num_guessed == 0;
+}
+
+void constrained_answer_guess(struct constrained_answer *a, const struct mask_language *l, int32_t max_tokens)
+{
+    if (max_tokens == 0 || !may_guess(a)) return;
+    int32_t num = forecast_tokens(a->shared->vocabulary, a->matcher, &a->spacing, a->guess, max_tokens);
+    while (a->num_guessed < num && !is_stop(l, a, a->guess[a->num_guessed])) a->num_guessed++;
+}
+
+bool constrained_answer_go_ahead(struct constrained_answer *a, const struct mask_language *l,
+                                 struct mask_scratch *scratch)
+{
+    size_t num_bytes;
+    int32_t state = MASK_NONE;
+    const char *bytes =
+        tokenizer_token_bytes(grammars_tokenizer(l->grammars), a->guess[a->num_ahead], &num_bytes);
+    if (matcher_accept(a->matcher, bytes, num_bytes) == 0) {
+        a->num_ahead++;
+        if (constrained_answer_make(a, l, scratch, &state) == 0 && state != MASK_ENDED) return true;
+        int status = matcher_rollback(a->matcher, 1);
+        assert_always(status == 0);
+        a->num_ahead--;
+    }
+    a->num_guessed = a->num_ahead;
+    return false;
+}
+
 /* ---- life ---- */
 
 int constrained_answer_init(struct constrained_answer *a, const struct mask_language *l,
@@ -127,6 +189,7 @@ int constrained_answer_init(struct constrained_answer *a, const struct mask_lang
                                      .num_stop_token_ids = input->num_stop_token_ids,
                                      .trigger_bytes = trigger ? strlen(trigger) : 0};
     assert_always(a->trigger_bytes <= TRIGGER_BYTES_MAX);
+    spacing_init(&a->spacing);
     memcpy(a->stop_token_ids, input->stop_token_ids, sizeof a->stop_token_ids);
     memcpy(a->trigger, trigger ? trigger : "", a->trigger_bytes);
     if (reach > 0 && !(a->last = malloc((size_t)reach * sizeof *a->last))) return STATUS_NO_MEMORY;

@@ -1,5 +1,8 @@
 /* constrained_answer.h - one constrained answer on its way (masks.h): takes its tokens, and says which may come next.
  *
+ * Where its form leaves little choice it guesses what will (text/grammar/forecast.h), and goes ahead: masks behind tokens that
+ * have not come are those that are due when they come. When others do it goes back.
+ *
  * Owner: masks.c. Thread: one user at a time; what it refers to is only read. */
 #ifndef SERVER_CONSTRAINED_ANSWER_H
 #define SERVER_CONSTRAINED_ANSWER_H
@@ -7,6 +10,7 @@
 #include "link/request_slots.h"
 #include "server/grammars.h"
 #include "server/masks.h"
+#include "text/grammar/spacing.h"
 
 struct mask_maker;
 struct matcher;
@@ -32,6 +36,10 @@ struct constrained_answer {
     int32_t num_last;
     struct matcher *matcher; /* NULL: nothing was asked yet */
     int32_t num_taken;       /* generated tokens */
+    struct spacing spacing;
+    int32_t guess[GUESS_TOKENS_MAX], num_guessed; /* what is expected to follow them, */
+    int32_t num_ahead;                            /* of which the matcher has taken the first */
+    bool has_mask;                                /* of the next token: it was made ahead */
     int32_t min_tokens;
     bool ignore_eos;
     int32_t num_stop_token_ids;
@@ -46,11 +54,18 @@ int constrained_answer_init(struct constrained_answer *a, const struct mask_lang
                             const struct mask_rules *rules) must_check;
 void constrained_answer_deinit(struct constrained_answer *a, const struct mask_language *l);
 
-/* Takes the answer's next tokens. */
+/* Takes the answer's next tokens. What was guessed and did not come is forgotten. */
 int constrained_answer_take(struct constrained_answer *a, const struct mask_language *l, const int32_t *ids,
                             int32_t num_ids) must_check;
+/* Guesses at most max_tokens ids, unless something is guessed: 0 <= max_tokens <= GUESS_TOKENS_MAX. */
+void constrained_answer_guess(struct constrained_answer *a, const struct mask_language *l,
+                              int32_t max_tokens);
 /* The mask of the next token: scratch->words, and *state is MASK_ENDED or, with k tokens taken, k + 1. */
 int constrained_answer_make(struct constrained_answer *a, const struct mask_language *l,
                             struct mask_scratch *scratch, int32_t *state) must_check;
+/* Takes one more guessed token and makes the mask behind it: scratch->words. False: that is not possible, and the guess is
+ * shorter now. */
+bool constrained_answer_go_ahead(struct constrained_answer *a, const struct mask_language *l,
+                                 struct mask_scratch *scratch) must_check;
 
 #endif

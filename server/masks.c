@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bit_set.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "base/thread_limit.h"
@@ -38,18 +39,12 @@ struct masks {
     struct mask_language language;
     pthread_mutex_t mutex;
     struct follower **followers; /* by slot */
+    uint64_t *ahead;             /* slots whose guess has masks to be made: a bit_set */
     struct worker workers[THREADS_MOST];
     int num_workers;
     _Atomic bool stopping;
     _Atomic uint64_t num_made;
 };
-
-static int follow(const struct masks *m, struct worker *w, struct follower *f, const int32_t *ids,
-                  int32_t count, int32_t *state)
-{
-    int status = constrained_answer_take(&f->answer, &m->language, ids, count);
-    return status ? status : constrained_answer_make(&f->answer, &m->language, &w->scratch, state);
-}
 
 /* ---- one slot: under the mutex ---- */
 
@@ -72,17 +67,31 @@ static int32_t copy_untaken(struct masks *m, const struct follower *f, int32_t s
     return count;
 }
 
-/* The token before it was published: nobody reads the last mask any more. */
+static void copy_mask(struct masks *m, const struct worker *w, int32_t slot_idx, int32_t k)
+{
+    memcpy(request_slots_mask(m->slots, slot_idx, k), w->scratch.words,
+           m->language.num_words * sizeof(uint64_t));
+    atomic_fetch_add_explicit(&m->num_made, 1, memory_order_relaxed);
+}
+
+/* The token before it was published: nobody reads the last mask any more. What was made ahead is in its place. */
 static void publish(struct masks *m, const struct worker *w, struct follower *f, int32_t slot_idx,
                     int32_t state)
 {
     struct request_slot *slot = request_slots_get(m->slots, slot_idx);
-    if (state > 0)
-        memcpy(request_slots_mask(m->slots, slot_idx, state - 1), w->scratch.words,
-               m->language.num_words * sizeof(uint64_t));
+    if (state > 0 && !f->answer.has_mask) copy_mask(m, w, slot_idx, state - 1);
     f->mask_state = state;
     atomic_store_explicit(&slot->mask_state, state, memory_order_release);
-    atomic_fetch_add_explicit(&m->num_made, 1, memory_order_relaxed);
+}
+
+/* As the masks: nobody reads the last guess any more. */
+static void publish_guess(struct masks *m, const struct follower *f, int32_t slot_idx)
+{
+    struct slot_guess *guess = &request_slots_get(m->slots, slot_idx)->guess;
+    memcpy(guess->tokens, f->answer.guess, (size_t)f->answer.num_guessed * sizeof guess->tokens[0]);
+    atomic_store_explicit(&guess->num_tokens, f->answer.num_guessed, memory_order_relaxed);
+    atomic_store_explicit(&guess->num_masks_ahead, f->answer.num_ahead, memory_order_relaxed);
+    atomic_store_explicit(&guess->state, f->answer.num_taken + 1, memory_order_release);
 }
 
 /* Also kept, for masks_failure. */
@@ -94,6 +103,34 @@ static void log_failure(const struct masks *m, int32_t slot_idx, struct follower
               f->answer.num_taken, status_text(status));
 }
 
+/* The tokens are taken, and what may follow is guessed. Tells the engine so before it is told what may. */
+static int take(struct worker *w, struct follower *f, int32_t slot_idx, const int32_t *ids, int32_t count)
+{
+    struct masks *m = w->masks;
+    const struct slot_guess *guess = &request_slots_get(m->slots, slot_idx)->guess;
+    int32_t num_wanted = min_of(atomic_load_explicit(&guess->num_wanted, memory_order_relaxed),
+                                request_slots_num_guess_tokens(m->slots));
+    pthread_mutex_unlock(&m->mutex);
+    int status = constrained_answer_take(&f->answer, &m->language, ids, count);
+    if (status == 0) constrained_answer_guess(&f->answer, &m->language, num_wanted);
+    pthread_mutex_lock(&m->mutex);
+    if (status || f->is_dropped) return status;
+    publish_guess(m, f, slot_idx);
+    if (num_wanted > 0) link_say_mask_is_made(m->link);
+    return 0;
+}
+
+static int make(struct worker *w, struct follower *f, int32_t *state)
+{
+    struct masks *m = w->masks;
+    *state = f->answer.num_taken + 1;
+    if (f->answer.has_mask) return 0;
+    pthread_mutex_unlock(&m->mutex);
+    int status = constrained_answer_make(&f->answer, &m->language, &w->scratch, state);
+    pthread_mutex_lock(&m->mutex);
+    return status;
+}
+
 /* One round of a follower that this thread is busy with. */
 static void serve_round(struct worker *w, struct follower *f, int32_t slot_idx)
 {
@@ -102,12 +139,27 @@ static void serve_round(struct worker *w, struct follower *f, int32_t slot_idx)
     f->asked_again = count == ROUND_TOKENS; /* there may be more */
     /* Another engine asks again for what is there; and what has failed stays so. */
     if ((count == 0 && f->mask_state != MASK_NONE) || f->mask_state == MASK_FAILED) return;
-    pthread_mutex_unlock(&m->mutex);
-    int status = follow(m, w, f, ids, count, &state);
-    pthread_mutex_lock(&m->mutex);
+    int status = take(w, f, slot_idx, ids, count);
+    if (status == 0 && !f->is_dropped) status = make(w, f, &state);
     if (f->is_dropped) return;
     if (status) log_failure(m, slot_idx, f, status);
     publish(m, w, f, slot_idx, status ? MASK_FAILED : state);
+}
+
+static bool may_go_ahead(const struct follower *f)
+{
+    return f->answer.num_ahead < f->answer.num_guessed && f->mask_state > 0;
+}
+
+/* Of a follower that this thread is busy with, whatever is asked for; then somebody may go ahead. */
+static void serve_rounds(struct worker *w, struct follower *f, int32_t slot_idx)
+{
+    while (f->asked_again && !f->is_dropped) serve_round(w, f, slot_idx);
+    f->is_busy = false;
+    if (f->is_dropped)
+        free_follower(w->masks, f);
+    else if (may_go_ahead(f))
+        bit_set_add(w->masks->ahead, (size_t)slot_idx);
 }
 
 static void serve(struct worker *w, int32_t slot_idx)
@@ -119,12 +171,55 @@ static void serve(struct worker *w, int32_t slot_idx)
         f->asked_again = true;
     } else if (f) {
         f->is_busy = f->asked_again = true;
-        while (f->asked_again && !f->is_dropped) serve_round(w, f, slot_idx);
-        f->is_busy = false;
-        if (f->is_dropped) free_follower(m, f);
+        serve_rounds(w, f, slot_idx);
     }
     pthread_mutex_unlock(&m->mutex);
     if (f) link_say_mask_is_made(m->link);
+}
+
+/* ---- ahead, while nothing is asked for ---- */
+
+static void make_ahead(struct worker *w, struct follower *f, int32_t slot_idx)
+{
+    struct masks *m = w->masks;
+    struct slot_guess *guess = &request_slots_get(m->slots, slot_idx)->guess;
+    pthread_mutex_unlock(&m->mutex);
+    bool is_made = constrained_answer_go_ahead(&f->answer, &m->language, &w->scratch);
+    pthread_mutex_lock(&m->mutex);
+    if (f->is_dropped) return;
+    if (is_made) copy_mask(m, w, slot_idx, f->answer.num_taken + f->answer.num_ahead);
+    atomic_store_explicit(&guess->num_tokens, f->answer.num_guessed, memory_order_relaxed);
+    atomic_store_explicit(&guess->num_masks_ahead, f->answer.num_ahead, memory_order_release);
+}
+
+/* The bit may be left over from another answer. */
+static int32_t take_ahead(struct masks *m)
+{
+    size_t num_words = bit_set_words((size_t)request_slots_count(m->slots));
+    for (size_t i = 0; i < num_words; i++) {
+        if (m->ahead[i] == 0) continue;
+        int32_t slot_idx = (int32_t)(i * 64) + __builtin_ctzll(m->ahead[i]);
+        bit_set_remove(m->ahead, (size_t)slot_idx);
+        return slot_idx;
+    }
+    return -1;
+}
+
+/* One mask. False: there is none to be made. */
+static bool go_ahead(struct worker *w)
+{
+    struct masks *m = w->masks;
+    pthread_mutex_lock(&m->mutex);
+    int32_t slot_idx = take_ahead(m);
+    struct follower *f = slot_idx >= 0 ? m->followers[slot_idx] : NULL;
+    if (f && !f->is_busy && may_go_ahead(f)) {
+        f->is_busy = true;
+        make_ahead(w, f, slot_idx);
+        serve_rounds(w, f, slot_idx);
+    }
+    pthread_mutex_unlock(&m->mutex);
+    if (f) link_say_mask_is_made(m->link);
+    return slot_idx >= 0;
 }
 
 /* ---- threads ---- */
@@ -139,6 +234,7 @@ static void *work(void *context)
         int32_t slot_idx = -1;
         bool any = false;
         for (; link_next_wanted(m->link, &slot_idx); any = true) serve(w, slot_idx);
+        any = go_ahead(w) || any;
         if (!any && !atomic_load(&m->stopping)) link_sleep_until_wanted(m->link, seen);
     }
     return NULL;
@@ -174,8 +270,9 @@ int masks_create(struct link *link, struct grammars *grammars, struct masks **ou
     m->language.num_end_ids = grammars_end_ids(grammars, &m->language.end_ids);
     m->language.num_words = (size_t)request_slots_mask_words(m->slots);
     m->followers = calloc((size_t)request_slots_count(m->slots), sizeof(struct follower *));
+    m->ahead = calloc(bit_set_words((size_t)request_slots_count(m->slots)), sizeof m->ahead[0]);
     pthread_mutex_init(&m->mutex, NULL);
-    int status = m->followers ? start(m, err) : error_set(err, STATUS_NO_MEMORY, "out of memory");
+    int status = m->followers && m->ahead ? start(m, err) : error_set(err, STATUS_NO_MEMORY, "out of memory");
     if (status) {
         masks_destroy(m);
         return status;
@@ -195,6 +292,7 @@ void masks_destroy(struct masks *m)
         free(m->workers[i].scratch.words);
     }
     free(m->followers);
+    free(m->ahead);
     pthread_mutex_destroy(&m->mutex);
     free(m);
 }

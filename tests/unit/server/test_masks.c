@@ -26,6 +26,7 @@ static int set_up(void **state)
     const struct link_facts facts = {.num_slots = NUM_SLOTS,
                                      .max_model_len = MAX_MODEL_LEN,
                                      .vocab_size = FAKE_LOGITS_WIDTH,
+                                     .num_guess_tokens = GUESS_TOKENS_MAX,
                                      .eos_ids = {FAKE_EOS},
                                      .num_eos_ids = 1};
     assert_int_equal(link_create(&link_, &err), 0);
@@ -99,20 +100,53 @@ static void publish(int32_t slot_idx, int32_t token_id)
     atomic_store(&slot->num_published, count + 1);
 }
 
-/* The ids that may come next, as a text: bytes as they are, words by their number, the end as $. */
-static const char *allowed(int32_t slot_idx)
+/* The ids that token k may be, as a text: bytes as they are, words by their number, the end as $. */
+static const char *mask_text(int32_t slot_idx, int32_t k)
 {
     static char text[FAKE_LOGITS_WIDTH + 1];
     size_t n = 0;
-    int32_t state = ask(slot_idx);
-    if (state == MASK_ENDED) return "ended";
-    if (state == MASK_FAILED) return "failed";
-    const uint64_t *mask = request_slots_mask(link_slots(link_), slot_idx, state - 1);
+    const uint64_t *mask = request_slots_mask(link_slots(link_), slot_idx, k);
     for (int32_t id = 0; id < FAKE_LOGITS_WIDTH; id++)
         if (bit_set_has(mask, (size_t)id))
             text[n++] = id < FAKE_WORD ? (char)id : id == FAKE_EOS ? '$' : (char)('0' + id - FAKE_WORD);
     text[n] = '\0';
     return text;
+}
+
+/* Those that may come next. */
+static const char *allowed(int32_t slot_idx)
+{
+    int32_t state = ask(slot_idx);
+    if (state == MASK_ENDED) return "ended";
+    if (state == MASK_FAILED) return "failed";
+    return mask_text(slot_idx, state - 1);
+}
+
+static struct slot_guess *guess_of(int32_t slot_idx)
+{
+    return &slot_of(slot_idx)->guess;
+}
+
+/* As an engine does that drafts. */
+static int32_t begin_guessed(const char *pattern, struct request_slot_input input)
+{
+    int32_t slot_idx = begin(pattern, NULL, input);
+    atomic_store(&guess_of(slot_idx)->num_wanted, GUESS_TOKENS_MAX);
+    return slot_idx;
+}
+
+/* Waits until the masks behind the guess are there; returns how many tokens it has. */
+static int32_t ask_ahead(int32_t slot_idx)
+{
+    const struct slot_guess *guess = guess_of(slot_idx);
+    int32_t state = ask(slot_idx);
+    if (state > 0) assert_int_equal(atomic_load(&guess->state), state);
+    for (;;) {
+        uint32_t seen = link_num_made(link_);
+        int32_t num_ahead = atomic_load(&guess->num_masks_ahead);
+        if (state < 0 || num_ahead >= atomic_load(&guess->num_tokens)) return num_ahead;
+        link_sleep_until_made(link_, seen, 1000000);
+    }
 }
 
 static void a_mask_for_each_token(void **state)
@@ -196,6 +230,106 @@ static void free_until_a_trigger(void **state)
     publish(slot, '>');
     assert_string_equal(allowed(slot), "a");
     end(slot);
+}
+
+/* What must come is told, and may be drawn: k is the number of the token that is guessed first. */
+static void expect_guess(int32_t slot_idx, int32_t k, const int32_t *ids, int32_t num_ids,
+                         const char *const *masks_ahead)
+{
+    assert_int_equal(ask_ahead(slot_idx), num_ids);
+    assert_int_equal(atomic_load(&guess_of(slot_idx)->num_tokens), num_ids);
+    for (int32_t i = 0; i < num_ids; i++) {
+        assert_int_equal(guess_of(slot_idx)->tokens[i], ids[i]);
+        assert_string_equal(mask_text(slot_idx, k + 1 + i), masks_ahead[i]);
+    }
+}
+
+static void what_is_guessed(void **state)
+{
+    (void)state;
+    static const int32_t first[] = {FAKE_WORD, FAKE_WORD + 1, '!', 'z'},
+                         then[] = {'w', 'o', 'r', 'l', 'd', '!', 'z'};
+    static const char *const ahead[] = {" 1", "!", "z", "$"}, *const behind[] = {"o", "r", "l", "d",
+                                                                                 "!", "z", "$"};
+    int32_t slot = begin_guessed("[pq]hello world!z", (struct request_slot_input){0});
+    expect_guess(slot, 0, NULL, 0, NULL);
+    assert_string_equal(allowed(slot), "pq");
+    publish(slot, 'p');
+    expect_guess(slot, 1, first, 4, ahead);
+    assert_string_equal(allowed(slot), "h0");
+    uint64_t num_made = masks_num_made(masks);
+    publish(slot, FAKE_WORD); /* as it was guessed: no mask is made again */
+    expect_guess(slot, 2, first + 1, 3, ahead + 1);
+    assert_string_equal(allowed(slot), " 1");
+    assert_int_equal(masks_num_made(masks), num_made);
+    publish(slot, ' '); /* as it may be too */
+    expect_guess(slot, 3, then, 7, behind);
+    assert_string_equal(allowed(slot), "w");
+    for (int i = 0; i < 7; i++) publish(slot, then[i]); /* at once */
+    expect_guess(slot, 10, NULL, 0, NULL);
+    assert_string_equal(allowed(slot), "$");
+    end(slot);
+}
+
+static void where_guesses_end(void **state)
+{
+    (void)state;
+    static const int32_t a[] = {'a'};
+    static const char *const b[] = {"b"};
+    int32_t slot = begin_guessed("ab", (struct request_slot_input){.min_tokens = 3});
+    expect_guess(slot, 0, a, 1, b); /* nothing may follow b */
+    end(slot);
+    slot = begin_guessed("ab", (struct request_slot_input){.num_stop_token_ids = 1, .stop_token_ids = {'b'}});
+    expect_guess(slot, 0, a, 1, b); /* b ends the answer, whatever it stands for */
+    end(slot);
+    slot = begin("ab", NULL, (struct request_slot_input){0}); /* nobody wants to know */
+    expect_guess(slot, 0, NULL, 0, NULL);
+    end(slot);
+    slot = begin_guessed("ab", (struct request_slot_input){0});
+    assert_int_equal(ask_ahead(slot), 2);
+    publish(slot, 'z'); /* no engine draws it */
+    assert_string_equal(allowed(slot), "failed");
+    end(slot);
+}
+
+static int32_t pick(const uint64_t *mask, uint32_t *random)
+{
+    for (;;) {
+        *random = *random * 1664525 + 1013904223;
+        int32_t id = (int32_t)(*random >> 8) % FAKE_LOGITS_WIDTH;
+        if (bit_set_has(mask, (size_t)id)) return id;
+    }
+}
+
+/* One answer twice, with guesses and without, whether they come true or not: each mask is the same, and so are those ahead when
+ * their tokens come. */
+static void guesses_change_no_mask(void **state)
+{
+    (void)state;
+    uint32_t random = 1;
+    uint64_t seen[GUESS_TOKENS_MAX + 1][(FAKE_LOGITS_WIDTH + 63) / 64];
+    for (int round = 0; round < 100; round++) {
+        const char pattern[] = "(a( hello|hello)?(b|bcd|\\n)(hello world){1,3}x?){2,9}";
+        int32_t slots[] = {begin_guessed(pattern, (struct request_slot_input){.min_tokens = round % 7}),
+                           begin(pattern, NULL, (struct request_slot_input){.min_tokens = round % 7})};
+        int32_t num_seen = 0, num_true = 0;
+        for (int32_t k = 0; ask(slots[0]) > 0; k++) {
+            const uint64_t *guessed = request_slots_mask(link_slots(link_), slots[0], k),
+                           *alone = request_slots_mask(link_slots(link_), slots[1], (ask(slots[1]), k));
+            assert_memory_equal(guessed, alone, sizeof seen[0]);
+            if (num_true < num_seen) assert_memory_equal(seen[num_true], alone, sizeof seen[0]);
+            int32_t num_guessed = ask_ahead(slots[0]), id = pick(alone, &random);
+            num_seen = num_guessed + 1;
+            for (int32_t i = 0; i < num_seen; i++)
+                memcpy(seen[i], request_slots_mask(link_slots(link_), slots[0], k + i), sizeof seen[0]);
+            bool comes_true = num_guessed > 0 && random % 100 < 70;
+            if (comes_true) id = guess_of(slots[0])->tokens[0];
+            num_true = num_guessed > 0 && id == guess_of(slots[0])->tokens[0] ? 1 : num_seen;
+            for (int i = 0; i < 2; i++) publish(slots[i], id);
+            if (id == FAKE_EOS) break;
+        }
+        for (int i = 0; i < 2; i++) end(slots[i]);
+    }
 }
 
 static int32_t begin_limited(struct token_limits *limits, struct request_slot_input input)
@@ -335,6 +469,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(followed_from_the_middle, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_ends_an_answer, set_up, tear_down),
         cmocka_unit_test_setup_teardown(free_until_a_trigger, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_is_guessed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(where_guesses_end, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(guesses_change_no_mask, set_up, tear_down),
         cmocka_unit_test_setup_teardown(limits_without_a_form, set_up, tear_down),
         cmocka_unit_test_setup_teardown(limits_that_leave_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(failures_stay_with_their_slot, set_up, tear_down),
