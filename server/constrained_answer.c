@@ -6,6 +6,7 @@
 #include "base/bit_set.h"
 #include "base/check.h"
 #include "base/id_list.h"
+#include "base/utf8.h"
 #include "text/grammar/forecast.h"
 #include "text/grammar/mask.h"
 #include "text/grammar/matcher.h"
@@ -152,10 +153,43 @@ static bool may_guess(const struct constrained_answer *a)
     return a->shared && !a->limits && !is_free(a) && a->num_guessed == 0;
 }
 
+/* The first ids that stand for the text's first bytes: a tokenizer may put something before a text. Returns how many. */
+static int32_t num_that_fit(const struct mask_language *l, const struct token_list *list, const char *text,
+                            size_t num_bytes)
+{
+    int32_t num = 0;
+    for (size_t at = 0, n; num < list->num_ids; at += n, num++) {
+        const char *bytes = tokenizer_token_bytes(grammars_tokenizer(l->grammars), list->ids[num], &n);
+        if (n == 0 || n > num_bytes - at || memcmp(bytes, text + at, n) != 0) break;
+    }
+    return num;
+}
+
+/* A model goes on as its tokenizer would. */
+static int32_t tokenize(const struct mask_language *l, const struct constrained_answer *a, const char *text,
+                        size_t num_bytes, int32_t *ids, int32_t max)
+{
+    struct token_list list = {0};
+    (void)!tokenizer_encode(grammars_tokenizer(l->grammars), text, num_bytes, NULL, 0, 0, max, &list);
+    int32_t num = num_that_fit(l, &list, text, num_bytes);
+    if (num > 0) memcpy(ids, list.ids, (size_t)num * sizeof ids[0]);
+    token_list_deinit(&list);
+    return num > 0 ? num : forecast_tokens(a->shared->vocabulary, text, num_bytes, ids, max);
+}
+
+/* Of a text that may end within a character. */
+static size_t whole_characters(const char *text, size_t num_bytes)
+{
+    while (num_bytes > 0 && !utf8_is_valid((const unsigned char *)text, num_bytes)) num_bytes--;
+    return num_bytes;
+}
+
 void constrained_answer_guess(struct constrained_answer *a, const struct mask_language *l, int32_t max_tokens)
 {
     if (max_tokens == 0 || !may_guess(a)) return;
-    int32_t num = forecast_tokens(a->shared->vocabulary, a->matcher, &a->spacing, a->guess, max_tokens);
+    char text[FORECAST_BYTES_MAX];
+    size_t num_bytes = whole_characters(text, forecast_text(a->matcher, &a->spacing, text));
+    int32_t num = tokenize(l, a, text, num_bytes, a->guess, max_tokens);
     while (a->num_guessed < num && !is_stop(l, a, a->guess[a->num_guessed])) a->num_guessed++;
 }
 

@@ -94,17 +94,13 @@ static int32_t longest_token(const struct trie *t, const char *text, size_t num_
     return id;
 }
 
-int32_t forecast_tokens(const struct vocabulary *v, const struct matcher *m, const struct spacing *s,
-                        int32_t *ids, int32_t max)
+int32_t forecast_tokens(const struct vocabulary *v, const char *text, size_t num_bytes, int32_t *ids,
+                        int32_t max)
 {
-    char text[FORECAST_BYTES_MAX];
-    size_t num_bytes = forecast_text(m, s, text), at = 0, token_bytes = 0;
     int32_t num = 0;
-    while (num < max && at < num_bytes) {
+    for (size_t at = 0, token_bytes = 0; num < max && at < num_bytes; at += token_bytes, num++) {
         ids[num] = longest_token(&v->trie, text + at, num_bytes - at, &token_bytes);
         if (ids[num] < 0) break;
-        at += token_bytes;
-        num++;
     }
     return num;
 }

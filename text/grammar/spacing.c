@@ -2,9 +2,12 @@
 
 #include "text/grammar/spaces.h"
 
+enum { FIRST_WIDTH = 2 };
+
 void spacing_init(struct spacing *s)
 {
-    *s = (struct spacing){.habits[BEHIND_COMMA].num_spaces = 1, .habits[BEHIND_COLON].num_spaces = 1};
+    *s = (struct spacing){
+        .habits[BEHIND_COMMA].num_spaces = 1, .habits[BEHIND_COLON].num_spaces = 1, .width = FIRST_WIDTH};
 }
 
 static bool opens(uint8_t byte)
@@ -78,6 +81,6 @@ char spacing_next(const struct spacing *s, uint8_t next)
     if (s->in_string || place == SPACE_PLACES) return 0;
     const struct space_habit *habit = &s->habits[place];
     if (habit->breaks && !s->broken) return s->num_spaces == 0 ? '\n' : 0;
-    int32_t num_spaces = habit->breaks ? s->width * depth_at(s, place) : habit->num_spaces;
-    return s->broken == habit->breaks && s->num_spaces < num_spaces ? ' ' : 0;
+    int32_t num_spaces = s->broken ? s->width * depth_at(s, place) : habit->num_spaces;
+    return s->num_spaces < num_spaces ? ' ' : 0;
 }

@@ -1,5 +1,5 @@
 /* spacing.h - where an answer in JSON puts white space: behind what opens, a comma and a colon, and before what closes. It is
- * learned from the text as it comes; at first one space is expected behind a comma and a colon.
+ * learned from the text as it comes; at first one space is expected behind a comma and a colon, and of a line two for each level.
  *
  * For guesses alone: of a text that is no JSON it says what does not come true. Plain data. Thread: one user at a time. */
 #ifndef TEXT_GRAMMAR_SPACING_H

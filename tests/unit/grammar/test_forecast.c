@@ -108,7 +108,7 @@ static void as_tokens(void **state)
     assert_int_equal(matcher_new(g, &m), 0);
     spacing_init(&s);
     size_t num_bytes = forecast_text(m, &s, text), at = 0;
-    int32_t num = forecast_tokens(v, m, &s, ids, FORECAST_BYTES_MAX);
+    int32_t num = forecast_tokens(v, text, num_bytes, ids, FORECAST_BYTES_MAX);
     for (int32_t i = 0; i < num; i++) {
         size_t n;
         const char *bytes = small_token(NULL, ids[i], &n);
@@ -117,7 +117,7 @@ static void as_tokens(void **state)
     }
     assert_int_equal(at, num_bytes);
     assert_memory_equal(joined, text, at);
-    assert_int_equal(forecast_tokens(v, m, &s, ids, 2), 2);
+    assert_int_equal(forecast_tokens(v, text, num_bytes, ids, 2), 2);
     matcher_free(m);
     vocabulary_free(v);
     grammar_free(g);

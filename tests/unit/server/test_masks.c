@@ -244,30 +244,30 @@ static void expect_guess(int32_t slot_idx, int32_t k, const int32_t *ids, int32_
     }
 }
 
+/* As its tokenizer would say it: in bytes. */
 static void what_is_guessed(void **state)
 {
     (void)state;
-    static const int32_t first[] = {FAKE_WORD, FAKE_WORD + 1, '!', 'z'},
-                         then[] = {'w', 'o', 'r', 'l', 'd', '!', 'z'};
-    static const char *const ahead[] = {" 1", "!", "z", "$"}, *const behind[] = {"o", "r", "l", "d",
-                                                                                 "!", "z", "$"};
-    int32_t slot = begin_guessed("[pq]hello world!z", (struct request_slot_input){0});
+    static const int32_t text[] = {'h', 'e', 'l', 'l', 'o', ' ', 'w', 'o', 'r', 'l', 'd', '!'};
+    static const char *const behind[] = {"e", "l", "l", "o", " 1", "w", "o", "r", "l", "d", "!", "$"};
+    int32_t slot = begin_guessed("[pq]hello world!", (struct request_slot_input){0});
     expect_guess(slot, 0, NULL, 0, NULL);
     assert_string_equal(allowed(slot), "pq");
     publish(slot, 'p');
-    expect_guess(slot, 1, first, 4, ahead);
+    expect_guess(slot, 1, text, 7, behind);
     assert_string_equal(allowed(slot), "h0");
     uint64_t num_made = masks_num_made(masks);
-    publish(slot, FAKE_WORD); /* as it was guessed: no mask is made again */
-    expect_guess(slot, 2, first + 1, 3, ahead + 1);
-    assert_string_equal(allowed(slot), " 1");
+    for (int32_t k = 2; k < 4; k++) { /* as it was guessed: no mask is made again */
+        publish(slot, text[k - 2]);
+        expect_guess(slot, k, text + k - 1, 8 - k, behind + k - 1);
+        assert_string_equal(allowed(slot), behind[k - 2]);
+    }
     assert_int_equal(masks_num_made(masks), num_made);
-    publish(slot, ' '); /* as it may be too */
-    expect_guess(slot, 3, then, 7, behind);
-    assert_string_equal(allowed(slot), "w");
-    for (int i = 0; i < 7; i++) publish(slot, then[i]); /* at once */
-    expect_guess(slot, 10, NULL, 0, NULL);
-    assert_string_equal(allowed(slot), "$");
+    for (int i = 2; i < 5; i++) publish(slot, text[i]); /* at once */
+    expect_guess(slot, 6, text + 5, 2, behind + 5);
+    publish(slot, FAKE_WORD + 1); /* as it may be too */
+    expect_guess(slot, 7, text + 11, 1, behind + 11);
+    assert_string_equal(allowed(slot), "!");
     end(slot);
 }
 
