@@ -65,7 +65,7 @@ static void settle(struct engine *e, int flight_idx, const struct drawing *d)
     }
     if (runs && !is_there(e, d)) counter_add(&e->counters->num_withheld, 1);
     step_builder_set_allowed(e->builder, flight_idx, d->row, NULL);
-    scheduler_withhold(e->scheduler, d->entry);
+    scheduler_withhold(e->scheduler, d->entry, 0);
 }
 
 void engine_settle_masks(struct engine *e, int flight_idx)

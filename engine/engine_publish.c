@@ -241,7 +241,7 @@ static int32_t num_accepted(const struct engine *e, const struct plan_entry *ent
     const struct sequence *seq = scheduler_sequence(e->scheduler, entry->seq_id);
     int32_t i = 0, first = entry->position + entry->num_tokens - entry->num_drafted;
     if (seq->state != SEQUENCE_RUNNING) return 0;
-    while (i < entry->num_drafted && !rows[i].failed && rows[i].token_id == seq->tokens[first + i]) i++;
+    while (i < entry->num_verified && !rows[i].failed && rows[i].token_id == seq->tokens[first + i]) i++;
     return i;
 }
 

@@ -267,14 +267,18 @@ void scheduler_draft(struct scheduler *s, int32_t seq_id, int32_t num_drafted)
     seq->num_drafted = num_drafted;
 }
 
-void scheduler_withhold(struct scheduler *s, struct plan_entry *entry)
+void scheduler_withhold(struct scheduler *s, struct plan_entry *entry, int32_t num_rows)
 {
     struct sequence *seq = scheduler_sequence(s, entry->seq_id);
-    assert_always(entry->samples && !entry->withheld && seq->num_pending > 0);
-    assert_always(entry->num_drafted == 0);
+    int32_t num_draws = plan_entry_num_draws(entry);
+    assert_always(entry->samples && !entry->withheld && seq->num_pending >= num_draws);
+    assert_always(num_rows >= 0 && num_rows < num_draws);
+    entry->num_verified = max_of(num_rows - 1, 0);
+    if (num_rows > 0) return;
     entry->withheld = true;
-    seq->num_pending--;
-    if (seq->state == SEQUENCE_RUNNING) seq->num_computed--;
+    seq->num_pending -= num_draws;
+    seq->num_draft_pending -= entry->num_drafted;
+    if (seq->state == SEQUENCE_RUNNING) seq->num_computed -= num_draws;
 }
 
 void scheduler_end_step(struct scheduler *s)
@@ -297,12 +301,14 @@ bool scheduler_end_entry(struct scheduler *s, const struct plan_entry *entry)
 {
     struct sequence *seq = scheduler_sequence(s, entry->seq_id);
     int32_t num_rejected = entry->num_drafted - entry->num_accepted;
-    assert_always(seq->num_steps_in_flight > 0 && num_rejected >= 0);
+    assert_always(seq->num_steps_in_flight > 0 && entry->num_accepted <= entry->num_verified);
     seq->num_steps_in_flight--;
-    seq->num_pending -= entry->withheld ? 0 : plan_entry_num_draws(entry);
-    seq->num_draft_pending -= entry->num_drafted;
+    if (!entry->withheld) {
+        seq->num_pending -= plan_entry_num_draws(entry);
+        seq->num_draft_pending -= entry->num_drafted;
+    }
     if (seq->state == SEQUENCE_RUNNING) {
-        seq->num_computed -= num_rejected;
+        seq->num_computed -= entry->withheld ? 0 : num_rejected;
         move_on(s, seq, entry->position + entry->num_tokens - entry->withheld - num_rejected);
         return true;
     }

@@ -118,8 +118,9 @@ struct plan_entry {
         num_score_rows; /* rows at [score_position, + num_score_rows) score the token that follows, or pool */
     bool samples;       /* the last token's row draws, and so do those before it of the */
     int32_t num_drafted;  /* last tokens: drafts */
-    int32_t num_accepted; /* the first of them, that followed: known when the step has ended */
-    bool withheld;        /* draws, but not in this step: scheduler_withhold; not with drafts */
+    int32_t num_verified; /* the first of them, behind which rows draw: all, unless some are withheld */
+    int32_t num_accepted; /* the first of those, that followed: known when the step has ended */
+    bool withheld;        /* draws, but not in this step: scheduler_withhold */
     bool admitted;        /* this is the first entry since the sequence got its batch_slot */
 };
 
@@ -226,9 +227,9 @@ const struct kv_tables *scheduler_tables(const struct scheduler *s);
  * sequence_num_drafted_max: for the next plan, which takes as many of them as there is room for. Only with decode_runs. */
 void scheduler_draft(struct scheduler *s, int32_t seq_id, int32_t num_drafted);
 
-/* The row of an entry that samples, in the newest step in flight, draws nothing after all: the sequence's last
- * token will be computed again, and its row then draws. */
-void scheduler_withhold(struct scheduler *s, struct plan_entry *entry);
+/* Of an entry that samples, in the newest step in flight, the first num_rows rows alone draw. 0: none does after all, the
+ * sequence's last known token will be computed again, and its row then draws. */
+void scheduler_withhold(struct scheduler *s, struct plan_entry *entry, int32_t num_rows);
 
 /* The oldest step in flight ended. */
 void scheduler_end_step(struct scheduler *s);

@@ -129,7 +129,7 @@ static void plan_add_run(struct scheduler *s, struct plan *plan, const struct se
 {
     struct plan_entry e = entry_make(s, plan, seq, run.num_tokens - num_drafted, 1);
     e.num_tokens = run.num_tokens;
-    e.num_drafted = num_drafted;
+    e.num_drafted = e.num_verified = num_drafted;
     plan->runs[plan->num_runs] = run;
     plan_add(s, plan, e);
 }

@@ -1486,6 +1486,40 @@ static void test_drafts(void **state)
     destroy(b);
 }
 
+/* Rows that may not draw: all, so that nothing has come, or those behind the first. */
+static void test_withheld_drafts(void **state)
+{
+    (void)state;
+    struct scheduler_options options = options_default();
+    options.decode_runs = true;
+    options.max_num_seqs = 2;
+    options.max_num_rows = options.max_num_logits = options.max_num_batched_tokens = 6;
+    struct bench *b = create(options);
+    int32_t seq_id = add(b, 14, 12, -1, false);
+    const struct sequence *seq = scheduler_sequence(b->scheduler, seq_id);
+    while (sequence_num_generated(seq) == 0) turn(b);
+    for (int32_t num_rows = 0; num_rows < 4; num_rows++) {
+        int32_t num_known = seq->num_tokens, num_accepted = max_of(num_rows - 1, 0);
+        scheduler_draft(b->scheduler, seq_id, 4);
+        assert_int_equal(scheduler_plan(b->scheduler, &b->plan), SCHEDULE_STEP);
+        struct plan_entry *e = &b->plan.decodes[0];
+        assert_int_equal(e->num_verified, 4);
+        scheduler_withhold(b->scheduler, e, num_rows);
+        scheduler_check(b->scheduler);
+        assert_int_equal(e->withheld, num_rows == 0);
+        assert_int_equal(e->num_verified, num_accepted);
+        e->num_accepted = num_accepted;
+        scheduler_end_step(b->scheduler);
+        assert_true(scheduler_end_entry(b->scheduler, e));
+        for (int32_t i = 0; i < num_rows; i++) scheduler_append_token(b->scheduler, seq_id);
+        scheduler_check(b->scheduler);
+        assert_int_equal(seq->num_tokens, num_known + num_rows);
+        assert_int_equal(seq->num_computed, seq->num_tokens - 1);
+    }
+    run_all(b);
+    destroy(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1535,6 +1569,7 @@ int main(void)
         cmocka_unit_test(test_many_names_bring_nothing),
         cmocka_unit_test(test_a_place_is_left_for_others),
         cmocka_unit_test(test_drafts),
+        cmocka_unit_test(test_withheld_drafts),
         cmocka_unit_test(test_a_place_is_left_for_other_owners),
         cmocka_unit_test(test_cost_of_a_plan),
     };
