@@ -1,5 +1,7 @@
 #include "engine/drafter.h"
 
+#include <string.h>
+
 #include "base/check.h"
 
 enum {
@@ -8,11 +10,14 @@ enum {
     LANES = 16         /* compared together */
 };
 
-static const double FIRST_HOPE = 0.5, MEMORY = 0.2; /* of the newest expectation */
+static const double FIRST_HOPE = 0.5, FIRST_HOPE_OF_FORMS = 0.8, FIRST_GAIN = 1;
+static const double MEMORY = 0.2; /* of the newest expectation */
 
-void drafter_init(struct drafter *d, bool is_off)
+void drafter_init(struct drafter *d, enum drafter_source source)
 {
-    *d = (struct drafter){.hope = FIRST_HOPE, .is_off = is_off};
+    bool is_told = source == DRAFTER_IS_TOLD;
+    *d = (struct drafter){
+        .source = source, .hope = is_told ? FIRST_HOPE_OF_FORMS : FIRST_HOPE, .gain = FIRST_GAIN};
 }
 
 /* The last place before end where id stands, not before begin; -1: none. */
@@ -45,9 +50,34 @@ static int32_t look_up(const int32_t *tokens, int32_t num_tokens)
     return 0;
 }
 
+static void pass_told(struct drafter *d, int32_t token)
+{
+    d->is_told = false;
+    if (d->num_told == 0) return;
+    bool came_true = token == d->told[0];
+    d->hope += MEMORY * (came_true - d->hope);
+    d->num_true += came_true;
+    d->num_told = came_true ? d->num_told - 1 : 0;
+    memmove(d->told, d->told + 1, (size_t)d->num_told * sizeof d->told[0]);
+}
+
+void drafter_tell(struct drafter *d, const int32_t *ids, int32_t num)
+{
+    assert_debug(d->source == DRAFTER_IS_TOLD && num >= 0 && num <= GUESS_TOKENS_MAX);
+    d->gain += MEMORY * (d->num_true - d->gain);
+    d->num_true = 0;
+    d->is_told = true;
+    d->num_told = num;
+    for (int32_t i = 0; i < num; i++) d->told[i] = ids[i];
+}
+
 void drafter_follow(struct drafter *d, const int32_t *tokens, int32_t num_tokens)
 {
-    if (d->num_seen == num_tokens || d->is_off) return;
+    if (d->num_seen == num_tokens || d->source == DRAFTER_OFF) return;
+    if (d->source == DRAFTER_IS_TOLD) {
+        while (d->num_seen < num_tokens) pass_told(d, tokens[d->num_seen++]);
+        return;
+    }
     for (; d->next > 0 && d->num_seen < num_tokens; d->num_seen++) {
         bool came_true = tokens[d->next] == tokens[d->num_seen];
         d->hope += MEMORY * (came_true - d->hope);
@@ -57,18 +87,26 @@ void drafter_follow(struct drafter *d, const int32_t *tokens, int32_t num_tokens
     if (d->next == 0) d->next = look_up(tokens, num_tokens);
 }
 
+/* Tokens that are expected, max at most. */
+static int32_t num_expected(const struct drafter *d, int32_t max)
+{
+    if (d->source == DRAFTER_IS_TOLD) return min_of(d->num_told, max);
+    return d->next > 0 ? max : 0;
+}
+
 /* What was written is read again where the draft goes beyond what is known: a loop goes on as a loop. */
 int32_t drafter_write(const struct drafter *d, int32_t *tokens, int32_t max)
 {
-    int32_t num = d->next > 0 ? max : 0;
-    for (int32_t i = 0; i < num; i++) tokens[d->num_seen + i] = tokens[d->next + i];
+    int32_t num = num_expected(d, max);
+    bool is_told = d->source == DRAFTER_IS_TOLD;
+    for (int32_t i = 0; i < num; i++) tokens[d->num_seen + i] = is_told ? d->told[i] : tokens[d->next + i];
     return num;
 }
 
 int32_t drafter_num_worth(const struct drafter *d, double saved_us, double cost_us, int32_t max)
 {
     int32_t num = 0;
-    if (d->next == 0) return 0;
+    max = num_expected(d, max);
     if (cost_us <= 0) return max;
     for (saved_us *= d->hope; num < max && saved_us > cost_us; saved_us *= d->hope) num++;
     return num;

@@ -6,14 +6,20 @@
  * Who is to get a draft must know its newest token, so the step in flight is ended first, and the device waits meanwhile:
  * only when that is less than what is expected of the drafts.
  *
- * Not for sequences with penalties or a form: what a row of theirs draws depends on what the row before it has drawn. Nor for those
- * that another engine has begun: a request that kills engines is to do so at one place (server/recovery.h). */
+ * An answer that must have a form says what its form lets it, and what that probably is comes from the front, with a mask for each
+ * row (engine_guess.c). It is waited for a moment, where that is less than what such guesses have brought so far.
+ *
+ * Not for sequences with penalties: what a row of theirs draws depends on what the row before it has drawn. Nor for those that
+ * another engine has begun: a request that kills engines is to do so at one place (server/recovery.h). */
 #include "base/check.h"
+#include "base/clock.h"
 #include "engine/engine_internal.h"
+
+enum { GUESS_WAIT_NS = 300000 };
 
 /* What is expected must be more than what it takes by so much. */
 static const double MARGIN = 1.5;
-/* Of the newest time that the device had to wait; of the gap, each time that nothing is drafted because of it. */
+/* Of the newest time that the device had to wait; of what is known of it, each time that nothing is drafted because of it. */
 static const double GAP_MEMORY = 0.3, GAP_HOPE = 0.999;
 
 /* What all drafts of a plan go by. */
@@ -28,6 +34,7 @@ struct stakes {
     int32_t num;        /* tokens of it that are worth their rows */
     double saved_us;    /* of a step, by each that comes true */
     double expected_us; /* saved by all of them, less what their rows take */
+    double later_us;    /* saved by the next draft, when what is in flight is known */
 };
 
 static struct terms terms_of(const struct engine *e)
@@ -39,9 +46,8 @@ static struct terms terms_of(const struct engine *e)
 
 static bool may_draft(const struct engine *e, const struct sequence *seq)
 {
-    const struct request_slot_input *in = &request_slots_get(e->slots, seq->slot_idx)->input;
     return sequence_is_decoding(seq) && sequence_num_drafted_max(seq) > 0 &&
-           !sampling_uses_history(&in->sampling) && !in->constrained && !e->drafters[seq->slot_idx].is_off;
+           e->drafters[seq->slot_idx].source != DRAFTER_OFF;
 }
 
 /* The next running sequence that may have a draft, or has one in flight; NO_SEQUENCE: no more. */
@@ -55,7 +61,14 @@ static int32_t next_of(const struct engine *e, int32_t seq_id)
     return NO_SEQUENCE;
 }
 
-/* A step's fixed part is shared by all that run. Nothing is looked up where not even a certain token would be worth its row. */
+/* What guesses have brought a step so far, less what their rows take. */
+static double gained_us(const struct drafter *d, double saved_us, double row_us)
+{
+    return max_of(d->gain * (saved_us - row_us / d->hope), 0.0);
+}
+
+/* A step's fixed part is shared by all that run. Nothing is looked up or guessed where not even a certain token would be worth
+ * its row. */
 static struct stakes stakes_of(struct engine *e, const struct terms *t, const struct sequence *seq)
 {
     struct drafter *d = &e->drafters[seq->slot_idx];
@@ -64,23 +77,32 @@ static struct stakes stakes_of(struct engine *e, const struct terms *t, const st
     double row_us = step_prices_decode_us(p, seq->num_computed, most) / most;
     struct stakes s = {.saved_us =
                            p->decode_step / t->num_running + step_prices_decode_us(p, seq->num_computed, 1)};
-    if (t->are_known && s.saved_us <= MARGIN * row_us) return s;
-    drafter_follow(d, seq->tokens, seq->num_tokens);
-    s.num = drafter_num_worth(d, s.saved_us, MARGIN * row_us, min_of(most, num_left));
+    bool is_formed = d->source == DRAFTER_IS_TOLD, any = !t->are_known || s.saved_us > MARGIN * row_us;
+    if (is_formed) engine_want_guess(e, seq, any ? most : 0);
+    if (!any) return s;
+    bool knows = engine_hear_guess(e, seq) || !is_formed;
+    if (knows) s.num = drafter_num_worth(d, s.saved_us, MARGIN * row_us, min_of(most, num_left));
     s.expected_us = drafter_num_expected(d, s.num) * s.saved_us - s.num * row_us;
+    s.later_us = is_formed ? gained_us(d, s.saved_us, row_us) : d->hope * s.expected_us;
     return s;
 }
 
-/* A gap from a bad moment becomes shorter until it is tried and measured again. */
-static bool is_worth_the_gap(struct engine *e, double us)
+/* A wait from a bad moment becomes shorter until it is tried and measured again. */
+static bool is_worth_waiting(double us, double *wait_us)
 {
-    if (us > MARGIN * e->gap_us) return true;
-    if (us > 0) e->gap_us *= GAP_HOPE;
+    if (us > MARGIN * *wait_us) return true;
+    if (us > 0) *wait_us *= GAP_HOPE;
     return false;
 }
 
-/* Whose newest token is in flight gets a draft if it is the expected one; who has a draft in flight misses the next step unless that
- * is waited for. */
+static void learn_wait(double *wait_us, uint64_t ns)
+{
+    double us = (double)ns * 1e-3;
+    *wait_us += (us - *wait_us) * (*wait_us > 0 ? GAP_MEMORY : 1);
+}
+
+/* Whose newest token is in flight gets a draft if it is the expected one, or if something is guessed behind it; who has a draft in
+ * flight misses the next step unless that is waited for. */
 bool engine_wants_to_draft(struct engine *e)
 {
     double us = 0;
@@ -92,9 +114,38 @@ bool engine_wants_to_draft(struct engine *e)
         if (seq->num_pending == 0) continue;
         struct stakes s = stakes_of(e, &t, seq);
         any = any || s.num > 0 || seq->num_draft_pending > 0;
-        us += seq->num_draft_pending > 0 ? s.saved_us : e->drafters[seq->slot_idx].hope * s.expected_us;
+        us += seq->num_draft_pending > 0 ? s.saved_us : s.later_us;
     }
-    return any && (!t.are_known || is_worth_the_gap(e, us));
+    return t.are_known ? is_worth_waiting(us, &e->gap_us) : any;
+}
+
+/* The next of those whose guess is not known yet. */
+static int32_t next_unheard(struct engine *e, int32_t id)
+{
+    while ((id = next_of(e, id)) != NO_SEQUENCE) {
+        const struct sequence *seq = scheduler_sequence(e->scheduler, id);
+        bool is_formed = e->drafters[seq->slot_idx].source == DRAFTER_IS_TOLD;
+        if (is_formed && seq->num_steps_in_flight == 0 && !engine_hear_guess(e, seq)) return id;
+    }
+    return NO_SEQUENCE;
+}
+
+/* The device has nothing to do meanwhile. */
+static void await_guesses(struct engine *e, const struct terms *t)
+{
+    double us = 0;
+    bool any = false;
+    if (e->num_in_flight > 0) return;
+    for (int32_t id = NO_SEQUENCE; (id = next_unheard(e, id)) != NO_SEQUENCE;) {
+        const struct stakes s = stakes_of(e, t, scheduler_sequence(e->scheduler, id));
+        any = any || s.later_us > 0;
+        us += s.later_us;
+    }
+    if (!any || (t->are_known && !is_worth_waiting(us, &e->guess_us))) return;
+    uint64_t begin_ns = clock_monotonic_ns();
+    for (int32_t id = NO_SEQUENCE; (id = next_unheard(e, id)) != NO_SEQUENCE;)
+        engine_await_guess(e, scheduler_sequence(e->scheduler, id), begin_ns + GUESS_WAIT_NS);
+    learn_wait(&e->guess_us, clock_monotonic_ns() - begin_ns);
 }
 
 /* Drafts of all of which nothing is in flight. Returns what is expected of them together, in microseconds. */
@@ -123,12 +174,12 @@ void engine_draft(struct engine *e)
 {
     if (e->options.num_draft_tokens == 0) return;
     const struct terms t = terms_of(e);
+    await_guesses(e, &t);
     double us = draft_all(e, &t);
-    if (t.are_known && e->limits.num_steps_in_flight > 1 && !is_worth_the_gap(e, us)) forget_all(e);
+    if (t.are_known && e->limits.num_steps_in_flight > 1 && !is_worth_waiting(us, &e->gap_us)) forget_all(e);
 }
 
 void engine_learn_gap(struct engine *e, uint64_t begin_ns)
 {
-    double us = (double)(begin_ns - e->ended_ns) * 1e-3;
-    e->gap_us += (us - e->gap_us) * (e->gap_us > 0 ? GAP_MEMORY : 1);
+    learn_wait(&e->gap_us, begin_ns - e->ended_ns);
 }

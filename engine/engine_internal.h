@@ -4,6 +4,7 @@
  *   engine_step.c     the turn: drain, schedule, forward, publish
  *   engine_pace.c     when the turn is
  *   engine_draft.c    what may follow
+ *   engine_guess.c    what a form lets follow, as the front guesses it
  *   engine_masks.c    what constrained rows may draw
  *   engine_copies.c   K/V blocks to host memory and back, and states
  *   engine_publish.c  results into request slots, and how a request ends
@@ -55,7 +56,8 @@ struct engine {
     uint64_t ended_ns;        /* when the newest step that has ended was seen to have */
     double
         gap_us; /* that the device waits where a step is begun when the one before has ended; 0: not known */
-    bool published; /* something the loop has not been woken for */
+    double guess_us; /* that what the front guesses is waited for, where it is; 0: not known */
+    bool published;  /* something the loop has not been woken for */
     bool failed;
     int32_t eos_ids[EOS_IDS_MAX], num_eos_ids; /* the model's and, with the first request, the tokenizer's */
     bool knows_text;
@@ -94,6 +96,15 @@ bool engine_wants_to_draft(struct engine *e);
 void engine_draft(struct engine *e);
 /* The device has waited for a step that begins now. */
 void engine_learn_gap(struct engine *e, uint64_t begin_ns);
+
+/* engine_guess.c */
+/* Of an answer that must have a form: its drafter follows its tokens, and is told what is guessed of the next ones, if that is
+ * known. Returns whether it is told. */
+bool engine_hear_guess(struct engine *e, const struct sequence *seq);
+/* Asks for guesses of num tokens at most, behind each token that is published from now on. */
+void engine_want_guess(struct engine *e, const struct sequence *seq, int32_t num);
+/* Hears what is guessed of the sequence, and waits for it until then. */
+void engine_await_guess(struct engine *e, const struct sequence *seq, uint64_t deadline_ns);
 
 /* engine_masks.c */
 /* Before the tokens of the newest flight, the only one, are drawn: gives each constrained row its mask. Waits as long

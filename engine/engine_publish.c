@@ -101,12 +101,27 @@ static enum finish_reason finish_left_over(const struct engine *e, int32_t slot_
     return finish_of(e, slot, num_generated, last);
 }
 
+static enum drafter_source source_of_drafts(const struct request_slot *slot)
+{
+    bool was_begun = slot->scheduled_ns > 0; /* by another engine */
+    if (was_begun || sampling_uses_history(&slot->input.sampling)) return DRAFTER_OFF;
+    return slot->input.constrained ? DRAFTER_IS_TOLD : DRAFTER_LOOKS_UP;
+}
+
+/* The mask of the next token, whoever has drawn the last, and what is guessed of it. */
+static void want_first_mask(struct engine *e, int32_t slot_idx)
+{
+    if (e->drafters[slot_idx].source == DRAFTER_IS_TOLD)
+        engine_want_guess(e, scheduler_sequence(e->scheduler, e->seq_of_slot[slot_idx]),
+                          e->options.num_draft_tokens);
+    link_want_mask(e->link, slot_idx);
+}
+
 static void add_sequence(struct engine *e, int32_t slot_idx, int32_t num_generated)
 {
     struct request_slot *slot = request_slots_get(e->slots, slot_idx);
-    bool was_begun = slot->scheduled_ns > 0; /* by another engine */
-    drafter_init(&e->drafters[slot_idx], was_begun);
     const struct request_slot_input *input = &slot->input;
+    drafter_init(&e->drafters[slot_idx], source_of_drafts(slot));
     struct sequence_input sequence = {
         .slot_idx = slot_idx,
         .tokens = request_slots_tokens(e->slots, slot_idx),
@@ -129,7 +144,7 @@ static void add_sequence(struct engine *e, int32_t slot_idx, int32_t num_generat
     if (scheduler_add(e->scheduler, &sequence, &e->seq_of_slot[slot_idx]) != 0)
         finish_slot(e, slot, FINISH_ERROR, "the request needs more K/V blocks than there are");
     else if (input->constrained)
-        link_want_mask(e->link, slot_idx); /* the next token's, whoever has drawn the last */
+        want_first_mask(e, slot_idx);
 }
 
 void engine_accept(struct engine *e, int32_t slot_idx)
@@ -191,10 +206,7 @@ static bool publish_token(struct engine *e, struct request_slot *slot, int32_t s
     atomic_store_explicit(&slot->num_published, num_generated, memory_order_release);
     e->published = true;
     enum finish_reason finish = finish_of(e, slot, num_generated, row->token_id);
-    if (finish != FINISH_NONE)
-        engine_finish(e, seq_id, finish, NULL);
-    else if (slot->input.constrained)
-        link_want_mask(e->link, slot_idx);
+    if (finish != FINISH_NONE) engine_finish(e, seq_id, finish, NULL);
     return finish == FINISH_NONE;
 }
 
@@ -225,6 +237,8 @@ static void end_without_tokens(struct engine *e, struct request_slot *slot, int3
 static void publish_tokens(struct engine *e, struct request_slot *slot, const struct plan_entry *entry,
                            const struct sample_result *rows)
 {
+    const struct sequence *seq = scheduler_sequence(e->scheduler, entry->seq_id);
+    if (e->options.num_draft_tokens > 0 && slot->input.constrained) (void)engine_hear_guess(e, seq);
     for (int32_t i = 0; i <= entry->num_accepted; i++) {
         if (rows[i].failed) {
             engine_finish(e, entry->seq_id, FINISH_ERROR, NOT_A_NUMBER);
@@ -232,6 +246,7 @@ static void publish_tokens(struct engine *e, struct request_slot *slot, const st
         }
         if (!publish_token(e, slot, entry->seq_id, &rows[i])) return;
     }
+    if (slot->input.constrained) link_want_mask(e->link, seq->slot_idx);
 }
 
 /* How far the rows have drawn what was drafted. */

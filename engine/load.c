@@ -128,6 +128,13 @@ static bool has_states(const struct load *load)
     return model_config_has_states(model_files_config(load->files));
 }
 
+/* A draft is verified by rows of one sequence, which layers with a state do not have. */
+static int32_t num_draft_tokens(const struct load *load)
+{
+    bool drafts = !has_states(load) && !load->facts.is_encoder;
+    return drafts ? (int32_t)load->config->num_speculative_tokens : 0;
+}
+
 /* What follows from the options and the device alone. */
 static int choose_limits(struct load *load, struct error *err)
 {
@@ -155,6 +162,7 @@ static int choose_limits(struct load *load, struct error *err)
         facts->max_num_batched_tokens = max_of(facts->max_num_batched_tokens, facts->max_model_len);
     int32_t num_queued = config->max_queued_requests ? (int32_t)config->max_queued_requests : QUEUED_MAX;
     facts->num_slots = facts->max_num_seqs + num_queued;
+    facts->num_guess_tokens = min_of(num_draft_tokens(load), (int32_t)GUESS_TOKENS_MAX);
     facts->block_size = BLOCK_SIZE;
     return STATUS_OK;
 }
@@ -228,13 +236,6 @@ static double target_us(const struct load *load)
                  : load->device->is_gpu   ? GPU_TARGET_ITL_MS
                                           : CPU_TARGET_ITL_MS;
     return 1000.0 * (double)ms;
-}
-
-/* A draft is verified by rows of one sequence, which layers with a state do not have. */
-static int32_t num_draft_tokens(const struct load *load)
-{
-    bool drafts = !has_states(load) && !load->facts.is_encoder;
-    return drafts ? (int32_t)load->config->num_speculative_tokens : 0;
 }
 
 /* Of a step, where it takes more than its sequences: for answers of earlier turns, and what a dead engine has drawn. */

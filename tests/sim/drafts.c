@@ -1,9 +1,12 @@
 /* drafts.c - what sequences are expected to say. Random answers seldom say a thing twice, so whoever drafts looks ahead here: each
- * token is the one that will follow, more often than not. */
+ * token is the one that will follow, more often than not. Of an answer with a form it is what the form says, or anything that
+ * this lets through. */
+#include <string.h>
+
 #include "sim/watch.h"
 #include "sim/wraps.h"
 
-enum { RIGHT_PERCENT = 75 };
+enum { RIGHT_PERCENT = 75, FORCED_PERCENT = 60, GUESSED_WORDS = 8, TRIES = 40 };
 
 static const struct watch *watch_of_tokens(const int32_t *tokens)
 {
@@ -16,11 +19,13 @@ static const struct watch *watch_of_tokens(const int32_t *tokens)
 int32_t __wrap_drafter_num_worth(const struct drafter *d, double saved_us, double cost_us, int32_t max)
 {
     (void)__real_drafter_num_worth(d, saved_us, cost_us, max);
+    if (d->source == DRAFTER_IS_TOLD) max = min_of(max, d->num_told);
     return rng_below(&world.draft_rng, max + 1);
 }
 
 int32_t __wrap_drafter_write(const struct drafter *d, int32_t *tokens, int32_t max)
 {
+    if (d->source == DRAFTER_IS_TOLD) return __real_drafter_write(d, tokens, max);
     const struct watch *w = watch_of_tokens(tokens);
     struct reference ref = w->ref;
     while (ref.num_tokens < d->num_seen) reference_push(&ref, tokens[ref.num_tokens]);
@@ -32,4 +37,29 @@ int32_t __wrap_drafter_write(const struct drafter *d, int32_t *tokens, int32_t m
         reference_push(&ref, id);
     }
     return max;
+}
+
+/* Words in a row that the form allows. */
+static size_t write_words(struct matcher *m, char *out)
+{
+    size_t n = 0;
+    for (int tries = 0, words = 0; tries < TRIES && words < GUESSED_WORDS; tries++) {
+        const char *word = word_of(rng_below(&world.draft_rng, FAKE_VOCAB));
+        size_t length = strlen(word);
+        if (length == 0 || n + length > FORECAST_BYTES_MAX || matcher_accept(m, word, length) != 0) continue;
+        memcpy(out + n, word, length);
+        n += length;
+        words++;
+    }
+    return n;
+}
+
+size_t __wrap_forecast_text(const struct matcher *m, const struct spacing *s, char *out)
+{
+    struct matcher *copy;
+    if (rng_chance(&world.draft_rng, FORCED_PERCENT)) return __real_forecast_text(m, s, out);
+    if (matcher_copy(m, &copy)) return 0;
+    size_t n = write_words(copy, out);
+    matcher_free(copy);
+    return n;
 }

@@ -50,6 +50,7 @@ static struct link_facts make_facts(void)
                                .max_num_batched_tokens = world.max_num_batched_tokens,
                                .block_size = BLOCK_SIZE,
                                .num_blocks = world.num_blocks,
+                               .num_guess_tokens = min_of(world.num_draft_tokens, (int32_t)GUESS_TOKENS_MAX),
                                .max_queued_tokens = (uint64_t)world.config.max_queued_tokens};
 }
 

@@ -164,6 +164,10 @@ extern const char *const feature_names[NUM_FEATURES];
     X(mixed_steps)                                                                                           \
     X(drafts_accepted)                                                                                       \
     X(drafts_rejected)                                                                                       \
+    X(form_drafts_accepted)                                                                                  \
+    X(form_drafts_rejected)                                                                                  \
+    X(form_drafts_cut)                                                                                       \
+    X(form_drafts_withheld)                                                                                  \
     X(discarded_tokens)                                                                                      \
     X(engine_slept)                                                                                          \
     X(engine_sleep_refused)                                                                                  \

@@ -805,11 +805,23 @@ void watch_death(void)
     if (world.server) check_stats(world.server->link);
 }
 
+static void mark_form_draft(const struct plan_entry *entry)
+{
+    if (entry->num_drafted == 0) return;
+    if (entry->num_accepted > 0) mark(MARK_form_drafts_accepted);
+    if (entry->num_accepted < entry->num_verified) mark(MARK_form_drafts_rejected);
+    if (entry->num_verified < entry->num_drafted && !entry->withheld) mark(MARK_form_drafts_cut);
+    if (entry->withheld) mark(MARK_form_drafts_withheld);
+}
+
 void __wrap_engine_publish_entry(struct engine *e, struct plan_entry *entry, const struct sample_result *rows)
 {
+    const struct sequence *seq = scheduler_sequence(e->scheduler, entry->seq_id);
+    bool is_formed = e->drafters[seq->slot_idx].source == DRAFTER_IS_TOLD;
     is_publishing = true;
     __real_engine_publish_entry(e, entry, rows);
     is_publishing = false;
+    if (is_formed) mark_form_draft(entry);
     judge_published();
 }
 

@@ -13,6 +13,7 @@
 #include "server/listener.h"
 #include "server/recovery.h"
 #include "server/server.h"
+#include "text/grammar/forecast.h"
 
 #define WRAP(result, name, ...)                                                                              \
     result __real_##name(__VA_ARGS__);                                                                       \
@@ -69,6 +70,7 @@ WRAP(void, scheduler_append_token, struct scheduler *s, int32_t seq_id);
 /* drafts.c */
 WRAP(int32_t, drafter_num_worth, const struct drafter *d, double saved_us, double cost_us, int32_t max);
 WRAP(int32_t, drafter_write, const struct drafter *d, int32_t *tokens, int32_t max);
+WRAP(size_t, forecast_text, const struct matcher *m, const struct spacing *s, char *out);
 /* judge.c */
 WRAP(bool, recovery_on_death, struct recovery *r, bool accuses, uint64_t ns);
 WRAP(void, link_hand_over, struct link *l, int32_t slot_idx);

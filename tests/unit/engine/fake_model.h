@@ -127,8 +127,16 @@ static inline int32_t fake_num_tokens(const struct step *s, int32_t seq)
     return s->cu_seqlens_q[seq + 1] - s->cu_seqlens_q[seq];
 }
 
+/* Whose row it is; rows behind drafts do not say so themselves. */
+static inline int32_t fake_slot_of_row(const struct step *s, int32_t row)
+{
+    int32_t seq = 0;
+    while (s->cu_seqlens_q[seq + 1] <= s->logit_rows[row]) seq++;
+    return s->batch_slots[seq];
+}
+
 /* A batch_slot's part of a step, which may be several of the step's sequences: tokens [begin, end), and behind which it goes
- * on, since a token whose row was withheld is computed again. */
+ * on, since tokens whose rows were withheld are computed again. */
 struct fake_part {
     int32_t begin, end, next, num_tokens;
 };
@@ -144,7 +152,8 @@ static inline struct fake_part fake_part_of(const struct step *s, int32_t batch_
     }
     part.next = part.end;
     for (int32_t r = 0; r < s->num_logits; r++)
-        if (s->sample[r].batch_slot == batch_slot && s->sample[r].withheld) part.next = part.end - 1;
+        if (fake_slot_of_row(s, r) == batch_slot && s->sample[r].withheld)
+            part.next = min_of(part.next, s->sample[r].position - 1);
     return part;
 }
 
@@ -218,7 +227,7 @@ static inline void fake_check_rows(const struct model *m, const struct step *s)
         assert_always(t >= 0 && t < s->num_tokens && (r == 0 || t > s->logit_rows[r - 1]));
         assert_always(p->position == s->positions[t] + 1 && p->score_token_id < FAKE_VOCAB);
         assert_always(p->batch_slot >= -1 && p->batch_slot < m->limits.num_batch_slots);
-        if (p->batch_slot < 0) assert_always(!fake_uses_history(p) && !sample_pools(p) && !p->constrained);
+        if (p->batch_slot < 0) assert_always(!fake_uses_history(p) && !sample_pools(p));
         for (int32_t i = 1; i < p->num_banned; i++) assert_always(p->banned[i] > p->banned[i - 1]);
         assert_always(p->constrained ? p->score_token_id < 0 : !p->allowed && !p->withheld);
         if (sample_pools(p)) assert_always(p->pool_begin < p->position && p->position <= p->pool_end);

@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -12,7 +13,7 @@
 static struct drafter drafter_of(const int32_t *tokens, int32_t num_tokens)
 {
     struct drafter d;
-    drafter_init(&d, false);
+    drafter_init(&d, DRAFTER_LOOKS_UP);
     drafter_follow(&d, tokens, num_tokens);
     return d;
 }
@@ -73,7 +74,7 @@ static void test_hope(void **state)
     drafter_follow(&d, tokens, 41);
     assert_true(d.hope < 0.8);
     assert_int_equal(drafter_num_worth(&d, 100, 1, 8), 0); /* nothing has stood behind 63 */
-    drafter_init(&off, true);
+    drafter_init(&off, DRAFTER_OFF);
     drafter_follow(&off, tokens, 40);
     assert_int_equal(drafter_num_worth(&off, 100, 1, 8), 0);
 }
@@ -102,10 +103,46 @@ static void test_random(void **state)
     }
 }
 
+static void test_what_it_is_told(void **state)
+{
+    (void)state;
+    int32_t tokens[32] = {5, 5, 5, 5, 5, 5}, written[32];
+    struct drafter d;
+    drafter_init(&d, DRAFTER_IS_TOLD);
+    drafter_follow(&d, tokens, 6);
+    assert_int_equal(drafter_write(&d, tokens, 4), 0); /* a loop, and nobody says that it goes on */
+    drafter_tell(&d, (const int32_t[]){7, 8, 9}, 3);
+    double hope = d.hope, gain = d.gain;
+    assert_int_equal(drafter_num_worth(&d, 0, 0, 8), 3);
+    assert_int_equal(drafter_num_worth(&d, 100, 30, 8), 3);
+    assert_int_equal(drafter_num_worth(&d, 100, 81, 8), 0);
+    memcpy(written, tokens, sizeof written);
+    assert_int_equal(drafter_write(&d, written, 2), 2);
+    assert_true(written[6] == 7 && written[7] == 8 && written[8] == 0);
+    tokens[6] = 7;
+    drafter_follow(&d, tokens, 7);
+    assert_true(!d.is_told && d.num_told == 2 && d.hope > hope);
+    hope = d.hope;
+    tokens[7] = 9;
+    tokens[8] = 9;
+    drafter_follow(&d, tokens, 9);
+    assert_true(d.num_told == 0 && d.hope < hope);
+    drafter_tell(&d, NULL, 0);
+    assert_true(d.is_told && d.gain > gain);
+    gain = d.gain;
+    drafter_follow(&d, tokens, 10);
+    drafter_tell(&d, NULL, 0);
+    assert_true(d.gain < gain);
+    assert_int_equal(drafter_num_worth(&d, 0, 0, 8), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_goes_on_as_before),
-                                       cmocka_unit_test(test_looks_up), cmocka_unit_test(test_loops),
-                                       cmocka_unit_test(test_hope), cmocka_unit_test(test_random)};
+                                       cmocka_unit_test(test_looks_up),
+                                       cmocka_unit_test(test_loops),
+                                       cmocka_unit_test(test_hope),
+                                       cmocka_unit_test(test_what_it_is_told),
+                                       cmocka_unit_test(test_random)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
