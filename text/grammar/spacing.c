@@ -1,8 +1,9 @@
 #include "text/grammar/spacing.h"
 
+#include "base/check.h"
 #include "text/grammar/spaces.h"
 
-enum { FIRST_WIDTH = 2 };
+enum { FIRST_WIDTH = 2, WIDTH_MAX = 16, DEPTH_MAX = 1000 };
 
 void spacing_init(struct spacing *s)
 {
@@ -37,7 +38,8 @@ static void learn(struct spacing *s, enum space_place place)
 {
     if (place == SPACE_PLACES) return;
     s->habits[place] = (struct space_habit){s->broken, s->num_spaces};
-    if (s->broken && depth_at(s, place) > 0) s->width = s->num_spaces / depth_at(s, place);
+    if (s->broken && depth_at(s, place) > 0)
+        s->width = min_of(s->num_spaces / depth_at(s, place), (int32_t)WIDTH_MAX);
 }
 
 static void take_space(struct spacing *s, uint8_t byte)
@@ -49,7 +51,7 @@ static void take_space(struct spacing *s, uint8_t byte)
 static void take_other(struct spacing *s, uint8_t byte)
 {
     learn(s, place_of(s->last, byte));
-    s->depth += opens(byte) - closes(byte);
+    s->depth = max_of(min_of(s->depth + opens(byte) - closes(byte), (int32_t)DEPTH_MAX), 0);
     s->in_string = byte == '"';
     s->last = byte;
     s->broken = false;

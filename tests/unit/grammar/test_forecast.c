@@ -95,6 +95,23 @@ static void bounded(void **state)
     grammar_free(g);
 }
 
+/* Whatever an answer does: it may be no JSON at all. */
+static void white_space_of_any_text(void **state)
+{
+    (void)state;
+    struct spacing s;
+    spacing_init(&s);
+    for (int i = 0; i < 5000; i++) spacing_take(&s, "}", 1);
+    assert_int_equal(s.depth, 0);
+    for (int i = 0; i < 100000; i++) spacing_take(&s, "[", 1);
+    spacing_take(&s, "\n", 1);
+    for (int i = 0; i < 100000; i++) spacing_take(&s, " ", 1);
+    spacing_take(&s, "[\n", 2);
+    assert_true(s.depth > 0 && s.depth <= 1000 && s.width <= 16);
+    assert_int_equal(spacing_next(&s, '['), ' ');
+    assert_int_equal(spacing_next(&s, ']'), 0); /* none stands between the two */
+}
+
 /* Together they are what is expected, and none but the last could have been longer. */
 static void as_tokens(void **state)
 {
@@ -126,9 +143,9 @@ static void as_tokens(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_must_come),  cmocka_unit_test(white_space_as_it_was_before),
-        cmocka_unit_test(other_notations), cmocka_unit_test(bounded),
-        cmocka_unit_test(as_tokens),
+        cmocka_unit_test(what_must_come),          cmocka_unit_test(white_space_as_it_was_before),
+        cmocka_unit_test(other_notations),         cmocka_unit_test(bounded),
+        cmocka_unit_test(white_space_of_any_text), cmocka_unit_test(as_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
