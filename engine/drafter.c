@@ -12,12 +12,12 @@ enum {
 
 static const double FIRST_HOPE = 0.5, FIRST_HOPE_OF_FORMS = 0.8, FIRST_GAIN = 1;
 static const double MEMORY = 0.2; /* of the newest expectation */
+static const double LIKELY = 0.3; /* that a token comes, to be offered */
 
 void drafter_init(struct drafter *d, enum drafter_source source)
 {
-    bool is_told = source == DRAFTER_IS_TOLD;
     *d = (struct drafter){
-        .source = source, .hope = is_told ? FIRST_HOPE_OF_FORMS : FIRST_HOPE, .gain = FIRST_GAIN};
+        .source = source, .hope = FIRST_HOPE, .told_hope = FIRST_HOPE_OF_FORMS, .gain = FIRST_GAIN};
 }
 
 /* The last place before end where id stands, not before begin; -1: none. */
@@ -55,18 +55,19 @@ static void pass_told(struct drafter *d, int32_t token)
     d->is_told = false;
     if (d->num_told == 0) return;
     bool came_true = token == d->told[0];
-    d->hope += MEMORY * (came_true - d->hope);
+    if (!d->told_own) d->told_hope += MEMORY * (came_true - d->told_hope);
     d->num_true += came_true;
     d->num_told = came_true ? d->num_told - 1 : 0;
     memmove(d->told, d->told + 1, (size_t)d->num_told * sizeof d->told[0]);
 }
 
-void drafter_tell(struct drafter *d, const int32_t *ids, int32_t num)
+void drafter_tell(struct drafter *d, const int32_t *ids, int32_t num, bool is_own)
 {
     assert_debug(d->source == DRAFTER_IS_TOLD && num >= 0 && num <= GUESS_TOKENS_MAX);
     d->gain += MEMORY * (d->num_true - d->gain);
     d->num_true = 0;
     d->is_told = true;
+    d->told_own = is_own;
     d->num_told = num;
     for (int32_t i = 0; i < num; i++) d->told[i] = ids[i];
 }
@@ -74,10 +75,8 @@ void drafter_tell(struct drafter *d, const int32_t *ids, int32_t num)
 void drafter_follow(struct drafter *d, const int32_t *tokens, int32_t num_tokens)
 {
     if (d->num_seen == num_tokens || d->source == DRAFTER_OFF) return;
-    if (d->source == DRAFTER_IS_TOLD) {
-        while (d->num_seen < num_tokens) pass_told(d, tokens[d->num_seen++]);
-        return;
-    }
+    for (int32_t i = d->num_seen; d->source == DRAFTER_IS_TOLD && i < num_tokens; i++)
+        pass_told(d, tokens[i]);
     for (; d->next > 0 && d->num_seen < num_tokens; d->num_seen++) {
         bool came_true = tokens[d->next] == tokens[d->num_seen];
         d->hope += MEMORY * (came_true - d->hope);
@@ -85,6 +84,19 @@ void drafter_follow(struct drafter *d, const int32_t *tokens, int32_t num_tokens
     }
     d->num_seen = num_tokens;
     if (d->next == 0) d->next = look_up(tokens, num_tokens);
+}
+
+int32_t drafter_found(const struct drafter *d, const int32_t *tokens, int32_t *ids, int32_t max)
+{
+    int32_t num = 0, most = d->next > 0 ? min_of(max, d->num_seen - d->next) : 0;
+    for (double all = d->hope; num < most && all > LIKELY; all *= d->hope, num++)
+        ids[num] = tokens[d->next + num];
+    return num;
+}
+
+static double hope_of(const struct drafter *d)
+{
+    return d->source == DRAFTER_IS_TOLD && !d->told_own ? d->told_hope : d->hope;
 }
 
 /* Tokens that are expected, max at most. */
@@ -108,13 +120,14 @@ int32_t drafter_num_worth(const struct drafter *d, double saved_us, double cost_
     int32_t num = 0;
     max = num_expected(d, max);
     if (cost_us <= 0) return max;
-    for (saved_us *= d->hope; num < max && saved_us > cost_us; saved_us *= d->hope) num++;
+    const double hope = hope_of(d);
+    for (saved_us *= hope; num < max && saved_us > cost_us; saved_us *= hope) num++;
     return num;
 }
 
 double drafter_num_expected(const struct drafter *d, int32_t num)
 {
-    double expected = 0, all = d->hope;
-    for (int32_t i = 0; i < num; i++, all *= d->hope) expected += all;
+    double expected = 0, hope = hope_of(d), all = hope;
+    for (int32_t i = 0; i < num; i++, all *= hope) expected += all;
     return expected;
 }

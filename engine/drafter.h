@@ -1,6 +1,7 @@
 /* drafter.h - what a sequence may say next, found in what was said: where its newest tokens have stood before, it may go on
  * as it did then (prompt lookup). Answers that quote, edit or sum up what they were given do, and so do loops. Or what it is
- * told, of an answer that must have a form: by whoever knows that form, each time that there are new tokens.
+ * told, of an answer that must have a form: by whoever knows that form, each time that there are new tokens; that may be what it
+ * has found itself.
  *
  * A drafter that follows its sequence's tokens compares what it expected with what came, whether or not that was drafted, so
  * that it knows how often it is right without costing the device anything. It may be told of many tokens at once. Bounded work
@@ -19,10 +20,12 @@ struct drafter {
     enum drafter_source source;
     int32_t num_seen; /* tokens that it knows */
     int32_t next;     /* the token that stands here is expected to follow them; 0: none is */
-    double hope;      /* share of its expectations that came true, the newest count most */
+    double hope;      /* share of these expectations that came true, the newest count most */
     /* told */
     bool is_told; /* since the last token */
     int32_t told[GUESS_TOKENS_MAX], num_told;
+    bool told_own;    /* what it has found itself */
+    double told_hope; /* as hope, of all else */
     int32_t num_true; /* since it was told last */
     double gain;      /* tokens that came true each time, the newest count most */
 };
@@ -32,8 +35,12 @@ void drafter_init(struct drafter *d, enum drafter_source source);
 /* tokens: [num_tokens], those that it knows and more. */
 void drafter_follow(struct drafter *d, const int32_t *tokens, int32_t num_tokens);
 
-/* What follows the tokens that it knows, as far as somebody knows: 0 <= num <= GUESS_TOKENS_MAX. Only where it is told. */
-void drafter_tell(struct drafter *d, const int32_t *ids, int32_t num);
+/* What follows the tokens that it knows, as far as somebody knows: 0 <= num <= GUESS_TOKENS_MAX. Only where it is told. is_own: it
+ * is what it has found itself. */
+void drafter_tell(struct drafter *d, const int32_t *ids, int32_t num, bool is_own);
+
+/* What it has found, as far as that is likely; tokens as they were followed. Returns how many, at most max. */
+int32_t drafter_found(const struct drafter *d, const int32_t *tokens, int32_t *ids, int32_t max);
 
 /* Writes what is expected to follow the tokens that it knows behind them: tokens[num_seen, + num), 0 <= num <= max. Returns num. */
 int32_t drafter_write(const struct drafter *d, int32_t *tokens, int32_t max);

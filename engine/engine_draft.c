@@ -7,7 +7,7 @@
  * only when that is less than what is expected of the drafts.
  *
  * An answer that must have a form says what its form lets it, and what that probably is comes from the front, with a mask for each
- * row (engine_guess.c). It is waited for a moment, where that is less than what such guesses have brought so far.
+ * row (engine_guess.c); there what was found is offered. It is waited for a moment, where that is less than what such guesses have brought so far.
  *
  * Not for sequences with penalties: what a row of theirs draws depends on what the row before it has drawn. Nor for those that
  * another engine has begun: a request that kills engines is to do so at one place (server/recovery.h). */
@@ -64,7 +64,7 @@ static int32_t next_of(const struct engine *e, int32_t seq_id)
 /* What guesses have brought a step so far, less what their rows take. */
 static double gained_us(const struct drafter *d, double saved_us, double row_us)
 {
-    return max_of(d->gain * (saved_us - row_us / d->hope), 0.0);
+    return max_of(d->gain * (saved_us - row_us / d->told_hope), 0.0);
 }
 
 /* A step's fixed part is shared by all that run. Nothing is looked up or guessed where not even a certain token would be worth

@@ -101,6 +101,8 @@ void engine_learn_gap(struct engine *e, uint64_t begin_ns);
 /* Of an answer that must have a form: its drafter follows its tokens, and is told what is guessed of the next ones, if that is
  * known. Returns whether it is told. */
 bool engine_hear_guess(struct engine *e, const struct sequence *seq);
+/* Behind a token that was published, before its mask is asked for: what the drafter has found. */
+void engine_offer_guess(struct engine *e, const struct sequence *seq);
 /* Asks for guesses of num tokens at most, behind each token that is published from now on. */
 void engine_want_guess(struct engine *e, const struct sequence *seq, int32_t num);
 /* Hears what is guessed of the sequence, and waits for it until then. */

@@ -246,7 +246,9 @@ static void publish_tokens(struct engine *e, struct request_slot *slot, const st
         }
         if (!publish_token(e, slot, entry->seq_id, &rows[i])) return;
     }
-    if (slot->input.constrained) link_want_mask(e->link, seq->slot_idx);
+    if (!slot->input.constrained) return;
+    if (e->options.num_draft_tokens > 0) engine_offer_guess(e, seq);
+    link_want_mask(e->link, seq->slot_idx);
 }
 
 /* How far the rows have drawn what was drafted. */

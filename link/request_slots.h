@@ -104,15 +104,19 @@ enum mask_state {
     MASK_FAILED = -2, /* there will be no mask */
 };
 
-/* What a constrained slot probably goes on with, where its form leaves little choice: told as soon as the token before it is
- * known, by whoever makes masks. The masks of the tokens behind it follow one by one. */
+/* What a constrained slot probably goes on with, where its form leaves little choice, or else what the engine offers: told as
+ * soon as the token before it is known, by whoever makes masks. The masks of the tokens behind it follow one by one. */
 struct slot_guess {
-    _Atomic int32_t num_wanted; /* [engine] tokens, at most; 0: none, as in a slot that is new */
-    _Atomic int32_t state;      /* [mask] k + 1: tokens[0] is guessed for generated token k */
-    _Atomic int32_t num_tokens; /* [mask] some are taken back where the form does not let them through */
-    _Atomic int32_t
-        num_masks_ahead; /* [mask] of tokens k + 1 and on, where mask_state is k + 1 and the guess comes true */
+    /* [engine] tokens that are wanted, at most; 0: none, as in a slot that is new */
+    _Atomic int32_t num_wanted;
+    /* [engine] k + 1: offered[0] is for generated token k. Who looks late finds parts of a later offer. */
+    _Atomic int32_t offer_state, num_offered, offered[GUESS_TOKENS_MAX];
+    /* [mask] k + 1: tokens[0] is guessed for generated token k. Some are taken back where the form does not let them through. */
+    _Atomic int32_t state, num_tokens;
+    /* [mask] of tokens k + 1 and on, where mask_state is k + 1 and the guess comes true */
+    _Atomic int32_t num_masks_ahead;
     int32_t tokens[GUESS_TOKENS_MAX];
+    bool is_offered; /* it is what was offered */
 };
 
 /* What a step was to compute of a sequence. */

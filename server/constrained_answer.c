@@ -184,12 +184,24 @@ static size_t whole_characters(const char *text, size_t num_bytes)
     return num_bytes;
 }
 
-void constrained_answer_guess(struct constrained_answer *a, const struct mask_language *l, int32_t max_tokens)
+/* Where the form leaves no choice. Returns how many ids. */
+static int32_t guess_by_form(struct constrained_answer *a, const struct mask_language *l, int32_t max_tokens)
 {
-    if (max_tokens == 0 || !may_guess(a)) return;
     char text[FORECAST_BYTES_MAX];
     size_t num_bytes = whole_characters(text, forecast_text(a->matcher, &a->spacing, text));
-    int32_t num = tokenize(l, a, text, num_bytes, a->guess, max_tokens);
+    return num_bytes > 0 ? tokenize(l, a, text, num_bytes, a->guess, max_tokens) : 0;
+}
+
+void constrained_answer_guess(struct constrained_answer *a, const struct mask_language *l, int32_t max_tokens,
+                              const struct answer_offer *offer)
+{
+    if (max_tokens == 0 || !may_guess(a)) return;
+    int32_t num = guess_by_form(a, l, max_tokens);
+    a->is_offered = num == 0;
+    if (a->is_offered) {
+        num = min_of(offer->num, max_tokens);
+        memcpy(a->guess, offer->ids, (size_t)num * sizeof a->guess[0]);
+    }
     while (a->num_guessed < num && !is_stop(l, a, a->guess[a->num_guessed])) a->num_guessed++;
 }
 

@@ -39,6 +39,7 @@ struct constrained_answer {
     struct spacing spacing;
     int32_t guess[GUESS_TOKENS_MAX], num_guessed; /* what is expected to follow them, */
     int32_t num_ahead;                            /* of which the matcher has taken the first */
+    bool is_offered;                              /* somebody else has expected it */
     bool has_mask;                                /* of the next token: it was made ahead */
     int32_t min_tokens;
     bool ignore_eos;
@@ -57,9 +58,15 @@ void constrained_answer_deinit(struct constrained_answer *a, const struct mask_l
 /* Takes the answer's next tokens. What was guessed and did not come is forgotten. */
 int constrained_answer_take(struct constrained_answer *a, const struct mask_language *l, const int32_t *ids,
                             int32_t num_ids) must_check;
-/* Guesses at most max_tokens ids, unless something is guessed: 0 <= max_tokens <= GUESS_TOKENS_MAX. */
-void constrained_answer_guess(struct constrained_answer *a, const struct mask_language *l,
-                              int32_t max_tokens);
+/* What somebody expects who does not know the form. */
+struct answer_offer {
+    int32_t num, ids[GUESS_TOKENS_MAX];
+};
+
+/* Guesses at most max_tokens ids, unless something is guessed: 0 <= max_tokens <= GUESS_TOKENS_MAX. Where the form leaves a choice
+ * what is offered is guessed. */
+void constrained_answer_guess(struct constrained_answer *a, const struct mask_language *l, int32_t max_tokens,
+                              const struct answer_offer *offer);
 /* The mask of the next token: scratch->words, and *state is MASK_ENDED or, with k tokens taken, k + 1. */
 int constrained_answer_make(struct constrained_answer *a, const struct mask_language *l,
                             struct mask_scratch *scratch, int32_t *state) must_check;

@@ -89,6 +89,7 @@ static void publish_guess(struct masks *m, const struct follower *f, int32_t slo
 {
     struct slot_guess *guess = &request_slots_get(m->slots, slot_idx)->guess;
     memcpy(guess->tokens, f->answer.guess, (size_t)f->answer.num_guessed * sizeof guess->tokens[0]);
+    guess->is_offered = f->answer.is_offered;
     atomic_store_explicit(&guess->num_tokens, f->answer.num_guessed, memory_order_relaxed);
     atomic_store_explicit(&guess->num_masks_ahead, f->answer.num_ahead, memory_order_relaxed);
     atomic_store_explicit(&guess->state, f->answer.num_taken + 1, memory_order_release);
@@ -103,6 +104,18 @@ static void log_failure(const struct masks *m, int32_t slot_idx, struct follower
               f->answer.num_taken, status_text(status));
 }
 
+/* What the engine expects of generated token k and those behind it. */
+static struct answer_offer read_offer(const struct slot_guess *guess, int32_t k)
+{
+    struct answer_offer offer = {0};
+    if (atomic_load_explicit(&guess->offer_state, memory_order_acquire) != k + 1) return offer;
+    int32_t num = atomic_load_explicit(&guess->num_offered, memory_order_relaxed);
+    offer.num = max_of(min_of(num, (int32_t)GUESS_TOKENS_MAX), 0);
+    for (int32_t i = 0; i < offer.num; i++)
+        offer.ids[i] = atomic_load_explicit(&guess->offered[i], memory_order_relaxed);
+    return offer;
+}
+
 /* The tokens are taken, and what may follow is guessed. Tells the engine so before it is told what may. */
 static int take(struct worker *w, struct follower *f, int32_t slot_idx, const int32_t *ids, int32_t count)
 {
@@ -110,9 +123,10 @@ static int take(struct worker *w, struct follower *f, int32_t slot_idx, const in
     const struct slot_guess *guess = &request_slots_get(m->slots, slot_idx)->guess;
     int32_t num_wanted = min_of(atomic_load_explicit(&guess->num_wanted, memory_order_relaxed),
                                 request_slots_num_guess_tokens(m->slots));
+    const struct answer_offer offer = read_offer(guess, f->answer.num_taken + count);
     pthread_mutex_unlock(&m->mutex);
     int status = constrained_answer_take(&f->answer, &m->language, ids, count);
-    if (status == 0) constrained_answer_guess(&f->answer, &m->language, num_wanted);
+    if (status == 0) constrained_answer_guess(&f->answer, &m->language, num_wanted, &offer);
     pthread_mutex_lock(&m->mutex);
     if (status || f->is_dropped) return status;
     publish_guess(m, f, slot_idx);

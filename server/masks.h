@@ -16,8 +16,8 @@
  * An answer may be free until a trigger's text stands in it: until then its masks allow everything, and the grammar
  * begins with the byte behind it.
  *
- * Where the engine wants to know what an answer probably goes on with (struct slot_guess), and its form leaves little choice, a
- * guess is told before the mask. The masks behind its tokens are made when no other is asked for, and count when the tokens come;
+ * Where the engine wants to know what an answer probably goes on with (struct slot_guess), and its form leaves little choice, or
+ * lets through what the engine offers, a guess is told before the mask. The masks behind its tokens are made when no other is asked for, and count when the tokens come;
  * when others do they are made anew.
  *
  * Limits of tokens (token_limits.h) come on top; an answer without a form has them alone, and its masks are those and

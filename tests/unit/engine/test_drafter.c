@@ -111,8 +111,8 @@ static void test_what_it_is_told(void **state)
     drafter_init(&d, DRAFTER_IS_TOLD);
     drafter_follow(&d, tokens, 6);
     assert_int_equal(drafter_write(&d, tokens, 4), 0); /* a loop, and nobody says that it goes on */
-    drafter_tell(&d, (const int32_t[]){7, 8, 9}, 3);
-    double hope = d.hope, gain = d.gain;
+    drafter_tell(&d, (const int32_t[]){7, 8, 9}, 3, false);
+    double hope = d.told_hope, gain = d.gain;
     assert_int_equal(drafter_num_worth(&d, 0, 0, 8), 3);
     assert_int_equal(drafter_num_worth(&d, 100, 30, 8), 3);
     assert_int_equal(drafter_num_worth(&d, 100, 81, 8), 0);
@@ -121,19 +121,40 @@ static void test_what_it_is_told(void **state)
     assert_true(written[6] == 7 && written[7] == 8 && written[8] == 0);
     tokens[6] = 7;
     drafter_follow(&d, tokens, 7);
-    assert_true(!d.is_told && d.num_told == 2 && d.hope > hope);
-    hope = d.hope;
+    assert_true(!d.is_told && d.num_told == 2 && d.told_hope > hope);
+    hope = d.told_hope;
     tokens[7] = 9;
     tokens[8] = 9;
     drafter_follow(&d, tokens, 9);
-    assert_true(d.num_told == 0 && d.hope < hope);
-    drafter_tell(&d, NULL, 0);
+    assert_true(d.num_told == 0 && d.told_hope < hope);
+    drafter_tell(&d, NULL, 0, false);
     assert_true(d.is_told && d.gain > gain);
     gain = d.gain;
     drafter_follow(&d, tokens, 10);
-    drafter_tell(&d, NULL, 0);
+    drafter_tell(&d, NULL, 0, false);
     assert_true(d.gain < gain);
     assert_int_equal(drafter_num_worth(&d, 0, 0, 8), 0);
+}
+
+/* What it has found counts by its own hope, once somebody lets it through. */
+static void test_what_it_has_found_and_is_told(void **state)
+{
+    (void)state;
+    int32_t tokens[32] = {1, 2, 3, 4, 5, 6, 9, 1, 2, 3}, ids[8];
+    struct drafter d;
+    drafter_init(&d, DRAFTER_IS_TOLD);
+    drafter_follow(&d, tokens, 10);
+    assert_int_equal(drafter_num_worth(&d, 0, 0, 8), 0);
+    assert_int_equal(drafter_found(&d, tokens, ids, 8), 1); /* 0.25 for the next is too little */
+    assert_int_equal(ids[0], 4);
+    drafter_tell(&d, ids, 1, true);
+    assert_int_equal(drafter_num_worth(&d, 100, 60, 8), 0);
+    assert_int_equal(drafter_num_worth(&d, 100, 40, 8), 1);
+    double told_hope = d.told_hope, hope = d.hope;
+    for (int32_t n = 10; n < 13; n++) tokens[n] = tokens[n - 7];
+    drafter_follow(&d, tokens, 13);
+    assert_true(d.told_hope == told_hope && d.hope > hope);
+    assert_true(drafter_found(&d, tokens, ids, 8) > 1 && ids[0] == 9 && ids[1] == 1);
 }
 
 int main(void)
@@ -143,6 +164,7 @@ int main(void)
                                        cmocka_unit_test(test_loops),
                                        cmocka_unit_test(test_hope),
                                        cmocka_unit_test(test_what_it_is_told),
+                                       cmocka_unit_test(test_what_it_has_found_and_is_told),
                                        cmocka_unit_test(test_random)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -271,6 +271,45 @@ static void what_is_guessed(void **state)
     end(slot);
 }
 
+static void offer(int32_t slot_idx, int32_t k, const int32_t *ids, int32_t num_ids)
+{
+    struct slot_guess *guess = guess_of(slot_idx);
+    for (int32_t i = 0; i < num_ids; i++) atomic_store(&guess->offered[i], ids[i]);
+    atomic_store(&guess->num_offered, num_ids);
+    atomic_store(&guess->offer_state, k + 1);
+}
+
+/* Where the form leaves a choice, as far as it lets that through. */
+static void what_is_offered(void **state)
+{
+    (void)state;
+    static const int32_t ids[] = {'x', 'y', 'z', '3'}, form[] = {'3'};
+    static const char *const xyz[] = {"3wxyz", "3wxyz", "3wxyz"}, *const end_[] = {"$"};
+    int32_t slot = begin_guessed("[w-z]+3", (struct request_slot_input){0});
+    offer(slot, 0, ids, 3);
+    expect_guess(slot, 0, ids, 3, xyz);
+    assert_true(guess_of(slot)->is_offered);
+    publish(slot, 'x');
+    offer(slot, 1, ids, 4); /* something is guessed already */
+    expect_guess(slot, 1, ids + 1, 2, xyz);
+    publish(slot, 'w');
+    offer(slot, 1, ids, 4); /* late */
+    expect_guess(slot, 2, NULL, 0, NULL);
+    publish(slot, 'w');
+    offer(slot, 3, (const int32_t[]){'z', 'a', 'z'}, 3);
+    expect_guess(slot, 3, (const int32_t[]){'z'}, 1, xyz);
+    publish(slot, 'z');
+    offer(slot, 4, (const int32_t[]){FAKE_EOS, FAKE_LOGITS_WIDTH - 1}, 2); /* no text at all */
+    expect_guess(slot, 4, NULL, 0, NULL);
+    end(slot);
+    slot = begin_guessed("[w-z]3", (struct request_slot_input){0});
+    publish(slot, 'w');
+    offer(slot, 1, ids, 4);
+    expect_guess(slot, 1, form, 1, end_); /* the form knows better */
+    assert_false(guess_of(slot)->is_offered);
+    end(slot);
+}
+
 static void where_guesses_end(void **state)
 {
     (void)state;
@@ -470,6 +509,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_ends_an_answer, set_up, tear_down),
         cmocka_unit_test_setup_teardown(free_until_a_trigger, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_guessed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_is_offered, set_up, tear_down),
         cmocka_unit_test_setup_teardown(where_guesses_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(guesses_change_no_mask, set_up, tear_down),
         cmocka_unit_test_setup_teardown(limits_without_a_form, set_up, tear_down),
