@@ -77,7 +77,7 @@ void spacing_take(struct spacing *s, const char *bytes, size_t num_bytes)
     }
 }
 
-char spacing_next(const struct spacing *s, uint8_t next)
+uint8_t spacing_next(const struct spacing *s, uint8_t next)
 {
     enum space_place place = place_of(s->last, next);
     if (s->in_string || place == SPACE_PLACES) return 0;

@@ -32,6 +32,6 @@ void spacing_take(struct spacing *s, const char *bytes, size_t num_bytes);
 
 /* The white space that is expected to come next, where next may come instead; 0: none is. next: the only byte that may, 0
  * where there are several. */
-char spacing_next(const struct spacing *s, uint8_t next);
+uint8_t spacing_next(const struct spacing *s, uint8_t next);
 
 #endif
