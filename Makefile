@@ -121,7 +121,7 @@ endif
 ifneq ($(and $(NVCC),$(CUDA_SOURCES)),)
 cuda: build/libflashd_cuda.so build/libflashd_lab.so
 # The few C files that the shared object needs itself, built for it.
-CUDA_C_SOURCES := files/dtype.c files/weight_codes.c files/weight_view.c base/status.c kernels/delta_desc.c
+CUDA_C_SOURCES := files/dtype.c files/dtype_grids.c files/weight_codes.c files/weight_view.c base/status.c kernels/delta_desc.c
 build/libflashd_cuda.so: $(CUDA_SOURCES:%.cu=build/%.o) $(CUDA_C_SOURCES:%.c=build/cuda-c/%.o)
 	$(NVCC) -shared -o $@ $^ -lcublasLt -Xlinker --no-undefined -Xlinker -rpath,'$$ORIGIN'
 	@echo "built $@ (CUDA device)"

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "files/dtype_blocks.h"
+#include "files/dtype_grids.h"
 
 const struct dtype_info dtype_infos[DTYPE_COUNT] = {
 #define X(name, text, values, bytes, gguf) [name] = {text, values, bytes, gguf},
@@ -261,6 +262,63 @@ static void unpack_q3_k(const uint8_t *p, float *y)
     for (int j = 0; j < 256; j++) y[j] = d * (float)dtype_q3_k_scale(p, j / 16) * (float)value_q3_k(p, j);
 }
 
+/* ---- types of three values ---- */
+
+/* Digit i of five, base 3, of which a byte holds 256 / 243 of the fraction, rounded up. */
+static int digit_of_three(uint8_t byte, int i)
+{
+    static const uint8_t powers[5] = {1, 3, 9, 27, 81};
+    return (uint8_t)(byte * powers[i]) * 3 >> 8;
+}
+
+int dtype_tq1_0_code(const uint8_t *block, int j)
+{
+    if (j < 160) return digit_of_three(block[j % 32], j / 32);
+    if (j < 240) return digit_of_three(block[32 + (j - 160) % 16], (j - 160) / 16);
+    return digit_of_three(block[48 + (j - 240) % 4], (j - 240) / 4);
+}
+
+/* 32 and 16 bytes of five values each, 4 bytes of four, d f16. */
+static void unpack_tq1_0(const uint8_t *p, float *y)
+{
+    float d = load_f16(p + 52);
+    for (int j = 0; j < 256; j++) y[j] = d * (float)(dtype_tq1_0_code(p, j) - 1);
+}
+
+/* Two bits as in Q2_K, d f16. */
+static void unpack_tq2_0(const uint8_t *p, float *y)
+{
+    float d = load_f16(p + 64);
+    for (int j = 0; j < 256; j++) y[j] = d * (float)(low_two_bits(p, j) - 1);
+}
+
+/* ---- types that look values up in a grid ---- */
+
+static void unpack_grid(enum dtype dtype, const uint8_t *p, float *y)
+{
+    float d = dtype_f16_to_f32(dtype_grid_scale(dtype, p));
+    for (int i = 0; i < 8; i++) {
+        struct grid_group g = dtype_grid_group(dtype, p, i);
+        int8_t values[GRID_COLUMNS];
+        dtype_grid_values(dtype, &g, values);
+        for (int k = 0; k < GRID_COLUMNS; k++, y++)
+            *y = d * dtype_grid_step(dtype, g.scales[k / 16]) * (float)values[k];
+    }
+}
+
+#define UNPACK_GRID(name, dtype)                                                                             \
+    static void unpack_##name(const uint8_t *p, float *y)                                                    \
+    {                                                                                                        \
+        unpack_grid(dtype, p, y);                                                                            \
+    }
+UNPACK_GRID(iq2_xxs, DTYPE_IQ2_XXS)
+UNPACK_GRID(iq2_xs, DTYPE_IQ2_XS)
+UNPACK_GRID(iq2_s, DTYPE_IQ2_S)
+UNPACK_GRID(iq3_xxs, DTYPE_IQ3_XXS)
+UNPACK_GRID(iq3_s, DTYPE_IQ3_S)
+UNPACK_GRID(iq1_s, DTYPE_IQ1_S)
+UNPACK_GRID(iq1_m, DTYPE_IQ1_M)
+
 /* ---- types of four bits that stand for uneven steps ---- */
 
 const int8_t dtype_iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
@@ -339,12 +397,15 @@ static void row_of_bf16(const uint8_t *p, int64_t cols, float *y)
 void dtype_row_to_f32(enum dtype dtype, const void *row, int64_t cols, float *out)
 {
     static void (*const unpack[DTYPE_COUNT])(const uint8_t *block, float *values) = {
-        [DTYPE_Q4_0] = unpack_q4_0,   [DTYPE_Q4_1] = unpack_q4_1,     [DTYPE_Q5_0] = unpack_q5_0,
-        [DTYPE_Q5_1] = unpack_q5_1,   [DTYPE_Q8_0] = unpack_q8_0,     [DTYPE_Q4_K] = unpack_q4_k,
-        [DTYPE_Q5_K] = unpack_q5_k,   [DTYPE_Q6_K] = unpack_q6_k,     [DTYPE_Q2_K] = unpack_q2_k,
-        [DTYPE_Q3_K] = unpack_q3_k,   [DTYPE_IQ4_NL] = unpack_iq4_nl, [DTYPE_IQ4_XS] = unpack_iq4_xs,
-        [DTYPE_MXFP4] = unpack_mxfp4, [DTYPE_F8_E4M3] = unpack_f8,    [DTYPE_I8] = unpack_i8,
-        [DTYPE_U4] = unpack_u4,       [DTYPE_F4_E2M1] = unpack_f4,
+        [DTYPE_Q4_0] = unpack_q4_0,     [DTYPE_Q4_1] = unpack_q4_1,     [DTYPE_Q5_0] = unpack_q5_0,
+        [DTYPE_Q5_1] = unpack_q5_1,     [DTYPE_Q8_0] = unpack_q8_0,     [DTYPE_Q4_K] = unpack_q4_k,
+        [DTYPE_Q5_K] = unpack_q5_k,     [DTYPE_Q6_K] = unpack_q6_k,     [DTYPE_Q2_K] = unpack_q2_k,
+        [DTYPE_Q3_K] = unpack_q3_k,     [DTYPE_IQ4_NL] = unpack_iq4_nl, [DTYPE_IQ4_XS] = unpack_iq4_xs,
+        [DTYPE_MXFP4] = unpack_mxfp4,   [DTYPE_F8_E4M3] = unpack_f8,    [DTYPE_I8] = unpack_i8,
+        [DTYPE_U4] = unpack_u4,         [DTYPE_F4_E2M1] = unpack_f4,    [DTYPE_IQ2_XXS] = unpack_iq2_xxs,
+        [DTYPE_IQ2_XS] = unpack_iq2_xs, [DTYPE_IQ2_S] = unpack_iq2_s,   [DTYPE_IQ3_XXS] = unpack_iq3_xxs,
+        [DTYPE_IQ3_S] = unpack_iq3_s,   [DTYPE_IQ1_S] = unpack_iq1_s,   [DTYPE_IQ1_M] = unpack_iq1_m,
+        [DTYPE_TQ1_0] = unpack_tq1_0,   [DTYPE_TQ2_0] = unpack_tq2_0,
     };
     assert_debug((unsigned)dtype < DTYPE_COUNT);
     const struct dtype_info *info = &dtype_infos[dtype];

@@ -16,6 +16,15 @@
     X(DTYPE_F32, "F32", 1, 4, 0)                                                                             \
     X(DTYPE_F16, "F16", 1, 2, 1)                                                                             \
     X(DTYPE_BF16, "BF16", 1, 2, 30)                                                                          \
+    X(DTYPE_IQ2_XXS, "IQ2_XXS", 256, 66, 16)                                                                 \
+    X(DTYPE_IQ2_XS, "IQ2_XS", 256, 74, 17)                                                                   \
+    X(DTYPE_IQ2_S, "IQ2_S", 256, 82, 22)                                                                     \
+    X(DTYPE_IQ3_XXS, "IQ3_XXS", 256, 98, 18)                                                                 \
+    X(DTYPE_IQ3_S, "IQ3_S", 256, 110, 21)                                                                    \
+    X(DTYPE_IQ1_S, "IQ1_S", 256, 50, 19)                                                                     \
+    X(DTYPE_IQ1_M, "IQ1_M", 256, 56, 29)                                                                     \
+    X(DTYPE_TQ1_0, "TQ1_0", 256, 54, 34)                                                                     \
+    X(DTYPE_TQ2_0, "TQ2_0", 256, 66, 35)                                                                     \
     X(DTYPE_Q4_0, "Q4_0", 32, 18, 2)                                                                         \
     X(DTYPE_Q4_1, "Q4_1", 32, 20, 3)                                                                         \
     X(DTYPE_Q5_0, "Q5_0", 32, 22, 6)                                                                         \
@@ -58,6 +67,18 @@ int dtype_from_gguf(uint32_t gguf_id);
 static inline bool dtype_is_code(enum dtype dtype)
 {
     return dtype >= DTYPE_F8_E4M3;
+}
+
+/* Values are looked up in groups of four or eight, in a grid of those that the format has (dtype_grids.h). */
+static inline bool dtype_is_grid(enum dtype dtype)
+{
+    return dtype >= DTYPE_IQ2_XXS && dtype <= DTYPE_IQ1_M;
+}
+
+/* GGUF's types of less than three and a half bits that have no kernels on every device (device.h). */
+static inline bool dtype_is_rare(enum dtype dtype)
+{
+    return dtype >= DTYPE_IQ2_XXS && dtype <= DTYPE_TQ2_0;
 }
 
 /* Bytes of a row of cols values; 0 when cols is no multiple of the block or the result overflows. */

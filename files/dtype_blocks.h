@@ -11,4 +11,7 @@ extern const int8_t dtype_iq4_values[16];
 int dtype_q3_k_scale(const uint8_t *block, int i);
 int dtype_iq4_xs_scale(const uint8_t *block, int i);
 
+/* 0 .. 2, one more than the value, of column j of a TQ1_0 block. */
+int dtype_tq1_0_code(const uint8_t *block, int j);
+
 #endif

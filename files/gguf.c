@@ -186,17 +186,46 @@ static int read_keys(struct reader *r, uint64_t num_keys, struct gguf_key **out)
     return status;
 }
 
+/* What a type that is not read is called; "": nobody knows. */
+static const char *other_type_name(uint32_t type)
+{
+    static const char *const names[] = {
+        [4] = "Q4_2",      [5] = "Q4_3",      [9] = "Q8_1",        [15] = "Q8_K",       [24] = "I8",
+        [25] = "I16",      [26] = "I32",      [27] = "I64",        [28] = "F64",        [31] = "Q4_0_4_4",
+        [32] = "Q4_0_4_8", [33] = "Q4_0_8_8", [36] = "IQ4_NL_4_4", [37] = "IQ4_NL_4_8", [38] = "IQ4_NL_8_8",
+        [40] = "NVFP4",    [41] = "Q1_0",
+    };
+    const char *const name = type < array_length(names) ? names[type] : NULL;
+    return name ? name : "";
+}
+
+struct type_list {
+    char text[256];
+};
+
+static struct type_list known_types(void)
+{
+    struct type_list list = {""};
+    size_t at = 0;
+    for (int i = 0; i < DTYPE_COUNT && at < sizeof list.text; i++)
+        if (!dtype_is_code((enum dtype)i))
+            at += (size_t)snprintf(list.text + at, sizeof list.text - at, "%s%s", at ? ", " : "",
+                                   dtype_infos[i].text);
+    assert_debug(at < sizeof list.text);
+    return list;
+}
+
 /* Fills in rows, cols and num_bytes from the file's dims. */
 static int shape_tensor(const struct reader *r, struct gguf_tensor *t, const uint64_t *dims,
                         uint32_t num_dims, uint32_t type)
 {
     struct printable name = printable_from(t->name, t->name_bytes);
+    const char *const other = other_type_name(type);
     int dtype = dtype_from_gguf(type);
     if (dtype < 0)
         return error_set(r->err, STATUS_UNSUPPORTED,
-                         "%s: tensor %s has GGUF type %" PRIu32 ", which is not supported "
-                         "(F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K are)",
-                         r->path, name.text, type);
+                         "%s: tensor %s has GGUF type %" PRIu32 "%s%s, which is not supported (%s are)",
+                         r->path, name.text, type, *other ? ", " : "", other, known_types().text);
     uint64_t rows = 1, values, row_bytes = dtype_row_bytes((enum dtype)dtype, dims[0]);
     bool fits = true;
     for (uint32_t i = 1; i < num_dims; i++) fits = fits && checked_mul(rows, dims[i], &rows);

@@ -10,6 +10,7 @@
 #include "model/rope_table.h"
 #include "model/dense_layers.h"
 #include "model/score_head.h"
+#include "model/unpacked.h"
 
 /* ---- building: one struct for what every step of it needs; the first problem is kept in status ---- */
 
@@ -21,7 +22,8 @@ struct builder {
     void *progress_context;
     struct error *err;
     int status;
-    bool all_copied;   /* the device reads no weight from the file any more */
+    bool all_copied;          /* the device reads no weight from the file any more */
+    struct unpacked unpacked; /* of the layer that is being built */
     const float *ones; /* [widest head], or [hidden_size] if that is more; device memory; NULL: not yet */
 };
 
@@ -60,6 +62,8 @@ static struct weight_view find_expert(struct builder *b, enum weight_role role, 
     if (!view.data && weight_is_required(c, weight_line(c->family->weight_changes, role)->presence, layer) &&
         !b->status)
         b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for the model's dummy weights");
+    if (view.data && !b->status && dtype_is_rare(view.dtype) && !b->m->device->has_rare_dtypes)
+        b->status = unpacked_make(&b->unpacked, &view, b->err);
     return view;
 }
 
@@ -797,10 +801,12 @@ static void create_weights(struct builder *b)
     model_files_prefetch(b->files, 0);
     create_embedding_and_lm_head(b);
     create_layer_inputs(b);
+    unpacked_clear(&b->unpacked);
     for (int32_t i = 0; i < m->config.num_layers; i++) m->layers[i].rope.cos_sin = rope_table_of_layer(b, i);
     for (int32_t i = 0; i < m->config.num_layers && !b->status; i++) {
         model_files_prefetch(b->files, i + 1);
         create_layer(b, i);
+        unpacked_clear(&b->unpacked);
         if (b->progress && !b->status)
             b->progress(b->progress_context, (double)(i + 1) / m->config.num_layers);
     }
@@ -853,6 +859,7 @@ int model_create(struct device *device, const struct model_files *files, const s
     prepare_device(&b);
     create_activations(&b);
     if (!b.status) create_weights(&b);
+    unpacked_clear(&b.unpacked);
     if (b.status)
         model_destroy(m);
     else

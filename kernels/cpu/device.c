@@ -303,6 +303,7 @@ int cpu_device_open(const struct device_options *options, struct device **out, s
         .prefill_decode_equal = !getenv("FLASHD_CPU_UNEQUAL_HALVES"), /* for tests: as if they were not */
         .prefill_tile = 1,
         .kv_any_dtype = true,
+        .has_rare_dtypes = true,
     };
     int num_threads = thread_pool_num_threads(c->pool);
     snprintf(c->base.description, sizeof c->base.description, "%s, %d thread%s", cpu_isa_text(level),

@@ -30,6 +30,15 @@
     DEFINE_PRODUCT(integer_kind, DTYPE_Q3_K)                                                                 \
     DEFINE_PRODUCT(integer_kind, DTYPE_IQ4_NL)                                                               \
     DEFINE_PRODUCT(integer_kind, DTYPE_IQ4_XS)                                                               \
+    DEFINE_PRODUCT(integer_kind, DTYPE_IQ2_XXS)                                                              \
+    DEFINE_PRODUCT(integer_kind, DTYPE_IQ2_XS)                                                               \
+    DEFINE_PRODUCT(integer_kind, DTYPE_IQ2_S)                                                                \
+    DEFINE_PRODUCT(integer_kind, DTYPE_IQ3_XXS)                                                              \
+    DEFINE_PRODUCT(integer_kind, DTYPE_IQ3_S)                                                                \
+    DEFINE_PRODUCT(integer_kind, DTYPE_IQ1_S)                                                                \
+    DEFINE_PRODUCT(integer_kind, DTYPE_IQ1_M)                                                                \
+    DEFINE_PRODUCT(integer_kind, DTYPE_TQ1_0)                                                                \
+    DEFINE_PRODUCT(integer_kind, DTYPE_TQ2_0)                                                                \
     const struct linear_kernels set = {                                                                      \
         .gate_mul = GATE_FUNCTIONS,                                                                          \
         .argmax_add = argmax_add,                                                                            \
@@ -49,6 +58,15 @@
                [DTYPE_Q3_K] = {product_DTYPE_Q3_K, ACT_INT8},                                                \
                [DTYPE_IQ4_NL] = {product_DTYPE_IQ4_NL, ACT_INT8},                                            \
                [DTYPE_IQ4_XS] = {product_DTYPE_IQ4_XS, ACT_INT8},                                            \
+               [DTYPE_IQ2_XXS] = {product_DTYPE_IQ2_XXS, ACT_INT8},                                          \
+               [DTYPE_IQ2_XS] = {product_DTYPE_IQ2_XS, ACT_INT8},                                            \
+               [DTYPE_IQ2_S] = {product_DTYPE_IQ2_S, ACT_INT8},                                              \
+               [DTYPE_IQ3_XXS] = {product_DTYPE_IQ3_XXS, ACT_INT8},                                          \
+               [DTYPE_IQ3_S] = {product_DTYPE_IQ3_S, ACT_INT8},                                              \
+               [DTYPE_IQ1_S] = {product_DTYPE_IQ1_S, ACT_INT8},                                              \
+               [DTYPE_IQ1_M] = {product_DTYPE_IQ1_M, ACT_INT8},                                              \
+               [DTYPE_TQ1_0] = {product_DTYPE_TQ1_0, ACT_INT8},                                              \
+               [DTYPE_TQ2_0] = {product_DTYPE_TQ2_0, ACT_INT8},                                              \
                [DTYPE_MXFP4] = {product_DTYPE_MXFP4, ACT_F32},                                               \
                [DTYPE_F8_E4M3] = {product_DTYPE_F8_E4M3, ACT_F32},                                           \
                [DTYPE_I8] = {product_DTYPE_I8, ACT_F32},                                                     \

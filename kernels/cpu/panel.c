@@ -5,7 +5,9 @@
 
 #include "base/check.h"
 #include "files/dtype_blocks.h"
+#include "files/dtype_grids.h"
 #include "files/weight_codes.h"
+#include "kernels/cpu/panel_grid.h"
 
 uint64_t panel_bytes(enum dtype dtype, int64_t cols)
 {
@@ -128,6 +130,33 @@ static void put_super_3k(uint8_t *header, int row, const uint8_t *from)
     }
 }
 
+static void put_super_grid(enum dtype dtype, uint8_t *header, int row, const uint8_t *from)
+{
+    const struct panel_layout l = panel_layout_of(dtype);
+    const uint16_t scale = dtype_grid_scale(dtype, from);
+    memcpy(header + row * 2, &scale, sizeof scale);
+    for (int j = 0; j < 8; j++) {
+        const struct grid_group g = dtype_grid_group(dtype, from, j);
+        panel_grid_put(dtype, header + l.header_bytes + j * l.block_bytes, row, &g);
+    }
+}
+
+/* two bits 64 as in Q2_K, d f16; of TQ1_0 digits of three. */
+static void put_super_ternary(enum dtype dtype, uint8_t *header, int row, const uint8_t *from)
+{
+    const struct panel_layout l = panel_layout_of(dtype);
+    put_f16(header, row, from + dtype_infos[dtype].block_bytes - 2);
+    for (int j = 0; j < 8; j++) {
+        uint8_t *const block = header + l.header_bytes + j * l.block_bytes, codes[PANEL_BLOCK];
+        for (int k = 0; k < PANEL_BLOCK && dtype == DTYPE_TQ1_0; k++)
+            codes[k] = (uint8_t)dtype_tq1_0_code(from, j * PANEL_BLOCK + k);
+        if (dtype == DTYPE_TQ1_0)
+            put_two_bits(block, row, codes, 0);
+        else
+            put_two_bits(block, row, from + j / 4 * 32, j % 4 * 2);
+    }
+}
+
 /* d f16, scales 6, nibbles 128. */
 static void put_super_iq4_xs(uint8_t *header, int row, const uint8_t *from)
 {
@@ -222,6 +251,19 @@ static void put_block(enum dtype dtype, uint8_t *to, int row, const uint8_t *row
         break;
     case DTYPE_IQ4_XS:
         put_super_iq4_xs(to, row, from);
+        break;
+    case DTYPE_IQ2_XXS:
+    case DTYPE_IQ2_XS:
+    case DTYPE_IQ2_S:
+    case DTYPE_IQ3_XXS:
+    case DTYPE_IQ3_S:
+    case DTYPE_IQ1_S:
+    case DTYPE_IQ1_M:
+        put_super_grid(dtype, to, row, from);
+        break;
+    case DTYPE_TQ1_0:
+    case DTYPE_TQ2_0:
+        put_super_ternary(dtype, to, row, from);
         break;
     default:
         put_block_legacy(dtype, to, row, from);
@@ -348,6 +390,8 @@ INLINE float scale_of(enum dtype dtype, const uint8_t *header, const uint8_t *bl
     uint16_t d;
     memcpy(&d, (l.header_bytes ? header : block + l.scales) + row * 2, 2);
     const float super = dtype_f16_to_f32(d);
+    if (panel_is_ternary(dtype)) return super;
+    if (dtype_is_grid(dtype)) return super * dtype_grid_step(dtype, block[l.scales + row] >> (4 * half) & 15);
     const uint8_t small = block[(half && panel_has_two_scales(dtype) ? l.minimums : l.scales) + row];
     if (dtype == DTYPE_Q2_K) return super * (float)(small & 15);
     if (panel_has_two_scales(dtype) || dtype == DTYPE_IQ4_XS) return super * (float)(int8_t)small;
@@ -415,12 +459,26 @@ INLINE void add_third_bits(const uint8_t *high, struct lanes lanes, int32_t *out
     }
 }
 
+INLINE void unpack_grid(enum dtype dtype, const uint8_t *block, struct lanes lanes, int32_t *out)
+{
+    for (int r = 0; r < lanes.num; r++) {
+        const struct grid_group g = panel_grid_get(dtype, block, lanes.first + r);
+        int8_t values[GRID_COLUMNS];
+        dtype_grid_values(dtype, &g, values);
+        for (int k = 0; k < GRID_COLUMNS; k++) out[k * lanes.num + r] = values[k];
+    }
+}
+
 /* The integers of a block, bias taken off; or what the table has for them. */
 INLINE void unpack_signed(enum dtype dtype, const uint8_t *block, struct lanes lanes, int32_t *out)
 {
     const uint8_t *const high = block + panel_layout_of(dtype).high_bits;
     const int num = PANEL_BLOCK * lanes.num;
-    if (dtype == DTYPE_Q2_K || dtype == DTYPE_Q3_K) {
+    if (dtype_is_grid(dtype)) {
+        unpack_grid(dtype, block, lanes, out);
+        return;
+    }
+    if (dtype == DTYPE_Q2_K || dtype == DTYPE_Q3_K || panel_is_ternary(dtype)) {
         memset(out, 0, (size_t)num * sizeof *out);
         add_two_bits(block, lanes, 0, out);
         if (dtype == DTYPE_Q3_K) add_third_bits(high, lanes, out);
@@ -512,6 +570,15 @@ INLINE void unpack_block(enum dtype dtype, const uint8_t *panel, int64_t block_i
         CASE(quants, DTYPE_Q3_K)
         CASE(quants, DTYPE_IQ4_NL)
         CASE(quants, DTYPE_IQ4_XS)
+        CASE(quants, DTYPE_IQ2_XXS)
+        CASE(quants, DTYPE_IQ2_XS)
+        CASE(quants, DTYPE_IQ2_S)
+        CASE(quants, DTYPE_IQ3_XXS)
+        CASE(quants, DTYPE_IQ3_S)
+        CASE(quants, DTYPE_IQ1_S)
+        CASE(quants, DTYPE_IQ1_M)
+        CASE(quants, DTYPE_TQ1_0)
+        CASE(quants, DTYPE_TQ2_0)
         CASE(codes, DTYPE_MXFP4)
         CASE(codes, DTYPE_F8_E4M3)
         CASE(codes, DTYPE_I8)

@@ -15,6 +15,8 @@
  *     Q6_K: the upper two bits: bits 2s, 2s + 1 of byte j * 64 + r * 4 + c are column 16j + 4s + c
  *     Q2_K, Q3_K: so the lower two, which come first                                     j < 2, s < 4
  *     Q3_K: the third bits: bit i of byte r * 4 + c is column 4i + c                      i < 8
+ *     TQ1_0, TQ2_0: two bits of each column as Q2_K has them
+ *     IQ1_*, IQ2_*, IQ3_*: entries of a grid, panel_grid.h
  *     F32, F16, BF16: column k of row r at element k * 16 + r
  *
  *     codes of 8 bits: that of column k of row r in byte k * 16 + r; of 4 bits in byte k / 2 * 16 + r, even columns low
@@ -22,10 +24,10 @@
  *     and zero of a row for panel_scale_cols columns: F8_E4M3 and I8 have f32 scales before four blocks, U4 f32 scales
  *     and u8 zeros behind each, F4_E2M1 f32 scales of each half, MXFP4 bf16 scales, which hold any power of two
  *
- * The K-quants and IQ4_XS keep f16 scales for 256 columns: eight blocks follow one header of those, and each block has
+ * The K-quants, IQ1_* to IQ4_XS and TQ* keep f16 scales for 256 columns: eight blocks follow one header of those, and each block has
  * scales of 4 to 8 bits: one of a row, and a minimum (Q4_K, Q5_K); one (IQ4_XS); or one for the low 16 columns and one for
- * the others (Q6_K, Q3_K, Q2_K; in Q2_K each is a nibble of a byte, with its minimum in the high one). These types need K to
- * be a multiple of 256, the other quants of 32, floats of nothing: columns past K are zero. Rows past N in the last panel are zero as well; nobody reads their
+ * the others (Q6_K, Q3_K, Q2_K; in Q2_K each is a nibble of a byte, with its minimum in the high one; in the grids' types both are nibbles of one byte); or
+ * none (TQ*). These types need K to be a multiple of 256, the other quants of 32, floats of nothing: columns past K are zero. Rows past N in the last panel are zero as well; nobody reads their
  * outputs.
  *
  * One layout serves all instruction sets (an AVX2 kernel takes each vector in two halves). */
@@ -38,6 +40,9 @@
 
 enum { PANEL_ROWS = 16, PANEL_BLOCK = 32 };
 
+/* Always: what is asked of a constant dtype is a constant, however large the function that asks. */
+#define PANEL_INLINE static inline __attribute__((always_inline))
+
 /* Where things stand in a block (offsets from its start) and in a super-block (from its header). */
 struct panel_layout {
     int blocks_per_super; /* 1 or 8 */
@@ -48,8 +53,7 @@ struct panel_layout {
     int minimums; /* offset of m (f16 [16]); where there is a header, of the small minimums, or of the second scales */
 };
 
-/* Inline and switch-like, so that it folds to constants where the dtype is one. */
-static inline struct panel_layout panel_layout_of(enum dtype dtype)
+PANEL_INLINE struct panel_layout panel_layout_of(enum dtype dtype)
 {
     switch (dtype) {
     case DTYPE_F32:
@@ -80,6 +84,21 @@ static inline struct panel_layout panel_layout_of(enum dtype dtype)
         return (struct panel_layout){8, 64, 160, 0, 128, 144};
     case DTYPE_Q3_K:
         return (struct panel_layout){8, 32, 224, 128, 192, 208};
+    case DTYPE_IQ2_XXS:
+        return (struct panel_layout){8, 32, 144, 0, 128, 0};
+    case DTYPE_IQ2_XS:
+    case DTYPE_IQ2_S:
+        return (struct panel_layout){8, 32, 160, 128, 144, 0};
+    case DTYPE_IQ3_XXS:
+        return (struct panel_layout){8, 32, 208, 0, 192, 0};
+    case DTYPE_IQ3_S:
+        return (struct panel_layout){8, 32, 224, 192, 208, 0};
+    case DTYPE_IQ1_S:
+    case DTYPE_IQ1_M:
+        return (struct panel_layout){8, 32, 112, 64, 96, 0};
+    case DTYPE_TQ1_0:
+    case DTYPE_TQ2_0:
+        return (struct panel_layout){8, 32, 128, 0, 0, 0};
     case DTYPE_MXFP4:
         return (struct panel_layout){1, 0, 288, 0, 256, 0};
     case DTYPE_F8_E4M3:
@@ -95,33 +114,8 @@ static inline struct panel_layout panel_layout_of(enum dtype dtype)
     return (struct panel_layout){.blocks_per_super = 1};
 }
 
-/* Whether a block's low and high 16 columns have scales of their own. */
-static inline bool panel_has_two_scales(enum dtype dtype)
-{
-    return dtype == DTYPE_Q6_K || dtype == DTYPE_Q3_K || dtype == DTYPE_Q2_K;
-}
-
-/* Whether nibbles stand for values of a table, dtype_iq4_values. */
-static inline bool panel_has_table(enum dtype dtype)
-{
-    return dtype == DTYPE_IQ4_NL || dtype == DTYPE_IQ4_XS;
-}
-
-/* Whether a panel holds codes, which panel_pack_codes packs. */
-static inline bool panel_has_codes(enum dtype dtype)
-{
-    return dtype >= DTYPE_MXFP4;
-}
-
-/* Columns of codes that have one scale in a panel: a weight's scales must be of a multiple, or of whole rows. */
-static inline int panel_scale_cols(enum dtype dtype)
-{
-    if (dtype == DTYPE_F4_E2M1) return PANEL_BLOCK / 2;
-    return panel_layout_of(dtype).blocks_per_super * PANEL_BLOCK;
-}
-
 /* What was added to the signed integers of a dtype to make them unsigned. */
-static inline int panel_unsigned_bias(enum dtype dtype)
+PANEL_INLINE int panel_unsigned_bias(enum dtype dtype)
 {
     switch (dtype) {
     case DTYPE_Q4_0:
@@ -132,6 +126,20 @@ static inline int panel_unsigned_bias(enum dtype dtype)
         return 32;
     case DTYPE_Q3_K:
         return 4;
+    case DTYPE_IQ2_XXS:
+    case DTYPE_IQ2_XS:
+    case DTYPE_IQ2_S:
+        return 43;
+    case DTYPE_IQ3_XXS:
+        return 62;
+    case DTYPE_IQ3_S:
+        return 15;
+    case DTYPE_IQ1_S:
+    case DTYPE_IQ1_M:
+        return 9;
+    case DTYPE_TQ1_0:
+    case DTYPE_TQ2_0:
+        return 1;
     case DTYPE_Q8_0:
     case DTYPE_IQ4_NL:
     case DTYPE_IQ4_XS:
@@ -141,14 +149,52 @@ static inline int panel_unsigned_bias(enum dtype dtype)
     }
 }
 
+/* Whether a block's low and high 16 columns have scales of their own. */
+PANEL_INLINE bool panel_has_two_scales(enum dtype dtype)
+{
+    return dtype == DTYPE_Q6_K || dtype == DTYPE_Q3_K || dtype == DTYPE_Q2_K || dtype == DTYPE_IQ2_XS ||
+           dtype == DTYPE_IQ2_S || dtype == DTYPE_IQ1_M;
+}
+
+/* Whether weights are -1, 0 and 1 of one scale for 256 columns. */
+PANEL_INLINE bool panel_is_ternary(enum dtype dtype)
+{
+    return dtype == DTYPE_TQ1_0 || dtype == DTYPE_TQ2_0;
+}
+
+/* Whether unsigned integers are of 6 or 7 bits: two products with int8 fit into 16 bits, and no more. */
+PANEL_INLINE bool panel_has_seven_bits(enum dtype dtype)
+{
+    return dtype_is_grid(dtype) && panel_unsigned_bias(dtype) > 15;
+}
+
+/* Whether nibbles stand for values of a table, dtype_iq4_values. */
+PANEL_INLINE bool panel_has_table(enum dtype dtype)
+{
+    return dtype == DTYPE_IQ4_NL || dtype == DTYPE_IQ4_XS;
+}
+
+/* Whether a panel holds codes, which panel_pack_codes packs. */
+PANEL_INLINE bool panel_has_codes(enum dtype dtype)
+{
+    return dtype >= DTYPE_MXFP4;
+}
+
+/* Columns of codes that have one scale in a panel: a weight's scales must be of a multiple, or of whole rows. */
+PANEL_INLINE int panel_scale_cols(enum dtype dtype)
+{
+    if (dtype == DTYPE_F4_E2M1) return PANEL_BLOCK / 2;
+    return panel_layout_of(dtype).blocks_per_super * PANEL_BLOCK;
+}
+
 /* The header of block block_idx's super-block. */
-static inline const uint8_t *panel_header(enum dtype dtype, const uint8_t *panel, int64_t block_idx)
+PANEL_INLINE const uint8_t *panel_header(enum dtype dtype, const uint8_t *panel, int64_t block_idx)
 {
     const struct panel_layout l = panel_layout_of(dtype);
     return panel + block_idx / l.blocks_per_super * (l.header_bytes + l.blocks_per_super * l.block_bytes);
 }
 
-static inline const uint8_t *panel_block(enum dtype dtype, const uint8_t *panel, int64_t block_idx)
+PANEL_INLINE const uint8_t *panel_block(enum dtype dtype, const uint8_t *panel, int64_t block_idx)
 {
     const struct panel_layout l = panel_layout_of(dtype);
     return panel_header(dtype, panel, block_idx) + l.header_bytes +
@@ -156,7 +202,7 @@ static inline const uint8_t *panel_block(enum dtype dtype, const uint8_t *panel,
 }
 
 /* Blocks along K. */
-static inline int64_t panel_num_blocks(int64_t cols)
+PANEL_INLINE int64_t panel_num_blocks(int64_t cols)
 {
     return (cols + PANEL_BLOCK - 1) / PANEL_BLOCK;
 }

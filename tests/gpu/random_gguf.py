@@ -1,4 +1,4 @@
-"""random_gguf.py SHAPE OUT.gguf [--type Q4_K_M | Q4_K | Q5_K | Q6_K | Q8_0] [--layers N] [--vocab N] - a GGUF file of a Llama's
+"""random_gguf.py SHAPE OUT.gguf [--type Q4_K_M | Q4_K | ... | IQ2_XXS | ... | TQ2_0] [--layers N] [--vocab N] - a GGUF file of a Llama's
 shape, or of Qwen3's mixtures (a folder of tests/gpu/shapes), whose blocks are random codes and small scales, for bench_steps with FLASHD_CUDA_KEEP_PACKED=1.
 
 Q4_K_M: v and down of every other layer, and the head, are Q6_K. Routers are random, so that tokens choose experts evenly. Needs nothing but Python; writes as fast as the disk does."""
@@ -10,19 +10,28 @@ import os
 import random
 import struct
 
-TYPES = {"F32": (0, 1, 4), "Q8_0": (8, 32, 34), "Q4_K": (12, 256, 144), "Q5_K": (13, 256, 176), "Q6_K": (14, 256, 210)}  # id, values, bytes of a block
+TYPES = {  # id, values and bytes of a block, where f16 scales are
+    "F32": (0, 1, 4, ()), "Q8_0": (8, 32, 34, (0,)), "Q4_K": (12, 256, 144, (0, 2)), "Q5_K": (13, 256, 176, (0, 2)), "Q6_K": (14, 256, 210, (208,)),
+    "Q2_K": (10, 256, 84, (80, 82)), "IQ2_XXS": (16, 256, 66, (0,)), "IQ2_XS": (17, 256, 74, (0,)), "IQ2_S": (22, 256, 82, (0,)),
+    "IQ3_XXS": (18, 256, 98, (0,)), "IQ3_S": (21, 256, 110, (0,)), "IQ1_S": (19, 256, 50, (0,)), "IQ1_M": (29, 256, 56, ()),
+    "TQ1_0": (34, 256, 54, (52,)), "TQ2_0": (35, 256, 66, (64,)),
+}
+SCALES = {"Q4_K": (1e-4, 4e-4), "Q5_K": (1e-4, 4e-4), "Q2_K": (1e-4, 4e-4), "Q6_K": (-1e-5, 1e-5), "Q8_0": (-4e-4, 4e-4), "IQ1_S": (-2e-3, 2e-3), "TQ1_0": (-2e-2, 2e-2), "TQ2_0": (-2e-2, 2e-2)}
 POOL_BLOCKS = 16384
 ALIGNMENT = 32
 
 
 def block(kind):
-    scale = struct.pack("<e", random.uniform(1e-4, 4e-4))
-    size = TYPES[kind][2]
-    if kind == "Q6_K":
-        return os.urandom(size - 2) + struct.pack("<e", random.uniform(-1e-5, 1e-5))
-    if kind == "Q8_0":
-        return struct.pack("<e", random.uniform(-4e-4, 4e-4)) + os.urandom(size - 2)
-    return scale + struct.pack("<e", random.uniform(8e-4, 3e-3)) + os.urandom(size - 4)
+    """Random codes; a second scale is a minimum's."""
+    _, _, size, places = TYPES[kind]
+    data = bytearray(os.urandom(size))
+    for i, place in enumerate(places):
+        data[place:place + 2] = struct.pack("<e", random.uniform(*((8e-4, 3e-3) if i else SCALES.get(kind, (-2e-4, 2e-4)))))
+    if kind == "IQ1_M":  # its scale's nibbles are the upper ones of four words
+        scale, = struct.unpack("<H", struct.pack("<e", random.uniform(-2e-3, 2e-3)))
+        for i in range(4):
+            data[49 + 2 * i] = data[49 + 2 * i] & 15 | (scale >> 4 * i & 15) << 4
+    return bytes(data)
 
 
 def write_blocks(f, kind, count, pools):
@@ -68,6 +77,7 @@ def keys(c, layers, vocab):
     yield f"{name}.rope.dimension_count", head_dim_of(c)
     yield f"{name}.rope.freq_base", float(c["rope_theta"])
     yield f"{name}.vocab_size", vocab
+    yield "tokenizer.ggml.model", "no_vocab"
     if is_mixture(c):
         yield f"{name}.attention.key_length", head_dim_of(c)
         yield f"{name}.attention.value_length", head_dim_of(c)
@@ -127,7 +137,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("shape")
     parser.add_argument("out")
-    parser.add_argument("--type", default="Q4_K_M", choices=["Q4_K_M", "Q4_K", "Q5_K", "Q6_K", "Q8_0"])
+    parser.add_argument("--type", default="Q4_K_M", choices=["Q4_K_M", *list(TYPES)[1:]])
     parser.add_argument("--layers", type=int)
     parser.add_argument("--vocab", type=int, default=32768)
     options = parser.parse_args()
@@ -138,7 +148,7 @@ def main():
     listed = list(tensors(config, layers, options.vocab, options.type))
     header, offset = b"", 0
     for name, sizes, kind in listed:
-        number, of_block, size = TYPES[kind]
+        number, of_block, size, _ = TYPES[kind]
         header += text(name) + struct.pack("<I%dQIQ" % len(sizes), len(sizes), *reversed(sizes), number, offset)
         offset += math.prod(sizes) // of_block * size
         offset += -offset % ALIGNMENT

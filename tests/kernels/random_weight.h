@@ -46,6 +46,13 @@ static inline void random_put_f16(struct random_source *r, uint8_t *to, float lo
     memcpy(to, &h, 2);
 }
 
+/* A scale whose nibbles are the upper ones of four words. */
+static inline void random_put_nibbles(struct random_source *r, uint8_t *to, float low, float high)
+{
+    const uint16_t h = dtype_f32_to_f16(random_uniform(r, low, high));
+    for (int i = 0; i < 4; i++) to[2 * i + 1] = (uint8_t)((to[2 * i + 1] & 15) | (h >> (4 * i) & 15) << 4);
+}
+
 /* Makes the scales of one packed block ordinary numbers. Offsets as in ggml's block structures. */
 static inline void random_block_scales(struct random_source *r, enum dtype dtype, uint8_t *block)
 {
@@ -75,6 +82,23 @@ static inline void random_block_scales(struct random_source *r, enum dtype dtype
         break;
     case DTYPE_IQ4_XS:
         random_put_f16(r, block, -0.0001f, 0.0001f);
+        break;
+    case DTYPE_IQ2_XXS:
+    case DTYPE_IQ2_XS:
+    case DTYPE_IQ2_S:
+    case DTYPE_IQ3_XXS:
+    case DTYPE_IQ3_S:
+    case DTYPE_IQ1_S:
+        random_put_f16(r, block, -0.001f, 0.001f);
+        break;
+    case DTYPE_IQ1_M:
+        random_put_nibbles(r, block + 48, -0.01f, 0.01f);
+        break;
+    case DTYPE_TQ1_0:
+        random_put_f16(r, block + 52, -0.1f, 0.1f);
+        break;
+    case DTYPE_TQ2_0:
+        random_put_f16(r, block + 64, -0.1f, 0.1f);
         break;
     case DTYPE_MXFP4:
         block[0] = (uint8_t)(block[0] % 8 + 118);

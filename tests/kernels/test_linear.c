@@ -264,12 +264,14 @@ static void test_packed_weights_are_not_expanded(void **state)
         case_add_part(&c, &random_numbers, dtype, 64, false);
         struct linear *const l = case_create(&c, pools[0]);
         const uint64_t file_bytes = 64 * dtype_row_bytes(dtype, 2048);
-        /* codes bring their scales along: of every 32 columns, or of 16 */
-        const uint64_t scales =
-            dtype == DTYPE_U4 || dtype == DTYPE_F4_E2M1 ? file_bytes / 2 : file_bytes / 16;
-        assert_in_range(cpu_linear_bytes(l), file_bytes,
-                        file_bytes +
-                            (dtype_is_code(dtype) || dtype == DTYPE_MXFP4 ? scales : file_bytes / 27));
+        /* codes bring their scales along: of every 32 columns, or of 16; grids' signs and scales lie in whole bits and bytes, digits of
+         * three in two bits */
+        const uint64_t more = dtype == DTYPE_U4 || dtype == DTYPE_F4_E2M1    ? file_bytes / 2
+                              : dtype_is_code(dtype) || dtype == DTYPE_MXFP4 ? file_bytes / 16
+                              : dtype_is_grid(dtype)                         ? file_bytes / 6
+                              : dtype == DTYPE_TQ1_0                         ? file_bytes / 4
+                                                                             : file_bytes / 27;
+        assert_in_range(cpu_linear_bytes(l), file_bytes, file_bytes + more);
         cpu_linear_destroy(l);
         case_free(&c);
     }

@@ -10,7 +10,7 @@
  *
  * The including file defines splits (whether its bytes must be of 5 bits at most, so that a table's values of 8 bits are
  * multiplied as two nibbles), dot_four (adds four columns of all 16 rows times those of one row of activations, which are in
- * all lanes), add_sums (of two of its sums), widen (its sums as 32-bit integers) and add_pairs (sum plus two products of
+ * all lanes; wide: of 7 bits), add_sums (of two of its sums), widen (its sums as 32-bit integers) and add_pairs (sum plus two products of
  * 16-bit integers in each lane) below this one. */
 #ifndef KERNELS_CPU_AVX2_GEMM_256_H
 #define KERNELS_CPU_AVX2_GEMM_256_H
@@ -23,6 +23,7 @@
 #include "files/dtype_blocks.h"
 #include "kernels/cpu/gate.h"
 #include "kernels/cpu/linear_set.h"
+#include "kernels/cpu/panel_grid.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -34,9 +35,9 @@ struct block_scales {
 };
 
 INLINE bool splits(enum dtype dtype);
-INLINE void dot_four(const __m256i weights[2], __m256i columns, bool first, __m256i sums[2]);
-INLINE __m256i widen(__m256i sums);
-INLINE __m256i add_sums(__m256i low, __m256i high);
+INLINE void dot_four(bool wide, const __m256i weights[2], __m256i columns, bool first, __m256i sums[2]);
+INLINE __m256i widen(bool wide, __m256i sums);
+INLINE __m256i add_sums(bool wide, __m256i low, __m256i high);
 INLINE __m256i add_pairs(__m256i sum, __m256i weights, __m256i columns);
 
 INLINE bool takes_int16(enum dtype dtype)
@@ -92,6 +93,15 @@ INLINE __m256 load_u4(const uint8_t *p, int half, int shift)
     return _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srli_epi32(bytes, shift), _mm256_set1_epi32(15)));
 }
 
+/* Of the low or the high columns; all products are exact. */
+INLINE __m256 load_grid_scale(enum dtype dtype, const uint8_t *header, const uint8_t *block, int half,
+                              int second)
+{
+    const __m256 unit = _mm256_set1_ps(dtype_grid_step(dtype, 0)), two_units = _mm256_add_ps(unit, unit);
+    const __m256 small = load_u4(block + panel_layout_of(dtype).scales, half, 4 * second);
+    return _mm256_mul_ps(load_f16(header, half), _mm256_fmadd_ps(small, two_units, unit));
+}
+
 INLINE struct block_scales load_two_scales(enum dtype dtype, const uint8_t *header, const uint8_t *block,
                                            int half)
 {
@@ -102,7 +112,10 @@ INLINE struct block_scales load_two_scales(enum dtype dtype, const uint8_t *head
 #pragma GCC unroll 2
     for (int i = 0; i < 2; i++) {
         const uint8_t *const small = block + at[i];
-        if (dtype == DTYPE_Q2_K) {
+        if (dtype_is_grid(dtype)) {
+            s.d[i] = load_grid_scale(dtype, header, block, half, i);
+            s.m[i] = _mm256_mul_ps(minus_bias, s.d[i]);
+        } else if (dtype == DTYPE_Q2_K) {
             const __m256 minimums = _mm256_mul_ps(load_f16(header + 32, half), load_u4(small, half, 4));
             s.d[i] = _mm256_mul_ps(load_f16(header, half), load_u4(small, half, 0));
             s.m[i] = _mm256_sub_ps(_mm256_setzero_ps(), minimums);
@@ -121,8 +134,11 @@ INLINE struct block_scales load_scales(enum dtype dtype, const uint8_t *header, 
     const __m256 minus_bias = _mm256_set1_ps((float)-panel_unsigned_bias(dtype));
     struct block_scales s;
     if (panel_has_two_scales(dtype)) return load_two_scales(dtype, header, block, half);
-    if (dtype == DTYPE_IQ4_XS) {
-        s.d[0] = _mm256_mul_ps(load_f16(header, half), load_i8(block + l.scales, half));
+    if (dtype == DTYPE_IQ4_XS || dtype_is_grid(dtype) || panel_is_ternary(dtype)) {
+        s.d[0] = dtype == DTYPE_IQ4_XS
+                     ? _mm256_mul_ps(load_f16(header, half), load_i8(block + l.scales, half))
+                 : dtype_is_grid(dtype) ? load_grid_scale(dtype, header, block, half, 0)
+                                        : load_f16(header, half);
         s.m[0] = _mm256_mul_ps(minus_bias, s.d[0]);
     } else if (l.header_bytes) {
         const __m256 minimums = _mm256_mul_ps(load_f16(header + 32, half), load_u8(block + l.minimums, half));
@@ -172,21 +188,21 @@ INLINE __m256i load_third_bits(const uint8_t *high, int half, int i)
     return _mm256_and_si256(shifted, _mm256_set1_epi8(4));
 }
 
-/* Bit n of 32 becomes byte n: 16 or 0. */
-INLINE __m256i spread_bits(uint32_t bits)
+/* Bit n of 32 becomes byte n: value or 0. */
+INLINE __m256i spread_bits(uint32_t bits, char value)
 {
     const __m256i byte_of = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
     const __m256i bit_of = _mm256_set1_epi64x((long long)0x8040201008040201);
     const __m256i bytes = _mm256_shuffle_epi8(_mm256_set1_epi32((int)bits), byte_of);
     const __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit_of), bit_of);
-    return _mm256_and_si256(set, _mm256_set1_epi8(16));
+    return _mm256_and_si256(set, _mm256_set1_epi8(value));
 }
 
 INLINE __m256i load_fifth_bits(const uint8_t *high, int half, int i)
 {
     uint32_t bits;
     memcpy(&bits, high + i * 8 + half * 4, sizeof bits);
-    return spread_bits(bits);
+    return spread_bits(bits, 16);
 }
 
 /* 16 times the upper two bits of columns 4i .. 4i + 3. */
@@ -198,11 +214,79 @@ INLINE __m256i load_upper_bits(const uint8_t *high, int half, int i)
     return _mm256_and_si256(shifted, _mm256_set1_epi8(0x30));
 }
 
-/* Columns 4i .. 4i + 3, of types whose bytes are of 5 bits at most. */
+/* ---- weights of a grid ---- */
+
+/* Entry j of each row. */
+INLINE __m256i load_entries(enum dtype dtype, const uint8_t *block, int half, int j)
+{
+    const uint8_t *const high = block + panel_layout_of(dtype).high_bits;
+    const int bits = panel_grid_upper_bits(dtype);
+    const __m256i low = _mm256_cvtepu8_epi32(_mm_loadu_si64(block + 16 * j + half * HALF_ROWS));
+    if (!bits) return low;
+    const __m256i words = bits == 4 ? _mm256_cvtepu16_epi32(load_16_bytes(high + half * HALF_ROWS * 2))
+                                    : _mm256_cvtepu8_epi32(_mm_loadu_si64(high + half * HALF_ROWS));
+    const __m256i upper =
+        _mm256_and_si256(_mm256_srli_epi32(words, bits * j), _mm256_set1_epi32(panel_grid_upper_mask(dtype)));
+    return _mm256_or_si256(low, _mm256_slli_epi32(upper, 8));
+}
+
+/* Columns 4i .. 4i + 3 of IQ1_*, of a word of their grid: 8 times its codes, and 2 where its sign does not take it away. */
+INLINE __m256i ternary_of_word(const uint8_t *block, __m256i word, int half, int i)
+{
+    const uint8_t *const high = block + panel_layout_of(DTYPE_IQ1_S).high_bits;
+    const __m256i signs = _mm256_cvtepu16_epi32(load_16_bytes(high + half * HALF_ROWS * 2));
+    const __m256i is_negative = _mm256_srai_epi32(_mm256_slli_epi32(signs, 28 - i / 2 * 4), 31);
+    const __m256i codes = i % 2 ? _mm256_srli_epi32(word, 1) : _mm256_slli_epi32(word, 3);
+    return _mm256_or_si256(_mm256_and_si256(codes, _mm256_set1_epi8(0x18)),
+                           _mm256_andnot_si256(is_negative, _mm256_set1_epi8(2)));
+}
+
+/* Columns 4i .. 4i + 3 of others: what codes stand for, by the columns' signs. */
+INLINE __m256i signed_of_word(enum dtype dtype, const uint8_t *block, __m256i word, int half, int i)
+{
+    const __m256i table = _mm256_broadcastsi128_si256(load_16_bytes(panel_grid_values(dtype)));
+    const __m256i shifted = panel_grid_num_entries(dtype) == 4 && i % 2 ? _mm256_srli_epi32(word, 4) : word;
+    uint32_t signs;
+    memcpy(&signs, block + panel_grid_signs(dtype) + i * 8 + half * 4, sizeof signs);
+    const __m256i codes = _mm256_and_si256(shifted, _mm256_set1_epi8(7));
+    return _mm256_shuffle_epi8(table, _mm256_or_si256(codes, spread_bits(signs, 8)));
+}
+
+/* A block's unsigned integers, as bytes where Q8_0 has them. */
+INLINE void expand_grid(enum dtype dtype, const uint8_t *block, uint8_t bytes[PANEL_BLOCK * PANEL_ROWS])
+{
+    const int num = panel_grid_num_entries(dtype);
+#pragma GCC unroll 32
+    for (int j = 0; j < num; j++) {
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++) {
+            const __m256i word = _mm256_i32gather_epi32((const int *)(const void *)panel_grid_table(dtype),
+                                                        load_entries(dtype, block, half, j), 4);
+#pragma GCC unroll 2
+            for (int i = j * 8 / num; i < (j + 1) * 8 / num; i++) {
+                const __m256i four = panel_grid_adds_one(dtype) ? ternary_of_word(block, word, half, i)
+                                                                : signed_of_word(dtype, block, word, half, i);
+                _mm256_storeu_si256((__m256i *)(void *)(bytes + i * 64 + half * 32), four);
+            }
+        }
+    }
+}
+
+/* What load_four takes a block's integers from. */
+INLINE const uint8_t *integers_of(enum dtype dtype, const uint8_t *block,
+                                  uint8_t expanded[PANEL_BLOCK * PANEL_ROWS])
+{
+    if (!dtype_is_grid(dtype)) return block;
+    expand_grid(dtype, block, expanded);
+    return expanded;
+}
+
+/* Columns 4i .. 4i + 3, of types whose bytes are of 5 bits at most, or come out of expand_grid. */
 INLINE __m256i load_four(enum dtype dtype, const uint8_t *block, int half, int i)
 {
     const uint8_t *const high = block + panel_layout_of(dtype).high_bits;
-    if (dtype == DTYPE_Q2_K) return load_two_bits(block, half, i);
+    if (dtype_is_grid(dtype)) return load_bytes(block + i * 64, half);
+    if (dtype == DTYPE_Q2_K || panel_is_ternary(dtype)) return load_two_bits(block, half, i);
     if (dtype == DTYPE_Q3_K)
         return _mm256_or_si256(load_two_bits(block, half, i), load_third_bits(high, half, i));
     const __m256i nibbles = load_nibbles(block, half, i);
@@ -280,19 +364,25 @@ INLINE void load_both_scales(enum dtype dtype, const uint8_t *header, const uint
 }
 
 /* sums = 16 columns of all 16 rows times those of one row of activations. */
-INLINE void dot_columns(const __m256i weights[8], const int8_t *columns, __m256i sums[2])
+INLINE void dot_columns(bool wide, const __m256i weights[8], const int8_t *columns, __m256i sums[2])
 {
 #pragma GCC unroll 32
     for (int i = 0; i < 4; i++) {
         const __m256i both[2] = {weights[i], weights[4 + i]};
-        dot_four(both, broadcast_dword(columns + 4 * i), i == 0, sums);
+        dot_four(wide, both, broadcast_dword(columns + 4 * i), i == 0, sums);
     }
 }
 
-/* Whether the sum of a whole block's products is one; of 5 bits it is too large for 16. */
+/* Whether integers are of 5 bits and have one scale: the sum of a whole block's products is too large for 16. */
+INLINE bool parts_sum(enum dtype dtype)
+{
+    return has_fifth_bits(dtype) || dtype == DTYPE_IQ3_S || dtype == DTYPE_IQ1_S;
+}
+
+/* Whether the sum of a whole block's products is one. */
 INLINE bool keeps_together(enum dtype dtype)
 {
-    return !panel_has_two_scales(dtype) && !has_fifth_bits(dtype);
+    return !panel_has_two_scales(dtype) && !parts_sum(dtype);
 }
 
 /* The end of a block for one row, from the sums of its low and high columns, or of all where these are together. */
@@ -302,9 +392,9 @@ INLINE void finish_int8(enum dtype dtype, const struct block_scales s[2], const 
     __m256i low[2], high[2];
 #pragma GCC unroll 2
     for (int half = 0; half < 2; half++) {
-        low[half] = widen(first[half]);
-        high[half] = keeps_together(dtype) ? low[half] : widen(second[half]);
-        if (has_fifth_bits(dtype)) low[half] = _mm256_add_epi32(low[half], high[half]);
+        low[half] = widen(panel_has_seven_bits(dtype), first[half]);
+        high[half] = keeps_together(dtype) ? low[half] : widen(panel_has_seven_bits(dtype), second[half]);
+        if (parts_sum(dtype)) low[half] = _mm256_add_epi32(low[half], high[half]);
     }
     add_row(dtype, s, low, high, scale, acc);
 }
@@ -322,14 +412,17 @@ INLINE void add_few_int8(enum dtype dtype, const uint8_t *header, const uint8_t 
 {
     __m256i sums[2][FEW_ROWS][2];
     struct block_scales s[2];
+    uint8_t expanded[PANEL_BLOCK * PANEL_ROWS];
+    const uint8_t *const codes = integers_of(dtype, block, expanded);
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++) {
         const int part = keeps_together(dtype) ? 0 : i / 4;
         const bool first = keeps_together(dtype) ? i == 0 : i % 4 == 0;
-        const __m256i weights[2] = {load_four(dtype, block, 0, i), load_four(dtype, block, 1, i)};
+        const __m256i weights[2] = {load_four(dtype, codes, 0, i), load_four(dtype, codes, 1, i)};
 #pragma GCC unroll 8
         for (int t = 0; t < num_rows; t++) {
-            dot_four(weights, broadcast_dword(columns + t * PANEL_BLOCK + 4 * i), first, sums[part][t]);
+            dot_four(panel_has_seven_bits(dtype), weights, broadcast_dword(columns + t * PANEL_BLOCK + 4 * i),
+                     first, sums[part][t]);
             keep_order(sums[part][t]);
         }
     }
@@ -345,18 +438,20 @@ INLINE void add_block_int8(enum dtype dtype, const uint8_t *header, const uint8_
 {
     __m256i sums[2][ACT_TILE_ROWS][2];
     struct block_scales s[2];
+    uint8_t expanded[PANEL_BLOCK * PANEL_ROWS];
+    const uint8_t *const codes = integers_of(dtype, block, expanded);
 #pragma GCC unroll 2
     for (int second = 0; second < 2; second++) {
         __m256i weights[8];
-        load_columns(dtype, block, second, weights);
+        load_columns(dtype, codes, second, weights);
 #pragma GCC unroll 2
         for (int t = 0; t < num_rows; t++) {
             __m256i dots[2];
-            dot_columns(weights, columns + t * PANEL_BLOCK + 16 * second, dots);
+            dot_columns(panel_has_seven_bits(dtype), weights, columns + t * PANEL_BLOCK + 16 * second, dots);
 #pragma GCC unroll 2
             for (int half = 0; half < 2; half++) {
                 if (second && keeps_together(dtype))
-                    sums[0][t][half] = add_sums(sums[0][t][half], dots[half]);
+                    sums[0][t][half] = add_sums(panel_has_seven_bits(dtype), sums[0][t][half], dots[half]);
                 else
                     sums[second][t][half] = dots[half];
             }
@@ -381,7 +476,7 @@ INLINE void dot_table(__m256i table, const uint8_t *block, const int8_t *columns
 #pragma GCC unroll 2
         for (int t = 0; t < num_rows; t++) {
             __m256i dots[2];
-            dot_columns(weights, columns + t * PANEL_BLOCK + 16 * second, dots);
+            dot_columns(false, weights, columns + t * PANEL_BLOCK + 16 * second, dots);
             sums[t][0] = second ? _mm256_add_epi16(sums[t][0], dots[0]) : dots[0];
             sums[t][1] = second ? _mm256_add_epi16(sums[t][1], dots[1]) : dots[1];
         }

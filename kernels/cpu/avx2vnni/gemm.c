@@ -10,20 +10,23 @@ INLINE bool splits(enum dtype dtype)
     return false;
 }
 
-INLINE void dot_four(const __m256i weights[2], __m256i columns, bool first, __m256i sums[2])
+INLINE void dot_four(bool wide, const __m256i weights[2], __m256i columns, bool first, __m256i sums[2])
 {
+    (void)wide;
     if (first) sums[0] = sums[1] = _mm256_setzero_si256();
     sums[0] = _mm256_dpbusd_avx_epi32(sums[0], weights[0], columns);
     sums[1] = _mm256_dpbusd_avx_epi32(sums[1], weights[1], columns);
 }
 
-INLINE __m256i widen(__m256i sums)
+INLINE __m256i widen(bool wide, __m256i sums)
 {
+    (void)wide;
     return sums;
 }
 
-INLINE __m256i add_sums(__m256i low, __m256i high)
+INLINE __m256i add_sums(bool wide, __m256i low, __m256i high)
 {
+    (void)wide;
     return _mm256_add_epi32(low, high);
 }
 

@@ -15,6 +15,7 @@
 #include "kernels/cpu/avx512/floats_512.h"
 #include "kernels/cpu/gate.h"
 #include "kernels/cpu/linear_set.h"
+#include "kernels/cpu/panel_grid.h"
 
 /* w = d u + m; [1] is that of the high 16 columns, which differs where panel_has_two_scales. */
 struct block_scales {
@@ -71,6 +72,14 @@ INLINE __m512 load_u4(const uint8_t *p, int shift)
         _mm512_and_si512(_mm512_srli_epi32(bytes, (unsigned)shift), _mm512_set1_epi32(15)));
 }
 
+/* Of the low or the high columns; all products are exact. */
+INLINE __m512 load_grid_scale(enum dtype dtype, const uint8_t *header, const uint8_t *block, int second)
+{
+    const __m512 unit = _mm512_set1_ps(dtype_grid_step(dtype, 0)), two_units = _mm512_add_ps(unit, unit);
+    const __m512 small = load_u4(block + panel_layout_of(dtype).scales, 4 * second);
+    return _mm512_mul_ps(load_f16(header), _mm512_fmadd_ps(small, two_units, unit));
+}
+
 INLINE struct block_scales load_two_scales(enum dtype dtype, const uint8_t *header, const uint8_t *block)
 {
     const struct panel_layout l = panel_layout_of(dtype);
@@ -79,7 +88,10 @@ INLINE struct block_scales load_two_scales(enum dtype dtype, const uint8_t *head
 #pragma GCC unroll 2
     for (int i = 0; i < 2; i++) {
         const uint8_t *const small = block + at[i];
-        if (dtype == DTYPE_Q2_K) {
+        if (dtype_is_grid(dtype)) {
+            s.d[i] = load_grid_scale(dtype, header, block, i);
+            s.m[i] = _mm512_mul_ps(minus_bias_of(dtype), s.d[i]);
+        } else if (dtype == DTYPE_Q2_K) {
             s.d[i] = _mm512_mul_ps(load_f16(header), load_u4(small, 0));
             s.m[i] =
                 _mm512_sub_ps(_mm512_setzero_ps(), _mm512_mul_ps(load_f16(header + 32), load_u4(small, 4)));
@@ -96,8 +108,10 @@ INLINE struct block_scales load_scales(enum dtype dtype, const uint8_t *header, 
     const struct panel_layout l = panel_layout_of(dtype);
     struct block_scales s;
     if (panel_has_two_scales(dtype)) return load_two_scales(dtype, header, block);
-    if (dtype == DTYPE_IQ4_XS) {
-        s.d[0] = _mm512_mul_ps(load_f16(header), load_i8(block + l.scales));
+    if (dtype == DTYPE_IQ4_XS || dtype_is_grid(dtype) || panel_is_ternary(dtype)) {
+        s.d[0] = dtype == DTYPE_IQ4_XS  ? _mm512_mul_ps(load_f16(header), load_i8(block + l.scales))
+                 : dtype_is_grid(dtype) ? load_grid_scale(dtype, header, block, 0)
+                                        : load_f16(header);
         s.m[0] = _mm512_mul_ps(minus_bias_of(dtype), s.d[0]);
     } else if (l.header_bytes) {
         const __m512 zero = _mm512_setzero_ps();
@@ -182,6 +196,72 @@ INLINE void add_third_bits(const uint8_t *high, __m512i weights[8])
     }
 }
 
+/* Entry j of each row. */
+INLINE __m512i load_entries(enum dtype dtype, const uint8_t *block, int j)
+{
+    const uint8_t *const high = block + panel_layout_of(dtype).high_bits;
+    const int bits = panel_grid_upper_bits(dtype);
+    const __m512i low =
+        _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(block + 16 * j)));
+    if (!bits) return low;
+    const __m512i words = bits == 4
+                              ? _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)high))
+                              : _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)high));
+    const __m512i upper = _mm512_and_si512(_mm512_srli_epi32(words, (unsigned)(bits * j)),
+                                           _mm512_set1_epi32(panel_grid_upper_mask(dtype)));
+    return _mm512_or_si512(low, _mm512_slli_epi32(upper, 8));
+}
+
+/* Codes of 2 bits times 8, and 2 where the entry's sign does not take it away. */
+INLINE void load_ternary_grid(const uint8_t *block, const __m512i words[4], __m512i weights[8])
+{
+    const __m512i mask = _mm512_set1_epi8(0x18), two = _mm512_set1_epi8(2);
+    const __m512i high = _mm512_cvtepu16_epi32(
+        _mm256_loadu_si256((const __m256i *)(const void *)(block + panel_layout_of(DTYPE_IQ1_S).high_bits)));
+#pragma GCC unroll 32
+    for (int j = 0; j < 4; j++) {
+        const __mmask16 adds = _mm512_testn_epi32_mask(high, _mm512_set1_epi32(8 << (4 * j)));
+        const __m512i add = _mm512_maskz_mov_epi32(adds, two);
+        const __m512i first = _mm512_slli_epi32(words[j], 3), second = _mm512_srli_epi32(words[j], 1);
+        weights[2 * j] = _mm512_ternarylogic_epi32(add, first, mask, 0xf8); /* add | (first & mask) */
+        weights[2 * j + 1] = _mm512_ternarylogic_epi32(add, second, mask, 0xf8);
+    }
+}
+
+/* Codes become what they stand for, by their columns' signs. */
+INLINE void look_up_signed(enum dtype dtype, const uint8_t *signs, __m512i weights[8])
+{
+    const __m512i table =
+        _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)panel_grid_values(dtype)));
+#pragma GCC unroll 32
+    for (int i = 0; i < 8; i++) {
+        uint64_t bits;
+        memcpy(&bits, signs + i * 8, sizeof bits);
+        weights[i] = _mm512_mask_add_epi8(weights[i], bits, weights[i], _mm512_set1_epi8(8));
+        weights[i] = _mm512_shuffle_epi8(table, weights[i]);
+    }
+}
+
+INLINE void load_grid(enum dtype dtype, const uint8_t *block, __m512i weights[8])
+{
+    const int num = panel_grid_num_entries(dtype);
+    __m512i words[8];
+#pragma GCC unroll 32
+    for (int j = 0; j < num; j++)
+        words[j] = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), 0xffff, load_entries(dtype, block, j),
+                                               panel_grid_table(dtype), 4);
+    if (panel_grid_adds_one(dtype)) {
+        load_ternary_grid(block, words, weights);
+        return;
+    }
+#pragma GCC unroll 32
+    for (int i = 0; i < 8; i++) {
+        const __m512i shifted = i % 2 ? _mm512_srli_epi32(words[i / 2], 4) : words[i / 2];
+        weights[i] = num == 8 ? words[i] : _mm512_and_si512(shifted, _mm512_set1_epi8(3));
+    }
+    look_up_signed(dtype, block + panel_grid_signs(dtype), weights);
+}
+
 /* The unsigned integers of a block as bytes. */
 INLINE void load_unsigned(enum dtype dtype, const uint8_t *block, __m512i weights[8])
 {
@@ -191,7 +271,11 @@ INLINE void load_unsigned(enum dtype dtype, const uint8_t *block, __m512i weight
         for (int i = 0; i < 8; i++) weights[i] = load_bytes(block + i * 64);
         return;
     }
-    if (dtype == DTYPE_Q2_K || dtype == DTYPE_Q3_K) {
+    if (dtype_is_grid(dtype)) {
+        load_grid(dtype, block, weights);
+        return;
+    }
+    if (dtype == DTYPE_Q2_K || dtype == DTYPE_Q3_K || panel_is_ternary(dtype)) {
         load_two_bits(block, weights);
         if (dtype == DTYPE_Q3_K) add_third_bits(block + l.high_bits, weights);
         return;

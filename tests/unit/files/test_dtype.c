@@ -32,13 +32,30 @@ static const struct {
     uint64_t num_blocks, checksum;
     int scale_offsets[2]; /* f16 scales in a block: kept finite by clearing the top bit of the exponent */
 } unpack_cases[] = {
-    {DTYPE_F16, 2048, 0x40403048ef1bdcc8, {0, 0}},  {DTYPE_BF16, 2048, 0xb96ceddc56d35adc, {0, 0}},
-    {DTYPE_Q4_0, 64, 0xd0fb652c66af8d47, {0, 0}},   {DTYPE_Q4_1, 64, 0x525b07aac8e1bdae, {0, 2}},
-    {DTYPE_Q5_0, 64, 0xa1966f0214cada52, {0, 0}},   {DTYPE_Q5_1, 64, 0x464e6fc766dde93c, {0, 2}},
-    {DTYPE_Q8_0, 64, 0x4e5a4421a87e369b, {0, 0}},   {DTYPE_Q4_K, 64, 0x20a5a83e1b2bf889, {0, 2}},
-    {DTYPE_Q5_K, 64, 0x9e0b7d67aa1c9426, {0, 2}},   {DTYPE_Q6_K, 64, 0xa5d1c654c4ed9c82, {208, 208}},
-    {DTYPE_Q2_K, 64, 0x6e8c04a4ad7be23c, {80, 82}}, {DTYPE_Q3_K, 64, 0xeee70e5e9861cc09, {108, 108}},
-    {DTYPE_IQ4_NL, 64, 0xdc2e0548c689a0f9, {0, 0}}, {DTYPE_IQ4_XS, 64, 0x169a1ff8b1613b29, {0, 0}},
+    {DTYPE_F16, 2048, 0x40403048ef1bdcc8, {0, 0}},
+    {DTYPE_BF16, 2048, 0xb96ceddc56d35adc, {0, 0}},
+    {DTYPE_Q4_0, 64, 0xd0fb652c66af8d47, {0, 0}},
+    {DTYPE_Q4_1, 64, 0x525b07aac8e1bdae, {0, 2}},
+    {DTYPE_Q5_0, 64, 0xa1966f0214cada52, {0, 0}},
+    {DTYPE_Q5_1, 64, 0x464e6fc766dde93c, {0, 2}},
+    {DTYPE_Q8_0, 64, 0x4e5a4421a87e369b, {0, 0}},
+    {DTYPE_Q4_K, 64, 0x20a5a83e1b2bf889, {0, 2}},
+    {DTYPE_Q5_K, 64, 0x9e0b7d67aa1c9426, {0, 2}},
+    {DTYPE_Q6_K, 64, 0xa5d1c654c4ed9c82, {208, 208}},
+    {DTYPE_Q2_K, 64, 0x6e8c04a4ad7be23c, {80, 82}},
+    {DTYPE_Q3_K, 64, 0xeee70e5e9861cc09, {108, 108}},
+    {DTYPE_IQ4_NL, 64, 0xdc2e0548c689a0f9, {0, 0}},
+    {DTYPE_IQ4_XS, 64, 0x169a1ff8b1613b29, {0, 0}},
+    /* so many that every entry of a grid is among them */
+    {DTYPE_IQ2_XXS, 1024, 0xbaba769ef67695ad, {0, 0}},
+    {DTYPE_IQ2_XS, 1024, 0x946a28484cce58e7, {0, 0}},
+    {DTYPE_IQ2_S, 1024, 0x804ee7a7d85783f2, {0, 0}},
+    {DTYPE_IQ3_XXS, 1024, 0x7e2d292d27261f9d, {0, 0}},
+    {DTYPE_IQ3_S, 1024, 0x4da52690b0572ab7, {0, 0}},
+    {DTYPE_IQ1_S, 1024, 0xee2f444039c15821, {0, 0}},
+    {DTYPE_IQ1_M, 1024, 0x0d50598f7fbc87cb, {54, 54}},
+    {DTYPE_TQ1_0, 1024, 0xd1ef9d12e341b41f, {52, 52}},
+    {DTYPE_TQ2_0, 1024, 0x1c62d862c5ff9da8, {64, 64}},
 };
 
 static void rows_equal_the_reference(void **state)
@@ -150,7 +167,7 @@ static void gguf_ids_map_to_dtypes(void **state)
     (void)state;
     for (int i = 0; i < DTYPE_COUNT; i++)
         if (!dtype_is_code(i)) assert_int_equal(dtype_from_gguf((uint32_t)dtype_infos[i].gguf_id), i);
-    assert_int_equal(dtype_from_gguf(19), -1);
+    assert_int_equal(dtype_from_gguf(9), -1);
     assert_int_equal(dtype_from_gguf(UINT32_MAX), -1);
 }
 

@@ -201,8 +201,16 @@ static void refuses_impossible_tensors(void **state)
         {1, {64}, 0, 0, STATUS_INVALID, "truncated"},
         {1, {8}, 0, UINT64_MAX - 31, STATUS_INVALID, "truncated"},
         {1, {8}, 0, 8, STATUS_INVALID, "alignment"},
-        {1, {32}, 19, 0, STATUS_UNSUPPORTED, "type 19"},
-        {1, {32}, 4, 0, STATUS_UNSUPPORTED, "type 4"},
+        {1, {32}, 99, 0, STATUS_UNSUPPORTED, "type 99, which is not supported (F32, "},
+        {1, {32}, 4, 0, STATUS_UNSUPPORTED, "type 4, Q4_2, which"},
+        {1,
+         {64},
+         40,
+         0,
+         STATUS_UNSUPPORTED,
+         "type 40, NVFP4, which is not supported (F32, F16, BF16, IQ2_XXS, "},
+        {1, {128}, 18, 0, STATUS_INVALID, "for IQ3_XXS (blocks of 256 values)"},
+        {1, {256}, 18, 0, STATUS_INVALID, "needs 98 bytes"},
     };
     for (size_t i = 0; i < array_length(cases); i++) {
         struct gguf_builder b;

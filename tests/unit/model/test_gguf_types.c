@@ -223,12 +223,31 @@ static void a_gpu_keeps_blocks_and_the_bits_of_bf16(void **state)
     check_kept(DTYPE_Q6_K, true);
 }
 
+/* What has no kernels there becomes BF16 on its way, as F32 does. */
+static void a_gpu_takes_rare_types_as_bf16(void **state)
+{
+    (void)state;
+    static float packed[LOGITS], plain[LOGITS];
+    const char *device = getenv("FLASHD_TEST_DEVICE");
+    if (!device || strcmp(device, "cuda")) skip();
+    for (enum dtype dtype = 0; dtype < DTYPE_COUNT; dtype++) {
+        if (!dtype_is_rare(dtype)) continue;
+        struct types_file f = {.dtype = dtype, .has_experts = dtype == DTYPE_IQ3_S};
+        compute_logits_on("cuda", "auto", &f, packed);
+        f.as_f32 = true;
+        compute_logits_on("cuda", "auto", &f, plain);
+        if (memcmp(packed, plain, sizeof plain))
+            fail_msg("%s differs from the same values as F32", dtype_infos[dtype].text);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_portable_set_gives_the_bits_of_f32),
         cmocka_unit_test(the_best_set_is_close),
         cmocka_unit_test(a_gpu_keeps_blocks_and_the_bits_of_bf16),
+        cmocka_unit_test(a_gpu_takes_rare_types_as_bf16),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
