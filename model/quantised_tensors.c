@@ -1,132 +1,31 @@
 #include "model/quantised_tensors.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "files/weight_codes.h"
+#include "model/tensor_finder.h"
 
-enum { NAME_BYTES_MAX = 192, WORD_CODES = 8 };
-
-/* A matrix that is looked for; the first problem is kept in status. */
-struct finder {
-    const struct safetensors *files;
-    const char *path, *name;
-    int64_t rows, cols;
-    struct error *err;
-    int status;
-};
-
-struct part_name {
-    char text[NAME_BYTES_MAX];
-};
-
-static bool ends_in_weight(const char *name)
-{
-    const size_t length = strlen(name);
-    return length > 7 && !strcmp(name + length - 7, ".weight");
-}
-
-/* suffix stands where the matrix has "weight", or behind its name. */
-static struct part_name name_of(const struct finder *f, const char *suffix)
-{
-    struct part_name name;
-    const size_t base = strlen(f->name) - (ends_in_weight(f->name) ? strlen("weight") : 0);
-    snprintf(name.text, sizeof name.text, "%.*s%s", (int)base, f->name, suffix);
-    return name;
-}
-
-static const struct safetensor *look_up(const struct finder *f, const char *suffix)
-{
-    return safetensors_find(f->files, name_of(f, suffix).text);
-}
-
-static bool is_of(const struct safetensor *t, const char *dtype)
-{
-    return !strcmp(t->dtype_text, dtype);
-}
-
-static void fail(struct finder *f, const char *suffix, const char *problem)
-{
-    if (!f->status)
-        f->status =
-            error_set(f->err, STATUS_INVALID, "%s: tensor %s %s", f->path, name_of(f, suffix).text, problem);
-}
-
-static bool has_shape(const struct safetensor *t, int64_t rows, int64_t cols)
-{
-    return t->num_dims == 2 && t->dims[0] == (uint64_t)rows && t->dims[1] == (uint64_t)cols;
-}
-
-/* The data of a part, which must be there, of this type and shape. */
-static const void *require(struct finder *f, const char *suffix, const char *dtype, int64_t rows,
-                           int64_t cols)
-{
-    const struct safetensor *t = look_up(f, suffix);
-    char problem[128];
-    if (t && is_of(t, dtype) && has_shape(t, rows, cols)) return t->data;
-    snprintf(problem, sizeof problem, "is %s; %" PRId64 " x %" PRId64 " of %s are expected",
-             t ? "of another type or shape" : "missing", rows, cols, dtype);
-    fail(f, suffix, problem);
-    return NULL;
-}
-
-static bool find_scale_type(const struct safetensor *t, enum scale_type *type)
-{
-    static const struct {
-        const char *dtype;
-        enum scale_type type;
-    } types[] = {{"F32", SCALE_F32}, {"F16", SCALE_F16}, {"BF16", SCALE_BF16}};
-    for (size_t i = 0; i < array_length(types); i++) {
-        if (!is_of(t, types[i].dtype)) continue;
-        *type = types[i].type;
-        return true;
-    }
-    return false;
-}
-
-/* Scales that are floats, rows x cols; of one column also as a vector. */
-static struct weight_side find_scales(struct finder *f, const char *suffix, int64_t rows, int64_t cols)
-{
-    const struct safetensor *t = look_up(f, suffix);
-    struct weight_side side = {.rows = rows, .cols = cols};
-    bool is_vector = t && cols == 1 && t->num_dims == 1 && t->dims[0] == (uint64_t)rows,
-         is_scalar = t && rows == 1 && cols == 1 && t->num_dims == 0;
-    if (t && find_scale_type(t, &side.type) && (is_vector || is_scalar || has_shape(t, rows, cols)))
-        side.data = t->data;
-    else
-        fail(f, suffix, t ? "has a type or shape that does not fit its weight" : "is missing");
-    return side;
-}
-
-static struct weight_view start_view(const struct finder *f, enum weight_scheme scheme, enum dtype dtype,
-                                     const void *data)
-{
-    struct weight_view v = weight_view_plain(data, dtype, f->rows, f->cols);
-    v.scheme = scheme;
-    v.codes =
-        (struct weight_codes){.scale_rows = 1, .scale_cols = f->cols, .scale_factor = 1, .scale_divisor = 1};
-    return v;
-}
+enum { WORD_CODES = 8 };
 
 /* ---- bytes: FP8 and int8 ---- */
 
 static bool is_scale_of_all(const struct safetensor *t)
 {
-    return t->num_dims == 0 || (t->num_dims == 1 && t->dims[0] == 1) || has_shape(t, 1, 1);
+    return t->num_dims == 0 || (t->num_dims == 1 && t->dims[0] == 1) || tensor_has_shape(t, 1, 1);
 }
 
 static struct weight_view find_bytes(struct finder *f, const struct quantisation *q)
 {
     static const char *const suffixes[] = {"weight_scale_inv", "weight_scale"};
-    const struct safetensor *t = look_up(f, "weight"), *scale;
-    const char *suffix = look_up(f, suffixes[0]) ? suffixes[0] : suffixes[1];
-    if (!t || !(is_of(t, "F8_E4M3") || is_of(t, "I8"))) return (struct weight_view){.data = NULL};
-    enum dtype dtype = is_of(t, "I8") ? DTYPE_I8 : DTYPE_F8_E4M3;
+    const struct safetensor *t = finder_look_up(f, "weight"), *scale;
+    const char *suffix = finder_look_up(f, suffixes[0]) ? suffixes[0] : suffixes[1];
+    if (!t || !(tensor_is_of(t, "F8_E4M3") || tensor_is_of(t, "I8")))
+        return (struct weight_view){.data = NULL};
+    enum dtype dtype = tensor_is_of(t, "I8") ? DTYPE_I8 : DTYPE_F8_E4M3;
     struct weight_view v =
-        start_view(f, WEIGHT_SCALED, dtype, require(f, "weight", t->dtype_text, f->rows, f->cols));
-    scale = look_up(f, suffix);
+        finder_view(f, WEIGHT_SCALED, dtype, finder_require(f, "weight", t->dtype_text, f->rows, f->cols));
+    scale = finder_look_up(f, suffix);
     if (scale && is_scale_of_all(scale))
         v.codes.scale_rows = f->rows;
     else if (q->block_rows) {
@@ -134,7 +33,7 @@ static struct weight_view find_bytes(struct finder *f, const struct quantisation
         v.codes.scale_cols = q->block_cols;
     }
     v.codes.scales =
-        find_scales(f, suffix, div_up(f->rows, v.codes.scale_rows), div_up(f->cols, v.codes.scale_cols));
+        finder_scales(f, suffix, div_up(f->rows, v.codes.scale_rows), div_up(f->cols, v.codes.scale_cols));
     return v;
 }
 
@@ -142,33 +41,33 @@ static struct weight_view find_bytes(struct finder *f, const struct quantisation
 
 static void find_groups(struct finder *f, const char *suffix, struct weight_view *v)
 {
-    const struct safetensor *t = look_up(f, suffix);
+    const struct safetensor *t = finder_look_up(f, suffix);
     if (!t) return;
-    if (!is_of(t, "I32") || t->num_dims != 1 || t->dims[0] != (uint64_t)f->cols) {
-        fail(f, suffix, "should be a number of 32 bits for each column");
+    if (!tensor_is_of(t, "I32") || t->num_dims != 1 || t->dims[0] != (uint64_t)f->cols) {
+        finder_fail(f, suffix, "should be a number of 32 bits for each column");
         return;
     }
     v->codes.groups = t->data;
     struct error own = {0};
-    if (!f->status && weight_check_groups(v, &own)) fail(f, suffix, own.text);
+    if (!f->status && weight_check_groups(v, &own)) finder_fail(f, suffix, own.text);
 }
 
 static struct weight_view find_packed(struct finder *f, const struct quantisation *q)
 {
-    if (!look_up(f, "weight_packed")) return (struct weight_view){.data = NULL};
+    if (!finder_look_up(f, "weight_packed")) return (struct weight_view){.data = NULL};
     const int64_t per_word = 32 / q->bits;
-    if (f->cols % per_word) fail(f, "weight_packed", "has rows that are no whole words");
-    const void *data = require(f, "weight_packed", "I32", f->rows, f->cols / per_word);
-    struct weight_view v = start_view(f, WEIGHT_SCALED, q->bits == 8 ? DTYPE_I8 : DTYPE_U4, data);
+    if (f->cols % per_word) finder_fail(f, "weight_packed", "has rows that are no whole words");
+    const void *data = finder_require(f, "weight_packed", "I32", f->rows, f->cols / per_word);
+    struct weight_view v = finder_view(f, WEIGHT_SCALED, q->bits == 8 ? DTYPE_I8 : DTYPE_U4, data);
     struct weight_codes *c = &v.codes;
     if (q->group_size) c->scale_cols = q->group_size;
     const int64_t num_groups = div_up(f->cols, c->scale_cols);
     c->flip = q->bits == 8 ? 0x80 : 0; /* stored plus 128 */
     c->zero = q->bits == 8 || q->has_zeros ? 0 : 8;
-    c->scales = find_scales(f, "weight_scale", f->rows, num_groups);
+    c->scales = finder_scales(f, "weight_scale", f->rows, num_groups);
     if (q->has_zeros)
         c->zeros = (struct weight_side){
-            .data = require(f, "weight_zero_point", "I32", div_up(f->rows, WORD_CODES), num_groups),
+            .data = finder_require(f, "weight_zero_point", "I32", div_up(f->rows, WORD_CODES), num_groups),
             .rows = f->rows,
             .cols = num_groups};
     find_groups(f, "weight_g_idx", &v);
@@ -180,23 +79,23 @@ static struct weight_view find_packed(struct finder *f, const struct quantisatio
 static struct weight_view find_fp4(struct finder *f, const struct quantisation *q)
 {
     const bool is_nv = q->format == QUANT_NVFP4;
-    const char *suffix = look_up(f, "weight_packed") ? "weight_packed" : "weight";
-    const struct safetensor *t = look_up(f, suffix);
-    if (!t || !is_of(t, "U8")) return (struct weight_view){.data = NULL};
+    const char *suffix = finder_look_up(f, "weight_packed") ? "weight_packed" : "weight";
+    const struct safetensor *t = finder_look_up(f, suffix);
+    if (!t || !tensor_is_of(t, "U8")) return (struct weight_view){.data = NULL};
     const int64_t group = is_nv ? 16 : 32;
-    if (f->cols % group) fail(f, suffix, "has rows that are no whole groups");
-    struct weight_view v = start_view(f, WEIGHT_SCALED, is_nv ? DTYPE_F4_E2M1 : DTYPE_MXFP4,
-                                      require(f, suffix, "U8", f->rows, f->cols / 2));
+    if (f->cols % group) finder_fail(f, suffix, "has rows that are no whole groups");
+    struct weight_view v = finder_view(f, WEIGHT_SCALED, is_nv ? DTYPE_F4_E2M1 : DTYPE_MXFP4,
+                                       finder_require(f, suffix, "U8", f->rows, f->cols / 2));
     v.codes.scale_cols = group;
     v.codes.scales = (struct weight_side){
-        .data = require(f, "weight_scale", is_nv ? "F8_E4M3" : "U8", f->rows, f->cols / group),
+        .data = finder_require(f, "weight_scale", is_nv ? "F8_E4M3" : "U8", f->rows, f->cols / group),
         .type = is_nv ? SCALE_E4M3 : SCALE_E8M0,
         .rows = f->rows,
         .cols = f->cols / group};
     if (!is_nv || f->status) return v;
     /* one more scale of all: compressed-tensors divides by it, ModelOpt multiplies */
-    const bool divides = look_up(f, "weight_global_scale") != NULL;
-    const struct weight_side all = find_scales(f, divides ? "weight_global_scale" : "weight_scale_2", 1, 1);
+    const bool divides = finder_look_up(f, "weight_global_scale") != NULL;
+    const struct weight_side all = finder_scales(f, divides ? "weight_global_scale" : "weight_scale_2", 1, 1);
     if (!all.data) return v;
     *(divides ? &v.codes.scale_divisor : &v.codes.scale_factor) = weight_scale_at(&all, 0, 0);
     return v;
@@ -205,14 +104,14 @@ static struct weight_view find_fp4(struct finder *f, const struct quantisation *
 /* The data of a part of bytes, rows in as many dimensions as there are, then tail. */
 static const void *require_rows(struct finder *f, const char *suffix, const uint64_t *tail, int num_tail)
 {
-    const struct safetensor *t = look_up(f, suffix);
+    const struct safetensor *t = finder_look_up(f, suffix);
     uint64_t rows = 1;
     for (int i = 0; t && i < t->num_dims - num_tail; i++)
         rows *= t->dims[i]; /* as bytes they are in the file */
-    if (t && is_of(t, "U8") && t->num_dims > num_tail && rows == (uint64_t)f->rows &&
+    if (t && tensor_is_of(t, "U8") && t->num_dims > num_tail && rows == (uint64_t)f->rows &&
         !memcmp(t->dims + t->num_dims - num_tail, tail, (size_t)num_tail * sizeof *tail))
         return t->data;
-    fail(f, suffix, t ? "has a type or shape that does not fit the config" : "is missing");
+    finder_fail(f, suffix, t ? "has a type or shape that does not fit the config" : "is missing");
     return NULL;
 }
 
@@ -220,10 +119,10 @@ static const void *require_rows(struct finder *f, const char *suffix, const uint
 static struct weight_view find_blocks(struct finder *f, const struct quantisation *q)
 {
     (void)q;
-    if (!look_up(f, "_blocks")) return (struct weight_view){.data = NULL};
-    if (f->cols % 32) fail(f, "_blocks", "has rows that are no whole blocks");
+    if (!finder_look_up(f, "_blocks")) return (struct weight_view){.data = NULL};
+    if (f->cols % 32) finder_fail(f, "_blocks", "has rows that are no whole blocks");
     const uint64_t shape[] = {(uint64_t)f->cols / 32, 16};
-    struct weight_view v = start_view(f, WEIGHT_SCALED, DTYPE_MXFP4, require_rows(f, "_blocks", shape, 2));
+    struct weight_view v = finder_view(f, WEIGHT_SCALED, DTYPE_MXFP4, require_rows(f, "_blocks", shape, 2));
     v.codes.scale_cols = 32;
     v.codes.scales = (struct weight_side){.data = require_rows(f, "_scales", shape, 1),
                                           .type = SCALE_E8M0,
@@ -237,21 +136,22 @@ static struct weight_view find_blocks(struct finder *f, const struct quantisatio
 static struct weight_view find_transposed(struct finder *f, const struct quantisation *q)
 {
     const bool is_awq = q->format == QUANT_AWQ;
-    if (!look_up(f, "qweight")) return (struct weight_view){.data = NULL};
+    if (!finder_look_up(f, "qweight")) return (struct weight_view){.data = NULL};
     if ((is_awq ? f->rows : f->cols) % WORD_CODES || f->rows % WORD_CODES)
-        fail(f, "qweight", "is of a matrix whose sides are no multiples of 8");
-    const void *data = is_awq ? require(f, "qweight", "I32", f->cols, f->rows / WORD_CODES)
-                              : require(f, "qweight", "I32", f->cols / WORD_CODES, f->rows);
-    struct weight_view v = start_view(f, is_awq ? WEIGHT_AWQ : WEIGHT_GPTQ, DTYPE_U4, data);
+        finder_fail(f, "qweight", "is of a matrix whose sides are no multiples of 8");
+    const void *data = is_awq ? finder_require(f, "qweight", "I32", f->cols, f->rows / WORD_CODES)
+                              : finder_require(f, "qweight", "I32", f->cols / WORD_CODES, f->rows);
+    struct weight_view v = finder_view(f, is_awq ? WEIGHT_AWQ : WEIGHT_GPTQ, DTYPE_U4, data);
     struct weight_codes *c = &v.codes;
     if (q->group_size) c->scale_cols = q->group_size;
     const int64_t num_groups = div_up(f->cols, c->scale_cols);
     c->zero = q->has_zeros ? q->zeros_less_one : 8;
-    c->scales = find_scales(f, "scales", num_groups, f->rows);
+    c->scales = finder_scales(f, "scales", num_groups, f->rows);
     if (q->has_zeros)
-        c->zeros = (struct weight_side){.data = require(f, "qzeros", "I32", num_groups, f->rows / WORD_CODES),
-                                        .rows = num_groups,
-                                        .cols = f->rows};
+        c->zeros =
+            (struct weight_side){.data = finder_require(f, "qzeros", "I32", num_groups, f->rows / WORD_CODES),
+                                 .rows = num_groups,
+                                 .cols = f->rows};
     if (!is_awq) find_groups(f, "g_idx", &v);
     return v;
 }
@@ -265,7 +165,7 @@ int quantised_find(const struct quantisation *q, const struct safetensors *files
         [QUANT_AWQ] = find_transposed};
     struct finder f = {.files = files, .path = path, .name = name, .rows = rows, .cols = cols, .err = err};
     *out = (struct weight_view){.data = NULL};
-    if (q->format == QUANT_NONE || ends_in_weight(name) == (q->format == QUANT_MXFP4_BLOCKS))
+    if (q->format == QUANT_NONE || tensor_name_is_weight(name) == (q->format == QUANT_MXFP4_BLOCKS))
         return STATUS_OK;
     *out = find[q->format](&f, q);
     return f.status;
