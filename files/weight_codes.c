@@ -121,6 +121,8 @@ void weight_read_codes(const struct code_block *b, int64_t col, int num_cols, ui
     case WEIGHT_AWQ:
         read_awq(b, col, num_cols, codes);
         break;
+    case WEIGHT_TABLE: /* weight_check refuses it */
+        assert_always(false);
     }
 }
 
@@ -228,8 +230,8 @@ int weight_check(const struct weight_view *v, struct error *err)
 {
     const struct weight_codes *c = &v->codes;
     if (!weight_view_has_codes(v)) return weight_view_check_whole(v, err);
-    if (v->dtype < DTYPE_MXFP4 || !c->scales.data || c->scale_rows < 1 || c->scale_cols < 1)
-        return error_set(err, STATUS_UNSUPPORTED, "weights of type %s have no scales of their own",
+    if (v->scheme == WEIGHT_TABLE || v->dtype < DTYPE_MXFP4 || !c->scales.data || c->scale_rows < 1 || c->scale_cols < 1)
+        return error_set(err, STATUS_UNSUPPORTED, "weights of type %s have no scales of their own, or a table",
                          dtype_infos[v->dtype].text);
     if (v->slice.col_begin != 0 || v->slice.col_end != v->cols)
         return error_set(err, STATUS_UNSUPPORTED, "some columns of a quantised weight are no weight");

@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "files/dtype.h"
 
-/* How a matrix's values stand for weights. In all but the first and the last a weight is (code - zero) * scale, in f32: the
+/* How a matrix's values stand for weights. In all but the first and the last two a weight is (code - zero) * scale, in f32: the
  * difference is exact, the product is rounded. */
 enum weight_scheme {
     WEIGHT_PLAIN, /* as the dtype says; blocks of GGUF's types carry their own scales */
@@ -17,6 +17,7 @@ enum weight_scheme {
     WEIGHT_GPTQ, /* words of eight columns [cols / 8][rows]; scales [groups][rows], zeros [groups][rows / 8] */
     WEIGHT_AWQ, /* words of eight rows, in AWQ's order, [cols][rows / 8]; scales and zeros as GPTQ has them, zeros in
                       that order */
+    WEIGHT_TABLE, /* rows of nibbles, the first in the high half of a byte; weight_table.h says what they stand for */
     WEIGHT_TRANSPOSED, /* plain values [cols][rows], none of them in blocks */
 };
 
@@ -41,6 +42,14 @@ struct weight_slice {
     int64_t row_begin, row_end, col_begin, col_end, row_step;
 };
 
+/* Of WEIGHT_TABLE, floats of 32 bits: what the 16 codes stand for, and, where scales are codes of bytes, what those 256 do, in a unit of
+ * each scale_block scales, and what is added. */
+struct weight_table {
+    const void *values, *scale_values, *scale_units;
+    int64_t scale_block;
+    float scale_offset;
+};
+
 /* What codes mean. */
 struct weight_codes {
     struct weight_side scales, zeros;
@@ -49,6 +58,7 @@ struct weight_codes {
     uint8_t zero;                      /* without zeros: of all; with them: is added to each */
     uint8_t flip;                      /* bits of a code that the file has the other way round */
     const void *groups;                /* int32_t [cols]: the group of each column; NULL: col / scale_cols */
+    struct weight_table table;
 };
 
 /* A matrix as a model file holds it: rows x cols, row-major, rows of dtype_row_bytes(dtype, cols) unless the scheme says

@@ -62,7 +62,7 @@ static struct weight_view find_expert(struct builder *b, enum weight_role role, 
     if (!view.data && weight_is_required(c, weight_line(c->family->weight_changes, role)->presence, layer) &&
         !b->status)
         b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for the model's dummy weights");
-    if (view.data && !b->status && dtype_is_rare(view.dtype) && !b->m->device->has_rare_dtypes)
+    if (!b->status && unpacked_is_needed(&view, b->m->device->has_rare_dtypes))
         b->status = unpacked_make(&b->unpacked, &view, b->err);
     return view;
 }

@@ -84,6 +84,15 @@ static int read_gptq(struct json_reader *r, struct quantisation *q)
     return check_bits(r, q->bits, false);
 }
 
+/* Whether 4 or 8 bits, and of which kind, is said by the tensors themselves. */
+static int read_bitsandbytes(struct json_reader *r, struct quantisation *q)
+{
+    (void)q;
+    const char *storage = json_text(r, "bnb_4bit_quant_storage", "uint8");
+    return strcmp(storage, "uint8") != 0 ? refuse(r, "bnb_4bit_quant_storage", storage, "uint8 is")
+                                         : r->status;
+}
+
 static int read_nothing(struct json_reader *r, struct quantisation *q)
 {
     q->wants_quantised_activations = q->format != QUANT_MXFP4_BLOCKS;
@@ -171,6 +180,7 @@ static const struct scheme schemes[] = {
     {"mxfp4", NULL, QUANT_MXFP4_BLOCKS, "MXFP4", read_nothing},
     {"awq", NULL, QUANT_AWQ, "AWQ", read_awq},
     {"gptq", NULL, QUANT_GPTQ, "GPTQ", read_gptq},
+    {"bitsandbytes", NULL, QUANT_BITSANDBYTES, "bitsandbytes", read_bitsandbytes},
     {"compressed-tensors", "float-quantized", QUANT_BYTES, "FP8", read_config_groups},
     {"compressed-tensors", "int-quantized", QUANT_BYTES, "int8", read_config_groups},
     {"compressed-tensors", "pack-quantized", QUANT_PACKED, "compressed-tensors", read_config_groups},

@@ -20,6 +20,7 @@ enum quant_format {
     QUANT_MXFP4_BLOCKS, /* gpt-oss: of experts alone, all of a layer in one tensor */
     QUANT_GPTQ,
     QUANT_AWQ,
+    QUANT_BITSANDBYTES, /* what it is says each matrix */
 };
 
 struct quantisation {

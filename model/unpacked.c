@@ -4,8 +4,9 @@
 
 #include "base/check.h"
 #include "base/parallel.h"
+#include "files/weight_table.h"
 
-enum { BLOCK_VALUES = 256, LEAST_BLOCKS = 1024 /* that are worth a thread */ };
+enum { CHUNK = 256 /* columns at a time */, LEAST_VALUES = 1 << 18 /* that are worth a thread */ };
 
 struct unpacked_matrix {
     struct unpacked_matrix *next;
@@ -17,34 +18,50 @@ struct unpack_task {
     uint16_t *to;
 };
 
-/* Rows follow one another, so a matrix is one row of blocks. */
-static void unpack_blocks(void *context, int64_t begin, int64_t end)
+static void read_chunk(const struct weight_view *v, int64_t row, int64_t col, int num, float *out)
+{
+    if (v->scheme == WEIGHT_TABLE) {
+        weight_table_to_f32(v, row, col, num, out);
+        return;
+    }
+    const uint64_t begin = (uint64_t)row * dtype_row_bytes(v->dtype, (uint64_t)v->cols);
+    dtype_row_to_f32(v->dtype, (const uint8_t *)v->data + begin + dtype_row_bytes(v->dtype, (uint64_t)col),
+                     num, out);
+}
+
+static void unpack_rows(void *context, int64_t begin, int64_t end)
 {
     const struct unpack_task *t = context;
-    const uint64_t block_bytes = dtype_row_bytes(t->from->dtype, BLOCK_VALUES);
-    const uint8_t *block = (const uint8_t *)t->from->data + (uint64_t)begin * block_bytes;
-    uint16_t *to = t->to + begin * BLOCK_VALUES;
-    for (int64_t i = begin; i < end; i++, block += block_bytes, to += BLOCK_VALUES) {
-        float values[BLOCK_VALUES];
-        dtype_row_to_f32(t->from->dtype, block, BLOCK_VALUES, values);
-        for (int k = 0; k < BLOCK_VALUES; k++) to[k] = dtype_f32_to_bf16(values[k]);
+    const int64_t cols = t->from->cols;
+    for (int64_t row = begin; row < end; row++) {
+        for (int64_t col = 0; col < cols; col += CHUNK) {
+            const int num = (int)min_of(cols - col, (int64_t)CHUNK);
+            uint16_t *const to = t->to + row * cols + col;
+            float values[CHUNK];
+            read_chunk(t->from, row, col, num, values);
+            for (int i = 0; i < num; i++) to[i] = dtype_f32_to_bf16(values[i]);
+        }
     }
+}
+
+bool unpacked_is_needed(const struct weight_view *view, bool has_rare_dtypes)
+{
+    if (!view->data) return false;
+    return view->scheme == WEIGHT_TABLE || (dtype_is_rare(view->dtype) && !has_rare_dtypes);
 }
 
 int unpacked_make(struct unpacked *u, struct weight_view *view, struct error *err)
 {
-    const uint64_t num_values = (uint64_t)view->rows * (uint64_t)view->cols;
-    assert_always(view->scheme == WEIGHT_PLAIN && view->cols % BLOCK_VALUES == 0);
-    struct unpacked_matrix *m = malloc(sizeof *m + num_values * sizeof *m->values);
+    const int64_t rows = weight_view_num_rows(view);
+    struct unpacked_matrix *m = malloc(sizeof *m + (uint64_t)rows * (uint64_t)view->cols * sizeof *m->values);
     if (!m)
-        return error_set(err, STATUS_NO_MEMORY, "no memory to make BF16 of a weight of type %s",
-                         dtype_infos[view->dtype].text);
+        return error_set(err, STATUS_NO_MEMORY, "no memory to make BF16 of a weight of %lld x %lld",
+                         (long long)rows, (long long)view->cols);
     m->next = u->first;
     u->first = m;
-    parallel_ranges((int64_t)(num_values / BLOCK_VALUES), LEAST_BLOCKS, unpack_blocks,
+    parallel_ranges(rows, max_of(LEAST_VALUES / max_of(view->cols, (int64_t)1), (int64_t)1), unpack_rows,
                     &(struct unpack_task){.from = view, .to = m->values});
-    view->data = m->values;
-    view->dtype = DTYPE_BF16;
+    *view = weight_view_plain(m->values, DTYPE_BF16, rows, view->cols);
     return STATUS_OK;
 }
 

@@ -1853,6 +1853,7 @@ QUANTISED = [(LLAMA, f) for f in FORMATS if "groups of 128" not in f and "expert
     ("phi3", "packed, groups of 128, zeros"),
     ("phi3", "awq"),
     ("qwen3-moe", "fp8, rows"),
+    ("qwen3-moe", "bitsandbytes, nf4, quantised scales"),
     ("mixtral", "gptq"),
     ("gpt-oss, as GGUF files are", "mxfp4, blocks of experts"),
     ("deepseek-v3", "fp8, blocks"),
@@ -1964,7 +1965,7 @@ def random_bytes(count, seed, low, num):
     return out
 
 
-BYTES = {"F8_E4M3": 1, "I8": 1, "U8": 1, "I32": 4}
+BYTES = {"F8_E4M3": 1, "I8": 1, "U8": 1, "I32": 4, "TEXT": 1}
 TORCH = {"F8_E4M3": torch.float8_e4m3fn, "I8": torch.int8, "U8": torch.uint8, "I32": torch.int32, "F32": torch.float32, "F16": torch.float16,
          "BF16": torch.bfloat16}
 
@@ -1972,6 +1973,8 @@ TORCH = {"F8_E4M3": torch.float8_e4m3fn, "I8": torch.int8, "U8": torch.uint8, "I
 def quantised_values(t, seed):
     """As the file has them: bytes, or floats (of bfloat16's precision)."""
     count = max(t["rows"], 1) * t["cols"]
+    if t["dtype"] == "TEXT":
+        return torch.tensor(list(t["shape"].encode()), dtype=torch.uint8)
     if t["dtype"] not in BYTES:
         return values(count, seed, t["center"], t["scale"]).to(TORCH[t["dtype"]])
     if t["count"] <= 0:
@@ -2005,7 +2008,7 @@ def write_quantised(name, form, folder):
             own = n.removesuffix("weight") + part["suffix"] if part["suffix"] else n
             tensors.append({**part, "name": own})
             value = quantised_values(part, len(tensors))
-            files[own] = value.reshape(part.get("shape") or ((part["rows"], part["cols"]) if part["rows"] else (part["cols"],)))
+            files[own] = value if part["dtype"] == "TEXT" else value.reshape(part.get("shape") or ((part["rows"], part["cols"]) if part["rows"] else (part["cols"],)))
             data[part["suffix"]] = value.float().numpy() if part["dtype"] not in BYTES else value.view(torch.uint8).numpy()
         state[n] = torch.from_numpy(scheme.weights(r, c, data)) if is_quantised(n, r, form) else files[n].float()
     save_file(files, folder / "model.safetensors", {"format": "pt"})
@@ -2022,8 +2025,33 @@ def quantised_logits(name, form, state):
         return logits_of(folder)
 
 
-def compare_unpacked(folder, state):
+def unpacked_by_bitsandbytes(files, name):
+    import bitsandbytes
+
+    if files[name].dtype == torch.int8:
+        return bitsandbytes.functional.int8_vectorwise_dequant(files[name], files[name.removesuffix("weight") + "SCB"])
+    own = {n.removeprefix(name + "."): v for n, v in files.items() if n.startswith(name + ".")}
+    return bitsandbytes.functional.dequantize_4bit(files[name], bitsandbytes.functional.QuantState.from_dict(own, torch.device("cpu")))
+
+
+def compare_with_bitsandbytes(folder, form, state):
+    """It has what codes of four bits stand for in its code, so the files' tables become those."""
+    from bitsandbytes.functional import get_4bit_type
+
+    files = load_file(folder / "model.safetensors")
+    names = [n for n in state if n in files and files[n].dtype in (torch.uint8, torch.int8)]
+    for n in (n for n in names if files[n].dtype == torch.uint8):
+        files[f"{n}.quant_map"] = get_4bit_type(FORMATS[form].kind, device="cpu")
+        data = {k.removeprefix(n.removesuffix("weight")): v.numpy() for k, v in files.items() if k.startswith(n)}
+        state[n] = torch.from_numpy(FORMATS[form].weights(*state[n].shape, data))
+    differences = [(unpacked_by_bitsandbytes(files, n).float() - state[n]).abs().max().item() / state[n].abs().max().item() for n in names]
+    print(f"{len(names)} of {len(state)} tensors, unpacked by bitsandbytes: differ by {max(differences):.2g} of the largest weight")
+
+
+def compare_unpacked(folder, form, state):
     """What the packages make of the quantised directory."""
+    if json.loads((folder / "config.json").read_text())["quantization_config"]["quant_method"] == "bitsandbytes":
+        return compare_with_bitsandbytes(folder, form, state)
     config = json.loads((folder / "config.json").read_text())["quantization_config"]
     own = transformers.CompressedTensorsConfig(run_compressed=False) if config["quant_method"] == "compressed-tensors" else transformers.FineGrainedFP8Config(
         dequantize=True)
@@ -2211,7 +2239,7 @@ def quantised_case(index, name, form):
     out = [f"static const struct family_tensor quantised_tensors_{index}[] = {{\n"]
     for t in tensors:
         out.append(f"    {{{c_text(t['name'])}, NULL, {t['rows']}, {t['cols']}, {t['center'].hex()}f, {t['scale'].hex()}f, 0, "
-                   f"{c_text(t['dtype'])}, {t['low']}, {t['count']}, {c_text(', '.join(map(str, t['shape']))) if 'shape' in t else 'NULL'}}},\n")
+                   f"{c_text(t['dtype'])}, {t['low']}, {t['count']}, {c_text(t['shape'] if t['dtype'] == 'TEXT' else ', '.join(map(str, t['shape']))) if 'shape' in t else 'NULL'}}},\n")
     title = f"{name.split(',')[0]}: {form}"
     print(f"{title}: logits up to {np.abs(logits).max():.2f}")
     return "".join(out) + "};\n", golden_row(title, config_of(name, form), f"quantised_tensors_{index}", "", logits)
@@ -2357,7 +2385,7 @@ def main():
         _, state = write_quantised(o.family, o.format, o.folder)
         ids, logits = quantised_logits(o.family, o.format, state)
         np.savez_compressed(o.folder / "logits.npz", ids=np.array(ids, np.int32), logits=logits)
-        return compare_unpacked(o.folder, state) if o.compare else None
+        return compare_unpacked(o.folder, o.format, state) if o.compare else None
     if o.family in GGUF_ONLY:
         ids, logits = quantised_logits(o.family, None, gguf_tensors(o.family)[2])
     else:

@@ -3,6 +3,8 @@
 Of a matrix "x.weight" a form gives the tensors that stand for it, whose bytes are a function of their place in the model's list as
 all others' are, and, from these bytes and the form's description alone, the weights that they mean.
 """
+import json
+
 import numpy as np
 
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
@@ -11,7 +13,7 @@ AWQ_ROWS = [0, 2, 4, 6, 1, 3, 5, 7]  # the row whose code is the i-th of a word
 
 
 def tensor(suffix, dtype, rows, cols, low=0, count=256, center=0.0, scale=0.0):
-    """rows 0: a vector. Bytes are low up to low + count; floats center +- scale; count 0: groups of low columns, in no order."""
+    """rows 0: a vector. Bytes are low up to low + count; floats center +- scale; count 0: groups of low columns, in no order. TEXT: bytes, those of shape."""
     return {"suffix": suffix, "dtype": dtype, "rows": rows, "cols": cols, "low": low, "count": count, "center": center, "scale": scale}
 
 
@@ -169,6 +171,60 @@ class Blocks:
         return codes * spread(scales.reshape(n, -1).astype(np.float32), n, k, 1, 32)
 
 
+def as_bf16(values):
+    """Rounded, ties to even."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32).astype(np.uint64)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16 << 16).astype(np.uint32).view(np.float32)
+
+
+class Table:
+    """bitsandbytes' four bits: codes of a table, whose scales may be codes as well; what they stand for is rounded to BF16, as it says."""
+
+    def __init__(self, kind, block, nested):
+        self.kind, self.block, self.nested = kind, block, nested
+        self.config = bitsandbytes(load_in_4bit=True, bnb_4bit_quant_type=kind, bnb_4bit_use_double_quant=nested)
+
+    def state(self, n, k):
+        own = {"quant_type": self.kind, "blocksize": self.block, "dtype": "bfloat16", "shape": [n, k]}
+        return json.dumps(own | ({"nested_blocksize": 256, "nested_dtype": "float32", "nested_offset": 0.0625} if self.nested else {}))
+
+    def tensors(self, n, k):
+        scales, size = n * k // self.block, 2 / np.sqrt(k)
+        out = [tensor("weight", "U8", n * k // 2, 1), floats("weight.quant_map", "F32", 0, 16, 1)]
+        if self.nested:
+            out += [tensor("weight.absmax", "U8", 0, scales), floats("weight.nested_absmax", "F32", 0, -(-scales // 256), size / 2),
+                    floats("weight.nested_quant_map", "F32", 0, 256, 1)]
+        else:
+            out += [floats("weight.absmax", "F32", 0, scales, size)]
+        text = self.state(n, k)
+        return out + [tensor(f"weight.quant_state.bitsandbytes__{self.kind}", "TEXT", 0, len(text)) | {"shape": text}]
+
+    def weights(self, n, k, data):
+        packed, absmax = data["weight"].reshape(-1), data["weight.absmax"]
+        codes = np.stack([packed >> 4, packed & 15], 1).reshape(-1)
+        if self.nested:
+            units = np.repeat(data["weight.nested_absmax"], 256)[:len(absmax)]
+            absmax = data["weight.nested_quant_map"][absmax] * units + np.float32(0.0625)
+        return as_bf16(data["weight.quant_map"][codes] * np.repeat(absmax, self.block)).reshape(n, k)
+
+
+class Rows8:
+    """bitsandbytes' int8: 127 is a row's largest magnitude."""
+
+    def __init__(self):
+        self.config = bitsandbytes(load_in_8bit=True)
+
+    def tensors(self, n, k):
+        return [tensor("weight", "I8", n, k), floats("SCB", "F32", 0, n, 2 / np.sqrt(k) * 127 / 73), tensor("weight_format", "U8", 0, 1, count=1)]
+
+    def weights(self, n, k, data):
+        return data["weight"].view(np.int8).astype(np.float32).reshape(n, k) * (data["SCB"] / np.float32(127))[:, None]
+
+
+def bitsandbytes(**own):
+    return {"quant_method": "bitsandbytes", "bnb_4bit_quant_storage": "uint8", "llm_int8_skip_modules": ["lm_head"], **own}
+
+
 def compressed(form, weights, activations=None):
     group = {"targets": ["Linear"], "weights": weights, "input_activations": activations, "output_activations": None}
     return {"quant_method": "compressed-tensors", "format": form, "config_groups": {"group_0": group}, "ignore": ["lm_head"],
@@ -195,4 +251,7 @@ FORMATS = {
     "nvfp4, modelopt": Fp4({"quant_method": "modelopt", "quant_algo": "NVFP4"}, True, ("weight", "weight_scale_2")),
     "mxfp4": Fp4(compressed("mxfp4-pack-quantized", {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32, "symmetric": True}), False),
     "mxfp4, blocks of experts": Blocks(6),
+    "bitsandbytes, nf4, quantised scales": Table("nf4", 64, True),
+    "bitsandbytes, fp4": Table("fp4", 128, False),
+    "bitsandbytes, int8": Rows8(),
 }

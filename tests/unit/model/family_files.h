@@ -15,7 +15,7 @@ struct family_tensor {
     const char *
         dtype; /* NULL: BF16. Bytes are low up to low + count; count 0: groups of low columns, in no order, below:
                           in order. Of GGUF files NULL: BF16, vectors F32; F32, or MXFP4, whose scales are low up to
-                          low + count */
+                          low + count. TEXT: bytes, those of shape, then zeros */
     int low, count;
     const char *shape; /* in a directory; NULL: rows, cols */
 };
@@ -68,18 +68,26 @@ static inline void family_put_floats(struct buffer *out, const struct family_ten
     free(values);
 }
 
+static inline void family_put_text(struct buffer *out, const struct family_tensor *t)
+{
+    for (uint64_t i = 0; i < t->cols; i++) buffer_append_char(out, i < strlen(t->shape) ? t->shape[i] : '\0');
+}
+
 static inline void family_put_quantised(struct safetensors_builder *s, const struct family_tensor *t,
                                         uint64_t seed)
 {
     uint64_t num = max_of(t->rows, (uint64_t)1) * t->cols, begin = s->data.num_bytes;
-    if (t->dtype[0] == 'B' || !strcmp(t->dtype, "F32") || !strcmp(t->dtype, "F16"))
+    const bool is_text = !strcmp(t->dtype, "TEXT");
+    if (is_text)
+        family_put_text(&s->data, t);
+    else if (t->dtype[0] == 'B' || !strcmp(t->dtype, "F32") || !strcmp(t->dtype, "F16"))
         family_put_floats(&s->data, t, num, seed);
     else if (t->count > 0)
         family_put_bytes(&s->data, t, num * (strcmp(t->dtype, "I32") ? 1 : 4), seed);
     for (uint64_t k = 0; k < num && t->low > 0 && t->count <= 0; k++)
         put_u32(&s->data, (uint32_t)(k * (t->count ? 1 : 7) % num / (uint64_t)t->low));
-    buffer_printf(&s->header, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", t->name, t->dtype);
-    if (t->shape)
+    buffer_printf(&s->header, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", t->name, is_text ? "U8" : t->dtype);
+    if (t->shape && !is_text)
         buffer_printf(&s->header, "%s", t->shape);
     else if (t->rows)
         buffer_printf(&s->header, "%llu,%llu", (unsigned long long)t->rows, (unsigned long long)t->cols);

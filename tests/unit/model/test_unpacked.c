@@ -1,4 +1,5 @@
-/* Matrices that become BF16 for a device that has no kernels for their type: each value rounded, whatever threads make them. */
+/* Matrices that become BF16 for a device that has no kernels for their type: each value rounded, whatever threads make them. What a
+ * table has the values of becomes that on every device. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -43,8 +44,53 @@ static void values_are_rounded(void **state)
     unpacked_clear(&u);
 }
 
+enum {
+    TABLE_ROWS = 37,
+    TABLE_COLS = 94,
+    BLOCK = 40,
+    SCALES = (TABLE_ROWS * TABLE_COLS + BLOCK - 1) / BLOCK,
+    UNITS = 13
+};
+
+/* A table's values, in blocks that end inside of rows, whose scales are codes in units of 7: every second row from the third on. */
+static void tables_are_looked_up(void **state)
+{
+    (void)state;
+    static uint8_t codes[TABLE_ROWS * TABLE_COLS / 2], scales[SCALES];
+    static float values[16], scale_values[256], units[UNITS];
+    struct random_source random = {.seed = 12};
+    struct unpacked u = {0};
+    struct error err;
+    for (size_t i = 0; i < sizeof codes; i++) codes[i] = (uint8_t)random_uniform(&random, 0, 255);
+    for (size_t i = 0; i < sizeof scales; i++) scales[i] = (uint8_t)random_uniform(&random, 0, 255);
+    random_floats(&random, DTYPE_F32, (uint8_t *)values, 16);
+    random_floats(&random, DTYPE_F32, (uint8_t *)scale_values, 256);
+    random_floats(&random, DTYPE_F32, (uint8_t *)units, UNITS);
+    struct weight_view view = weight_view_plain(codes, DTYPE_U4, TABLE_ROWS, TABLE_COLS);
+    view.scheme = WEIGHT_TABLE;
+    view.codes = (struct weight_codes){.scales = {.data = scales, .rows = 1, .cols = SCALES},
+                                       .scale_cols = BLOCK,
+                                       .table = {values, scale_values, units, 7, 0.25f}};
+    assert_true(unpacked_is_needed(&view, true));
+    view = weight_view_rows(&view, 2, TABLE_ROWS - 2);
+    view = weight_view_every(&view, 0, 2);
+    assert_int_equal(unpacked_make(&u, &view, &err), STATUS_OK);
+    assert_true(view.rows == (TABLE_ROWS - 2 + 1) / 2 && view.scheme == WEIGHT_PLAIN &&
+                !unpacked_is_needed(&view, false));
+    for (int r = 0; r < view.rows; r++) {
+        for (int k = 0; k < TABLE_COLS; k++) {
+            const int i = (2 + 2 * r) * TABLE_COLS + k, block = i / BLOCK;
+            const float scale = scale_values[scales[block]] * units[block / 7] + 0.25f;
+            const float value = values[i % 2 ? codes[i / 2] & 15 : codes[i / 2] >> 4] * scale;
+            assert_int_equal(((const uint16_t *)view.data)[r * TABLE_COLS + k], dtype_f32_to_bf16(value));
+        }
+    }
+    unpacked_clear(&u);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(values_are_rounded)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(values_are_rounded),
+                                       cmocka_unit_test(tables_are_looked_up)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
