@@ -121,7 +121,8 @@ void weight_read_codes(const struct code_block *b, int64_t col, int num_cols, ui
     case WEIGHT_AWQ:
         read_awq(b, col, num_cols, codes);
         break;
-    case WEIGHT_TABLE: /* weight_check refuses it */
+    case WEIGHT_BITS: /* weight_check refuses these */
+    case WEIGHT_TABLE:
         assert_always(false);
     }
 }
@@ -150,7 +151,7 @@ float weight_scale_at(const struct weight_side *s, int64_t row, int64_t col)
     return 0;
 }
 
-static int64_t group_of(const struct weight_view *v, int64_t col)
+int64_t weight_group_of(const struct weight_view *v, int64_t col)
 {
     return v->codes.groups ? (int32_t)word_at(v->codes.groups, col) : col / v->codes.scale_cols;
 }
@@ -160,7 +161,7 @@ static void read_scale(const struct weight_view *v, int64_t n, int64_t k, float 
 {
     const struct weight_codes *c = &v->codes;
     const struct weight_side *z = &c->zeros;
-    const int64_t group = group_of(v, k);
+    const int64_t group = weight_group_of(v, k);
     if (v->scheme == WEIGHT_SCALED) {
         *scale = weight_scale_at(&c->scales, n / c->scale_rows, group);
         *zero = z->data ? nibble_of(word_at(z->data, n / WORD_CODES * z->cols + group), (int)(n % WORD_CODES))
@@ -194,7 +195,7 @@ void weight_read_scales(const struct code_block *b, int64_t col, float *scales, 
 bool weight_groups_ascend(const struct weight_view *v)
 {
     for (int64_t k = 0; v->codes.groups && k < v->cols; k++)
-        if (group_of(v, k) != k / v->codes.scale_cols) return false;
+        if (weight_group_of(v, k) != k / v->codes.scale_cols) return false;
     return true;
 }
 
@@ -205,7 +206,7 @@ void weight_order_columns(const struct weight_view *v, int32_t *order)
     /* One pass over all columns for each group: once a weight, when it is loaded. */
     for (int64_t group = 0; group < num_groups; group++)
         for (int64_t k = 0; k < v->cols; k++)
-            if (group_of(v, k) == group) *next++ = (int32_t)k;
+            if (weight_group_of(v, k) == group) *next++ = (int32_t)k;
     assert_debug(next == order + v->cols);
 }
 
@@ -217,21 +218,23 @@ int weight_check_groups(const struct weight_view *v, struct error *err)
     for (int64_t g = 0; g < num_groups; g++)
         left[g] = min_of(v->codes.scale_cols, v->cols - g * v->codes.scale_cols);
     for (int64_t k = 0; k < v->cols && wrong < 0; k++) {
-        const int64_t group = group_of(v, k);
+        const int64_t group = weight_group_of(v, k);
         if (group < 0 || group >= num_groups || left[group]-- == 0) wrong = k;
     }
     free(left);
     if (wrong < 0) return STATUS_OK;
     return error_set(err, STATUS_INVALID, "puts column %lld into group %lld, which is full or none",
-                     (long long)wrong, (long long)group_of(v, wrong));
+                     (long long)wrong, (long long)weight_group_of(v, wrong));
 }
 
 int weight_check(const struct weight_view *v, struct error *err)
 {
     const struct weight_codes *c = &v->codes;
     if (!weight_view_has_codes(v)) return weight_view_check_whole(v, err);
-    if (v->scheme == WEIGHT_TABLE || v->dtype < DTYPE_MXFP4 || !c->scales.data || c->scale_rows < 1 || c->scale_cols < 1)
-        return error_set(err, STATUS_UNSUPPORTED, "weights of type %s have no scales of their own, or a table",
+    if (v->scheme == WEIGHT_TABLE || v->scheme == WEIGHT_BITS || v->dtype < DTYPE_MXFP4 || !c->scales.data ||
+        c->scale_rows < 1 || c->scale_cols < 1)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "weights of type %s have no scales of their own, or are to be unpacked before",
                          dtype_infos[v->dtype].text);
     if (v->slice.col_begin != 0 || v->slice.col_end != v->cols)
         return error_set(err, STATUS_UNSUPPORTED, "some columns of a quantised weight are no weight");

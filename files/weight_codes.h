@@ -30,6 +30,9 @@ float weight_scale_at(const struct weight_side *scales, int64_t row, int64_t col
  * weight_check_groups says. */
 int weight_check(const struct weight_view *v, struct error *err) must_check;
 
+/* That of a column. */
+int64_t weight_group_of(const struct weight_view *v, int64_t col);
+
 /* Whether the columns' groups follow one another in the order of columns, as scale_cols says. */
 bool weight_groups_ascend(const struct weight_view *v);
 

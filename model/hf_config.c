@@ -574,6 +574,22 @@ static void take_embedding(const char *directory, struct model_config *c)
     if (longest > 0 && longest < c->max_position_embeddings) c->max_position_embeddings = (int32_t)longest;
 }
 
+/* What ModelOpt says beside a config.json that says nothing. */
+static int read_quant_config(const char *directory, struct quantisation *q, struct error *err)
+{
+    char path[PATH_BYTES_MAX];
+    cJSON *root = NULL;
+    struct error own = {0};
+    snprintf(path, sizeof path, "%s/hf_quant_config.json", directory);
+    int status = json_file_read(path, CONFIG_BYTES_MAX, &root, &own);
+    if (status == STATUS_NOT_FOUND) return STATUS_OK;
+    if (status) return error_set(err, status, "%s", own.text);
+    struct json_reader r = {.object = root, .path = path, .err = err};
+    status = quantisation_read_modelopt(&r, q);
+    cJSON_Delete(root);
+    return status;
+}
+
 int hf_config_read(const char *directory, struct model_config *config, struct generation_defaults *defaults,
                    struct error *err)
 {
@@ -588,6 +604,8 @@ int hf_config_read(const char *directory, struct model_config *config, struct ge
     struct json_reader r = {.object = root, .path = path, .err = err};
     status = read_config(&r, config);
     cJSON_Delete(root);
+    if (!status && config->quantisation.format == QUANT_NONE)
+        status = read_quant_config(directory, &config->quantisation, err);
     if (!status) take_embedding(directory, config);
     return status ? status : read_generation_config(directory, config, defaults, err);
 }

@@ -81,7 +81,10 @@ static int read_gptq(struct json_reader *r, struct quantisation *q)
     q->bits = (int32_t)json_int_required(r, "bits", 1, 32);
     q->group_size = read_group_size(r);
     q->has_zeros = true; /* also where all are the same (sym) */
-    return check_bits(r, q->bits, false);
+    if (r->status || q->bits == 2 || q->bits == 3 || q->bits == 4 || q->bits == 8) return r->status;
+    return error_set(r->err, STATUS_UNSUPPORTED,
+                     "%s: weights of %d bits are not supported in this form; 2, 3, 4 and 8 are", r->path,
+                     q->bits);
 }
 
 /* Whether 4 or 8 bits, and of which kind, is said by the tensors themselves. */
@@ -143,28 +146,43 @@ static int read_group(struct json_reader *group, struct quantisation *q)
 
 static bool are_alike(const struct quantisation *a, const struct quantisation *b)
 {
-    return a->bits == b->bits && a->group_size == b->group_size && a->block_rows == b->block_rows &&
-           a->block_cols == b->block_cols && a->has_zeros == b->has_zeros;
+    return a->format == b->format && a->bits == b->bits && a->group_size == b->group_size &&
+           a->block_rows == b->block_rows && a->block_cols == b->block_cols && a->has_zeros == b->has_zeros;
+}
+
+/* The form of a group's matrices, which a mixed checkpoint's groups name themselves. */
+static enum quant_format format_of_group(struct json_reader *group, enum quant_format otherwise);
+
+/* q is to be of both: what matrices are is seen then where each is found. */
+static void add_group(struct quantisation *q, const struct quantisation *own, bool is_first)
+{
+    const struct quantisation before = *q;
+    if (is_first) {
+        *q = *own;
+        return;
+    }
+    if (!are_alike(own, q)) q->format = QUANT_MIXED;
+    q->wants_quantised_activations |= own->wants_quantised_activations;
+    if (before.block_rows) return;
+    q->block_rows = own->block_rows;
+    q->block_cols = own->block_cols;
 }
 
 static int read_config_groups(struct json_reader *r, struct quantisation *q)
 {
     const cJSON *groups = json_find(r, "config_groups"), *item;
+    const enum quant_format format = q->format;
     int status = check_transforms(r), num = 0;
     if (!status && cJSON_GetArraySize(groups) == 0)
         status = error_set(r->err, STATUS_INVALID, "%s: quantization_config has no config_groups", r->path);
     cJSON_ArrayForEach(item, groups)
     {
         struct json_reader group = *r;
-        struct quantisation own = *q;
+        struct quantisation own = {.name = q->name};
         group.object = item;
+        own.format = format_of_group(&group, format);
         if (!status) status = read_group(&group, &own);
-        if (!status && num > 0 && !are_alike(&own, q))
-            status = error_set(r->err, STATUS_UNSUPPORTED,
-                               "%s: config_groups differ in how weights are quantised, which is not "
-                               "supported",
-                               r->path);
-        if (!status && num++ == 0) *q = own;
+        if (!status) add_group(q, &own, num++ == 0);
     }
     return status ? status : r->status;
 }
@@ -176,6 +194,7 @@ static const struct scheme schemes[] = {
     {"fbgemm_fp8", NULL, QUANT_BYTES, "FP8", read_fp8},
     {"modelopt", "FP8", QUANT_BYTES, "FP8", read_nothing},
     {"modelopt", "NVFP4", QUANT_NVFP4, "NVFP4", read_nothing},
+    {"modelopt", "MIXED_PRECISION", QUANT_MIXED, "FP8 and NVFP4", read_nothing},
     {"modelopt_fp4", NULL, QUANT_NVFP4, "NVFP4", read_nothing},
     {"mxfp4", NULL, QUANT_MXFP4_BLOCKS, "MXFP4", read_nothing},
     {"awq", NULL, QUANT_AWQ, "AWQ", read_awq},
@@ -186,7 +205,17 @@ static const struct scheme schemes[] = {
     {"compressed-tensors", "pack-quantized", QUANT_PACKED, "compressed-tensors", read_config_groups},
     {"compressed-tensors", "nvfp4-pack-quantized", QUANT_NVFP4, "NVFP4", read_config_groups},
     {"compressed-tensors", "mxfp4-pack-quantized", QUANT_MXFP4, "MXFP4", read_config_groups},
+    {"compressed-tensors", "mixed-precision", QUANT_MIXED, "compressed-tensors", read_config_groups},
 };
+
+static enum quant_format format_of_group(struct json_reader *group, enum quant_format otherwise)
+{
+    const char *format = json_text(group, "format", "");
+    for (size_t i = 0; i < array_length(schemes); i++)
+        if (!strcmp(schemes[i].method, "compressed-tensors") && !strcmp(schemes[i].format, format))
+            return schemes[i].is;
+    return otherwise;
+}
 
 struct name_list {
     char text[256];
@@ -208,9 +237,8 @@ static struct name_list names_of(const char *method)
     return list;
 }
 
-static int find_scheme(struct json_reader *r, const struct scheme **out)
+static int find_scheme(struct json_reader *r, const char *method, const struct scheme **out)
 {
-    const char *method = json_text(r, "quant_method", "");
     const char *key = strcmp(method, "modelopt") != 0 ? "format" : "quant_algo",
                *format = json_text(r, key, "");
     bool is_method = false;
@@ -226,20 +254,35 @@ static int find_scheme(struct json_reader *r, const struct scheme **out)
     return is_method ? refuse(r, key, format, supported) : refuse(r, "quant_method", method, supported);
 }
 
-int quantisation_read(struct json_reader *r, struct quantisation *q)
+static int read_object(struct json_reader *r, const char *method, struct quantisation *q)
 {
-    const cJSON *object = json_find(r, "quantization_config");
-    struct json_reader inner = *r;
     const struct scheme *scheme = NULL;
-    *q = (struct quantisation){.format = QUANT_NONE};
-    if (!object) return STATUS_OK;
-    if (!cJSON_IsObject(object))
-        return error_set(r->err, STATUS_INVALID, "%s: quantization_config should be an object", r->path);
-    inner.object = object;
-    int status = find_scheme(&inner, &scheme);
+    int status = find_scheme(r, method, &scheme);
     if (status) return status;
     q->format = scheme->is;
     q->name = scheme->name;
-    status = scheme->read(&inner, q);
-    return status ? status : inner.status;
+    status = scheme->read(r, q);
+    return status ? status : r->status;
+}
+
+/* The object of this key, if there is one. */
+static int read_under(struct json_reader *r, const char *key, const char *method, struct quantisation *q)
+{
+    struct json_reader inner = *r;
+    *q = (struct quantisation){.format = QUANT_NONE};
+    inner.object = json_find(r, key);
+    if (!inner.object) return STATUS_OK;
+    if (!cJSON_IsObject(inner.object))
+        return error_set(r->err, STATUS_INVALID, "%s: %s should be an object", r->path, key);
+    return read_object(&inner, method ? method : json_text(&inner, "quant_method", ""), q);
+}
+
+int quantisation_read(struct json_reader *r, struct quantisation *q)
+{
+    return read_under(r, "quantization_config", NULL, q);
+}
+
+int quantisation_read_modelopt(struct json_reader *r, struct quantisation *q)
+{
+    return read_under(r, "quantization", "modelopt", q);
 }

@@ -21,6 +21,7 @@ enum quant_format {
     QUANT_GPTQ,
     QUANT_AWQ,
     QUANT_BITSANDBYTES, /* what it is says each matrix */
+    QUANT_MIXED,        /* as above to QUANT_MXFP4, which says each matrix */
 };
 
 struct quantisation {
@@ -36,5 +37,7 @@ struct quantisation {
 /* r reads config.json's object, or the text model's in it. STATUS_UNSUPPORTED for what is not here, with a sentence that
  * names it. */
 int quantisation_read(struct json_reader *r, struct quantisation *q) must_check;
+/* r reads hf_quant_config.json, which older checkpoints of ModelOpt have instead. */
+int quantisation_read_modelopt(struct json_reader *r, struct quantisation *q) must_check;
 
 #endif

@@ -134,27 +134,85 @@ static struct weight_view find_blocks(struct finder *f, const struct quantisatio
 
 /* ---- GPTQ and AWQ ---- */
 
-static struct weight_view find_transposed(struct finder *f, const struct quantisation *q)
+/* Scales, zero points and groups. */
+static void find_sides(struct finder *f, const struct quantisation *q, struct weight_view *v)
 {
-    const bool is_awq = q->format == QUANT_AWQ;
-    if (!finder_look_up(f, "qweight")) return (struct weight_view){.data = NULL};
-    if ((is_awq ? f->rows : f->cols) % WORD_CODES || f->rows % WORD_CODES)
-        finder_fail(f, "qweight", "is of a matrix whose sides are no multiples of 8");
-    const void *data = is_awq ? finder_require(f, "qweight", "I32", f->cols, f->rows / WORD_CODES)
-                              : finder_require(f, "qweight", "I32", f->cols / WORD_CODES, f->rows);
-    struct weight_view v = finder_view(f, is_awq ? WEIGHT_AWQ : WEIGHT_GPTQ, DTYPE_U4, data);
-    struct weight_codes *c = &v.codes;
+    struct weight_codes *c = &v->codes;
     if (q->group_size) c->scale_cols = q->group_size;
     const int64_t num_groups = div_up(f->cols, c->scale_cols);
     c->zero = q->has_zeros ? q->zeros_less_one : 8;
     c->scales = finder_scales(f, "scales", num_groups, f->rows);
     if (q->has_zeros)
-        c->zeros =
-            (struct weight_side){.data = finder_require(f, "qzeros", "I32", num_groups, f->rows / WORD_CODES),
-                                 .rows = num_groups,
-                                 .cols = f->rows};
-    if (!is_awq) find_groups(f, "g_idx", &v);
+        c->zeros = (struct weight_side){
+            .data = finder_require(f, "qzeros", "I32", num_groups, f->rows * q->bits / 32),
+            .rows = num_groups,
+            .cols = f->rows};
+    if (q->format == QUANT_GPTQ) find_groups(f, "g_idx", v);
+}
+
+/* GPTQ's of other than four bits: rows and columns are whole words, of three bits 32 codes in three. */
+static struct weight_view find_bits(struct finder *f, const struct quantisation *q)
+{
+    const int64_t bits = q->bits;
+    if (f->rows * bits % 32 || f->cols * bits % 32)
+        finder_fail(f, "qweight", "is of a matrix whose sides are no whole words");
+    struct weight_view v = finder_view(f, WEIGHT_BITS, DTYPE_I8,
+                                       finder_require(f, "qweight", "I32", f->cols * bits / 32, f->rows));
+    v.codes.bits = (uint8_t)bits;
+    find_sides(f, q, &v);
     return v;
+}
+
+static struct weight_view find_transposed(struct finder *f, const struct quantisation *q)
+{
+    const bool is_awq = q->format == QUANT_AWQ;
+    if (!finder_look_up(f, "qweight")) return (struct weight_view){.data = NULL};
+    if (q->bits != 4) return find_bits(f, q);
+    if ((is_awq ? f->rows : f->cols) % WORD_CODES || f->rows % WORD_CODES)
+        finder_fail(f, "qweight", "is of a matrix whose sides are no multiples of 8");
+    const void *data = is_awq ? finder_require(f, "qweight", "I32", f->cols, f->rows / WORD_CODES)
+                              : finder_require(f, "qweight", "I32", f->cols / WORD_CODES, f->rows);
+    struct weight_view v = finder_view(f, is_awq ? WEIGHT_AWQ : WEIGHT_GPTQ, DTYPE_U4, data);
+    find_sides(f, q, &v);
+    return v;
+}
+
+/* ---- checkpoints whose matrices differ in form ---- */
+
+/* Columns that have one scale. */
+static int32_t own_group_size(struct finder *f)
+{
+    const struct safetensor *scales = finder_look_up(f, "weight_scale");
+    const uint64_t num = scales && scales->num_dims == 2 ? scales->dims[1] : 0;
+    if (num > 0 && (uint64_t)f->cols % num == 0) return (int32_t)((uint64_t)f->cols / num);
+    finder_fail(f, "weight_scale", "is missing, or has groups that do not divide the columns");
+    return 0;
+}
+
+/* What words say: how many codes there are in one, and how many columns have a scale. */
+static struct weight_view find_own_packed(struct finder *f, const struct quantisation *q)
+{
+    const struct safetensor *packed = finder_look_up(f, "weight_packed");
+    struct quantisation own = *q;
+    own.bits = packed->num_dims == 2 && packed->dims[1] == (uint64_t)f->cols / 4 ? 8 : 4;
+    own.has_zeros = finder_look_up(f, "weight_zero_point") != NULL;
+    own.group_size = own_group_size(f);
+    if (own.bits == 8 && own.has_zeros)
+        finder_fail(f, "weight_zero_point", "is of weights of 8 bits, which is not supported");
+    return find_packed(f, &own);
+}
+
+static struct weight_view find_mixed(struct finder *f, const struct quantisation *q)
+{
+    const struct safetensor *packed = finder_look_up(f, "weight_packed"),
+                            *plain = finder_look_up(f, "weight");
+    struct quantisation own = *q;
+    if (packed && tensor_is_of(packed, "I32")) return find_own_packed(f, q);
+    if (!packed && !(plain && tensor_is_of(plain, "U8"))) return find_bytes(f, q);
+    own.format = finder_look_up(f, "weight_global_scale") || finder_look_up(f, "weight_scale_2")
+                     ? QUANT_NVFP4
+                     : QUANT_MXFP4;
+    return find_fp4(f, &own);
 }
 
 int quantised_find(const struct quantisation *q, const struct safetensors *files, const char *path,
@@ -164,7 +222,8 @@ int quantised_find(const struct quantisation *q, const struct safetensors *files
         [QUANT_BYTES] = find_bytes,         [QUANT_PACKED] = find_packed,
         [QUANT_NVFP4] = find_fp4,           [QUANT_MXFP4] = find_fp4,
         [QUANT_MXFP4_BLOCKS] = find_blocks, [QUANT_GPTQ] = find_transposed,
-        [QUANT_AWQ] = find_transposed,      [QUANT_BITSANDBYTES] = find_bitsandbytes};
+        [QUANT_AWQ] = find_transposed,      [QUANT_BITSANDBYTES] = find_bitsandbytes,
+        [QUANT_MIXED] = find_mixed};
     struct finder f = {.files = files, .path = path, .name = name, .rows = rows, .cols = cols, .err = err};
     *out = (struct weight_view){.data = NULL};
     if (q->format == QUANT_NONE || tensor_name_is_weight(name) == (q->format == QUANT_MXFP4_BLOCKS))

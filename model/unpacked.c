@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/parallel.h"
+#include "files/weight_bits.h"
 #include "files/weight_table.h"
 
 enum { CHUNK = 256 /* columns at a time */, LEAST_VALUES = 1 << 18 /* that are worth a thread */ };
@@ -22,6 +23,10 @@ static void read_chunk(const struct weight_view *v, int64_t row, int64_t col, in
 {
     if (v->scheme == WEIGHT_TABLE) {
         weight_table_to_f32(v, row, col, num, out);
+        return;
+    }
+    if (v->scheme == WEIGHT_BITS) {
+        weight_bits_to_f32(v, row, col, num, out);
         return;
     }
     const uint64_t begin = (uint64_t)row * dtype_row_bytes(v->dtype, (uint64_t)v->cols);
@@ -47,7 +52,8 @@ static void unpack_rows(void *context, int64_t begin, int64_t end)
 bool unpacked_is_needed(const struct weight_view *view, bool has_rare_dtypes)
 {
     if (!view->data) return false;
-    return view->scheme == WEIGHT_TABLE || (dtype_is_rare(view->dtype) && !has_rare_dtypes);
+    return view->scheme == WEIGHT_TABLE || view->scheme == WEIGHT_BITS ||
+           (dtype_is_rare(view->dtype) && !has_rare_dtypes);
 }
 
 int unpacked_make(struct unpacked *u, struct weight_view *view, struct error *err)

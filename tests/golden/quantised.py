@@ -153,6 +153,31 @@ class Transposed:
         return np.ascontiguousarray(((codes - zeros[group]) * data["scales"].reshape(-1, n)[group]).T)
 
 
+class Bits:
+    """GPTQ of other than four bits: streams of bits down the columns, zero points along the rows; unpacked to BF16."""
+
+    def __init__(self, bits, group, ordered=False):
+        self.bits, self.group, self.ordered = bits, group, ordered
+        self.config = {"quant_method": "gptq", "bits": bits, "group_size": group, "desc_act": ordered, "sym": False}
+
+    def tensors(self, n, k):
+        groups = groups_of(k, self.group)
+        out = [tensor("qweight", "I32", k * self.bits // 32, n), tensor("qzeros", "I32", groups, n * self.bits // 32),
+               floats("scales", "F16", groups, n, 2 / np.sqrt(k) / 2**self.bits)]
+        return out + [tensor("g_idx", "I32", 0, k, low=self.group, count=0 if self.ordered else -1)]
+
+    def along(self, words):
+        """(lines, words) to (lines, codes), bit by bit."""
+        bits = (words[:, :, None] >> np.arange(32, dtype=np.uint32) & 1).reshape(words.shape[0], -1, self.bits)
+        return (bits << np.arange(self.bits, dtype=np.uint32)).sum(2).astype(np.float32)
+
+    def weights(self, n, k, data):
+        codes = self.along(np.ascontiguousarray(data["qweight"].view(np.uint32).reshape(-1, n).T))
+        zeros = self.along(data["qzeros"].view(np.uint32).reshape(groups_of(k, self.group), -1)) + 1
+        group, scales = data["g_idx"].view(np.int32), data["scales"].reshape(-1, n)
+        return as_bf16((codes - zeros[group].T) * scales[group].T)
+
+
 class Blocks:
     """gpt-oss: of all experts of a layer."""
 
@@ -221,6 +246,24 @@ class Rows8:
         return data["weight"].view(np.int8).astype(np.float32).reshape(n, k) * (data["SCB"] / np.float32(127))[:, None]
 
 
+class Mixed:
+    """compressed-tensors with groups that differ: one form for square matrices, one for more rows than columns, and so on."""
+
+    def __init__(self, *forms):
+        self.forms = forms
+        groups = {f"group_{i}": f.config["config_groups"]["group_0"] | {"format": f.config["format"]} for i, f in enumerate(forms)}
+        self.config = forms[0].config | {"format": "mixed-precision", "config_groups": groups}
+
+    def of(self, n, k):
+        return self.forms[0 if n == k else 1 if n > k else 2 if 2 * n > k else 3]
+
+    def tensors(self, n, k):
+        return self.of(n, k).tensors(n, k)
+
+    def weights(self, n, k, data):
+        return self.of(n, k).weights(n, k, data)
+
+
 def bitsandbytes(**own):
     return {"quant_method": "bitsandbytes", "bnb_4bit_quant_storage": "uint8", "llm_int8_skip_modules": ["lm_head"], **own}
 
@@ -247,6 +290,8 @@ FORMATS = {
     "awq": Transposed("awq", 64),
     "gptq": Transposed("gptq", 32),
     "gptq, in no order": Transposed("gptq", 64, ordered=True, v2=True),
+    "gptq, 8 bits": Bits(8, 64),
+    "gptq, 3 bits, in no order": Bits(3, 32, ordered=True),
     "nvfp4": Fp4(compressed("nvfp4-pack-quantized", {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16, "symmetric": True}), True),
     "nvfp4, modelopt": Fp4({"quant_method": "modelopt", "quant_algo": "NVFP4"}, True, ("weight", "weight_scale_2")),
     "mxfp4": Fp4(compressed("mxfp4-pack-quantized", {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32, "symmetric": True}), False),
@@ -255,3 +300,4 @@ FORMATS = {
     "bitsandbytes, fp4": Table("fp4", 128, False),
     "bitsandbytes, int8": Rows8(),
 }
+FORMATS["mixed"] = Mixed(FORMATS["fp8, rows"], FORMATS["packed, groups of 32"], Packed(8, 0), FORMATS["nvfp4"])

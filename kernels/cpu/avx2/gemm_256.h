@@ -252,22 +252,26 @@ INLINE __m256i signed_of_word(enum dtype dtype, const uint8_t *block, __m256i wo
     return _mm256_shuffle_epi8(table, _mm256_or_si256(codes, spread_bits(signs, 8)));
 }
 
-/* A block's unsigned integers, as bytes where Q8_0 has them. */
+/* Columns 4i .. 4i + 3 of a word's entry, where Q8_0 has them. */
+INLINE void expand_word(enum dtype dtype, const uint8_t *block, __m256i word, int half, int i, uint8_t *bytes)
+{
+    const __m256i four = panel_grid_adds_one(dtype) ? ternary_of_word(block, word, half, i)
+                                                    : signed_of_word(dtype, block, word, half, i);
+    _mm256_storeu_si256((__m256i *)(void *)(bytes + i * 64 + half * 32), four);
+}
+
+/* A block's unsigned integers, as bytes. */
 INLINE void expand_grid(enum dtype dtype, const uint8_t *block, uint8_t bytes[PANEL_BLOCK * PANEL_ROWS])
 {
+    const int *const table = (const int *)(const void *)panel_grid_table(dtype);
     const int num = panel_grid_num_entries(dtype);
 #pragma GCC unroll 32
     for (int j = 0; j < num; j++) {
 #pragma GCC unroll 2
         for (int half = 0; half < 2; half++) {
-            const __m256i word = _mm256_i32gather_epi32((const int *)(const void *)panel_grid_table(dtype),
-                                                        load_entries(dtype, block, half, j), 4);
-#pragma GCC unroll 2
-            for (int i = j * 8 / num; i < (j + 1) * 8 / num; i++) {
-                const __m256i four = panel_grid_adds_one(dtype) ? ternary_of_word(block, word, half, i)
-                                                                : signed_of_word(dtype, block, word, half, i);
-                _mm256_storeu_si256((__m256i *)(void *)(bytes + i * 64 + half * 32), four);
-            }
+            const __m256i word = _mm256_i32gather_epi32(table, load_entries(dtype, block, half, j), 4);
+            expand_word(dtype, block, word, half, j * 8 / num, bytes);
+            if (num == 4) expand_word(dtype, block, word, half, 2 * j + 1, bytes);
         }
     }
 }

@@ -170,7 +170,7 @@ static void forms_that_are_not_here_are_named(void **state)
         {LLAMA("{'quant_method':'fp8','weight_block_size':[128]}"), "no two numbers"},
         {LLAMA("{'quant_method':'awq','bits':4,'group_size':128,'version':'gemv'}"), "version \"gemv\""},
         {LLAMA("{'quant_method':'awq','bits':4}"), "group_size is missing"},
-        {LLAMA("{'quant_method':'gptq','bits':3,'group_size':128}"), "weights of 3 bits"},
+        {LLAMA("{'quant_method':'gptq','bits':5,'group_size':128}"), "weights of 5 bits"},
         {LLAMA("{'quant_method':'gptq','bits':4,'group_size':128,'checkpoint_format':'marlin'}"),
          "checkpoint_format \"marlin\""},
         {LLAMA("{'quant_method':'modelopt','quant_algo':'W4A8'}"), "quant_algo \"W4A8\""},
@@ -184,8 +184,8 @@ static void forms_that_are_not_here_are_named(void **state)
         {GROUP("int-quantized", "'num_bits':8,'strategy':'channel','symmetric':false"), "with zero points"},
         {LLAMA(
              "{'quant_method':'compressed-tensors','format':'pack-quantized','config_groups':{'a':{'weights':"
-             "{'num_bits':4}},'b':{'weights':{'num_bits':8}}}}"),
-         "config_groups differ"},
+             "{'num_bits':4}},'b':{'weights':{'num_bits':3}}}}"),
+         "weights of 3 bits"},
         {LLAMA("{'quant_method':'compressed-tensors','format':'pack-quantized','transform_config':{'a':1}}"),
          "transform_config"},
     };
@@ -205,6 +205,42 @@ static void forms_that_are_not_here_are_named(void **state)
     remove_directory(directory);
 }
 
+static void write_with_quotes(const char *directory, const char *name, const char *text)
+{
+    char own[512];
+    snprintf(own, sizeof own, "%s", text);
+    for (char *c = own; *c; c++) *c = *c == '\'' ? '"' : *c;
+    write_text(directory, name, own);
+}
+
+/* Where config.json says nothing. */
+static void modelopts_own_file_is_read(void **state)
+{
+    (void)state;
+    char directory[TEST_PATH_BYTES];
+    struct error err;
+    static const struct {
+        const char *file, *sentence;
+    } cases[] = {
+        {"{'producer':{'name':'modelopt'},'quantization':{'quant_algo':'W4A8_AWQ'}}",
+         "hf_quant_config.json: quantization_config has quant_algo \"W4A8_AWQ\""},
+        {"{'quantization':3}", "quantization should be an object"},
+        {"{'quantization':", "not JSON"},
+        {"{'quantization':{'quant_algo':'NVFP4','group_size':16}}", "neither model.safetensors"},
+        {"{}", "neither model.safetensors"},
+    };
+    make_directory(directory);
+    write_with_quotes(directory, "config.json",
+                      "{'architectures':['LlamaForCausalLM'],'hidden_size':64,'intermediate_size':64,'num_"
+                      "attention_heads':2,'num_hidden_layers':2,'vocab_size':32}");
+    for (size_t i = 0; i < array_length(cases); i++) {
+        write_with_quotes(directory, "hf_quant_config.json", cases[i].file);
+        assert_int_not_equal(open_directory(directory, &err), STATUS_OK);
+        if (!strstr(err.text, cases[i].sentence)) fail_msg("%s: \"%s\"", cases[i].file, err.text);
+    }
+    remove_directory(directory);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -213,6 +249,7 @@ int main(void)
         cmocka_unit_test(states_must_make_sense),
         cmocka_unit_test(columns_must_be_in_order),
         cmocka_unit_test(forms_that_are_not_here_are_named),
+        cmocka_unit_test(modelopts_own_file_is_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
