@@ -755,6 +755,7 @@ static const struct family families[] = {
         .gguf_router_normalizes = true,
         .gguf_yarn_keeps_fractions = true,
         .hf_experts_alternate = true,
+        .hf_experts_transposed = true,
         .has_harmony_tokens = true,
         .head_dim = 64,
         .max_position_embeddings = 131072,

@@ -213,7 +213,7 @@ static int find_in_safetensors(const struct model_files *f, enum weight_role rol
 
 static bool is_transposed(const struct model_files *f, enum weight_role role)
 {
-    return weight_is_of_expert(role) && f->has_transposed_experts;
+    return weight_is_of_expert(role) && f->has_transposed_experts && !is_vector_of_expert(f, role);
 }
 
 /* One expert's matrix of a tensor of all of them, [E][columns][rows]. */
@@ -468,8 +468,8 @@ static void find_stacked_experts(struct model_files *f)
     f->has_stacked_experts = safetensors_find(f->safetensors, name);
 }
 
-/* Whether they do, of a family whose published files have them so: what newer programs save has rows. Told by a matrix that is
- * not square. */
+/* Whether they do, of a family whose published files have them so: what newer programs save has rows, and MXFP4 other names. Told by a
+ * matrix that is not square. */
 static void find_transposed_experts(struct model_files *f)
 {
     const struct model_config *c = &f->config;
@@ -482,7 +482,7 @@ static void find_transposed_experts(struct model_files *f)
     if (!c->family->hf_experts_transposed || layer == c->num_layers) return;
     name_weight(f, role, layer, 0, name);
     const struct safetensor *t = safetensors_find(f->safetensors, name);
-    f->has_transposed_experts = !t || t->num_dims != 3 || t->dims[1] != (uint64_t)rows;
+    f->has_transposed_experts = t && (t->num_dims != 3 || t->dims[1] != (uint64_t)rows);
 }
 
 static void find_fused_experts(struct model_files *f)

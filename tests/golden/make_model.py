@@ -1730,6 +1730,7 @@ CASES |= {
         None,
     ),
 }
+CASES |= {"gpt-oss, stacked experts": ({**CASES["gpt-oss, as GGUF files are"][0], "num_hidden_layers": 2}, None)}
 # What lies otherwise in a directory, so that a case is one or the other.
 GGUF_ONLY = {
     "gpt-oss, as GGUF files are": gpt_oss,
@@ -1886,7 +1887,7 @@ def config_of(name, form=None):
 
 
 def num_experts(config):
-    return config.get("num_experts", config.get("n_routed_experts"))
+    return config.get("num_experts", config.get("n_routed_experts", config.get("num_local_experts")))
 
 
 STACKED = ("experts.gate_up_proj", "experts.down_proj")
