@@ -763,12 +763,12 @@ static const struct family families[] = {
         .window = WINDOW_IF_GIVEN,
     },
 #define LLAMA_4                                                                                              \
-    .weight_changes = llama4_weights, .hf_rope_style = ROPE_PAIRS, .gguf_rope_style = ROPE_PAIRS,            \
-    .qk_norm_of_ones = true, .has_chunks = true, .has_temperature = true, .unrotated_layer_period = 4,       \
-    .has_experts = true, .router_scores = ROUTER_SIGMOID, .hf_experts_transposed = true,                     \
-    .scales_expert_input = true, .has_dense_size = true, .num_heads = 40, .num_kv_heads = 8,                 \
-    .head_dim = 128, .vocab_size = 202048, .max_position_embeddings = 131072, .theta = 500000,               \
-    .norm_eps = 1e-5
+    .weight_changes = llama4_weights, .hf_numbered_experts = llama4_numbered_weights,                        \
+    .hf_rope_style = ROPE_PAIRS, .gguf_rope_style = ROPE_PAIRS, .qk_norm_of_ones = true, .has_chunks = true, \
+    .has_temperature = true, .unrotated_layer_period = 4, .has_experts = true,                               \
+    .router_scores = ROUTER_SIGMOID, .hf_experts_transposed = true, .scales_expert_input = true,             \
+    .has_dense_size = true, .num_heads = 40, .num_kv_heads = 8, .head_dim = 128, .vocab_size = 202048,       \
+    .max_position_embeddings = 131072, .theta = 500000, .norm_eps = 1e-5
     {.names = {"llama4", "Llama4ForCausalLM", "llama4_text"}, LLAMA_4},
     {.names = {NULL, "Llama4ForConditionalGeneration", "llama4"}, .is_in_text_config = true, LLAMA_4},
     {.names = {"qwen2vl", "Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl"}, QWEN_VL, QWEN_2},
@@ -779,6 +779,7 @@ static const struct family families[] = {
         QWEN_VL,
         QWEN_3_MOE,
         .weight_changes = stacked_weights,
+        .hf_numbered_experts = numbered_weights,
         .router_normalizes = true,
         .hf_experts_transposed = true,
     },

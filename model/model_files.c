@@ -34,7 +34,7 @@ struct model_files {
     char *path;
     struct model_config config;
     struct generation_defaults defaults;
-    bool has_transposed_experts, has_fused_experts, has_stacked_experts;
+    bool has_transposed_experts, has_fused_experts, has_stacked_experts, has_numbered_experts;
     struct gguf *gguf; /* one of these three */
     struct safetensors *safetensors;
     struct dummy_weights *dummy;
@@ -69,10 +69,12 @@ static int32_t num_of_role(const struct model_files *f, enum weight_role role)
 
 static const struct weight_line *line_of(const struct model_files *f, enum weight_role role)
 {
-    const bool is_stacked =
-        f->has_stacked_experts &&
-        (role == WEIGHT_EXPERT_GATE || role == WEIGHT_EXPERT_UP || role == WEIGHT_EXPERT_DOWN);
-    return weight_line(is_stacked ? stacked_weights : f->config.family->weight_changes, role);
+    const struct family *family = f->config.family;
+    if (role == WEIGHT_EXPERT_GATE || role == WEIGHT_EXPERT_UP || role == WEIGHT_EXPERT_DOWN) {
+        if (f->has_stacked_experts) return weight_line(stacked_weights, role);
+        if (f->has_numbered_experts) return weight_line(family->hf_numbered_experts, role);
+    }
+    return weight_line(family->weight_changes, role);
 }
 
 /* Some GGUF files have gate and up of all experts in one tensor, an expert's gate before its up. */
@@ -468,6 +470,22 @@ static void find_stacked_experts(struct model_files *f)
     f->has_stacked_experts = safetensors_find(f->safetensors, name);
 }
 
+/* Whether the directory has each expert by itself, quantised or not, of a family whose tensors have all. */
+static void find_numbered_experts(struct model_files *f)
+{
+    static const char *const suffixes[] = {"", "_packed", "_scale"};
+    const int32_t layer = first_sparse_layer(f);
+    char name[NAME_BYTES_MAX], own[NAME_BYTES_MAX + 16];
+    if (!f->config.family->hf_numbered_experts || layer == f->config.num_layers) return;
+    f->has_numbered_experts = true; /* for their names */
+    name_weight(f, WEIGHT_EXPERT_DOWN, layer, 0, name);
+    f->has_numbered_experts = false;
+    for (size_t i = 0; i < array_length(suffixes); i++) {
+        snprintf(own, sizeof own, "%s%s", name, suffixes[i]);
+        if (safetensors_find(f->safetensors, own)) f->has_numbered_experts = true;
+    }
+}
+
 /* Whether they do, of a family whose published files have them so: what newer programs save has rows, and MXFP4 other names. Told by a
  * matrix that is not square. */
 static void find_transposed_experts(struct model_files *f)
@@ -479,7 +497,7 @@ static void find_transposed_experts(struct model_files *f)
     const int64_t rows =
         role == WEIGHT_EXPERT_DOWN ? c->hidden_size : 2 * (int64_t)c->expert_intermediate_size;
     char name[NAME_BYTES_MAX];
-    if (!c->family->hf_experts_transposed || layer == c->num_layers) return;
+    if (!c->family->hf_experts_transposed || f->has_numbered_experts || layer == c->num_layers) return;
     name_weight(f, role, layer, 0, name);
     const struct safetensor *t = safetensors_find(f->safetensors, name);
     f->has_transposed_experts = t && (t->num_dims != 3 || t->dims[1] != (uint64_t)rows);
@@ -543,6 +561,7 @@ static int open_directory(struct model_files *f, bool is_dummy, struct error *er
     status = safetensors_open(f->path, &f->safetensors, err);
     if (status) return status;
     find_stacked_experts(f);
+    find_numbered_experts(f);
     find_transposed_experts(f);
     status = resolve_all(f, err);
     return status ? status : open_dense(f, err);

@@ -627,6 +627,17 @@ const struct weight_change stacked_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
+/* The same where each expert has its own, as programs that quantise write them. */
+/* clang-format off */
+#define NUMBERED(mlp) \
+    {WEIGHT_EXPERT_GATE, {"ffn_gate_exps.weight", mlp ".experts.*.gate_proj.weight", DIM_EXPERT, DIM_HIDDEN, PRESENT_IF_SPARSE}}, \
+    {WEIGHT_EXPERT_UP, {"ffn_up_exps.weight", mlp ".experts.*.up_proj.weight", DIM_EXPERT, DIM_HIDDEN, PRESENT_IF_SPARSE}}, \
+    {WEIGHT_EXPERT_DOWN, {"ffn_down_exps.weight", mlp ".experts.*.down_proj.weight", DIM_HIDDEN, DIM_EXPERT, PRESENT_IF_SPARSE}}, \
+    {.role = WEIGHT_ROLE_COUNT}
+/* clang-format on */
+const struct weight_change numbered_weights[] = {NUMBERED("mlp")};
+const struct weight_change llama4_numbered_weights[] = {NUMBERED("feed_forward")};
+
 /* feed_forward for mlp, norms of Q and K without weights, experts in one tensor each. */
 const struct weight_change llama4_weights[] = {
     {WEIGHT_Q_NORM, {.presence = PRESENT_NEVER}},

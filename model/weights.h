@@ -225,7 +225,8 @@ extern const struct weight_change gemma_weights[], olmo_weights[], phi_weights[]
     gte_weights[], gte_score_weights[], hunyuan_moe_weights[], hy3_weights[], exaone_moe_weights[],
     hyperclovax_weights[], afmoe_weights[], muse_glimmer_weights[], falcon_h1_weights[],
     olmo_hybrid_weights[], kimi_linear_weights[], bailing_weights[], granite_swa_weights[],
-    granite_moe_swa_weights[], gemma4_weights[], mimo_weights[];
+    granite_moe_swa_weights[], gemma4_weights[], mimo_weights[], numbered_weights[],
+    llama4_numbered_weights[];
 
 /* changes: NULL for none. */
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role);

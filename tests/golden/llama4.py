@@ -32,3 +32,15 @@ def gguf_entries(name, rows, cols, config):
 def join(parts, config):
     """Back to what a checkpoint has."""
     return torch.cat([p.reshape(config["num_local_experts"], -1, p.shape[1]).transpose(1, 2) for p in parts], 2)
+
+
+def numbered_entries(name, rows, cols, config):
+    """(name, rows, cols) of what stands for a tensor of all experts where each has its own, as programs that quantise write them."""
+    num, parts = config["num_local_experts"], GGUF_PARTS[name.split(".")[-1]]
+    base = name.rsplit(".", 1)[0]
+    return [(f"{base}.{e}.{p}_proj.weight", cols // len(parts), rows // num) for e in range(num) for p in parts]
+
+
+def join_numbered(parts, config):
+    num = config["num_local_experts"]
+    return torch.stack([torch.cat(parts[e * len(parts) // num:(e + 1) * len(parts) // num]).T for e in range(num)])

@@ -1858,6 +1858,7 @@ QUANTISED = [(LLAMA, f) for f in FORMATS if "groups of 128" not in f and "expert
     ("mixtral", "gptq"),
     ("gpt-oss, as GGUF files are", "mxfp4, blocks of experts"),
     ("deepseek-v3", "fp8, blocks"),
+    ("llama4", "fp8, rows"),
 ]
 
 
@@ -2001,7 +2002,9 @@ def write_quantised(name, form, folder):
     matrices = tensors_of(AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(folder)), config)
     (folder / "config.json").write_text(json.dumps(config))
     tensors, files, state = [], {}, {}
-    for n, r, c, center, scale in matrices:
+    stacked = {n: llama4.numbered_entries(n, r, c, config) for n, r, c, *_ in matrices if llama4.is_expert(n)}
+    apart = [m for n, r, c, center, scale in matrices for m in ([(*e, center, scale) for e in stacked[n]] if n in stacked else [(n, r, c, center, scale)])]
+    for n, r, c, center, scale in apart:
         parts = scheme.tensors(r, c) if is_quantised(n, r, form) else [{"suffix": "", "dtype": "BF16", "rows": r, "cols": c, "low": 0, "count": 0,
                                                                   "center": center, "scale": scale}]
         data = {}
@@ -2013,6 +2016,8 @@ def write_quantised(name, form, folder):
             data[part["suffix"]] = value.float().numpy() if part["dtype"] not in BYTES else value.view(torch.uint8).numpy()
         state[n] = torch.from_numpy(scheme.weights(r, c, data)) if is_quantised(n, r, form) else files[n].float()
     save_file(files, folder / "model.safetensors", {"format": "pt"})
+    for n, entries in stacked.items():
+        state[n] = llama4.join_numbered([state.pop(e[0]) for e in entries], config)
     return tensors, state
 
 
