@@ -6,7 +6,7 @@
  *     16 bits, whose highest bit is the columns' sign
  *     scales: a byte for each row, the low columns' s in the low nibble, the high ones' in the high one
  *
- * So one gathered word is what four or eight columns of a row have: a table holds, for each entry, the codes of columns c
+ * So one word of a table is what four or eight columns of a row have: it holds, for each entry, the codes of columns c
  * and, where it has eight, c + 4 in byte c, in its low and its high nibble. */
 #ifndef KERNELS_CPU_PANEL_GRID_H
 #define KERNELS_CPU_PANEL_GRID_H

@@ -216,13 +216,12 @@ INLINE __m256i load_upper_bits(const uint8_t *high, int half, int i)
 
 /* ---- weights of a grid ---- */
 
-/* Entry j of each row. */
+/* Entry j of each row, of types whose entries have upper bits. */
 INLINE __m256i load_entries(enum dtype dtype, const uint8_t *block, int half, int j)
 {
     const uint8_t *const high = block + panel_layout_of(dtype).high_bits;
     const int bits = panel_grid_upper_bits(dtype);
     const __m256i low = _mm256_cvtepu8_epi32(_mm_loadu_si64(block + 16 * j + half * HALF_ROWS));
-    if (!bits) return low;
     const __m256i words = bits == 4 ? _mm256_cvtepu16_epi32(load_16_bytes(high + half * HALF_ROWS * 2))
                                     : _mm256_cvtepu8_epi32(_mm_loadu_si64(high + half * HALF_ROWS));
     const __m256i upper =
@@ -252,6 +251,19 @@ INLINE __m256i signed_of_word(enum dtype dtype, const uint8_t *block, __m256i wo
     return _mm256_shuffle_epi8(table, _mm256_or_si256(codes, spread_bits(signs, 8)));
 }
 
+/* What entry j of each row stands for; as in gemm_512.h. */
+INLINE __m256i load_words(enum dtype dtype, const uint8_t *block, int half, int j)
+{
+    const uint32_t *const table = panel_grid_table(dtype);
+    const uint8_t *const e = block + 16 * j + half * HALF_ROWS;
+    if (panel_grid_upper_bits(dtype))
+        return _mm256_i32gather_epi32((const int *)(const void *)table, load_entries(dtype, block, half, j),
+                                      4);
+#define WORD(i) (int)table[e[i]]
+    return _mm256_setr_epi32(WORD(0), WORD(1), WORD(2), WORD(3), WORD(4), WORD(5), WORD(6), WORD(7));
+#undef WORD
+}
+
 /* Columns 4i .. 4i + 3 of a word's entry, where Q8_0 has them. */
 INLINE void expand_word(enum dtype dtype, const uint8_t *block, __m256i word, int half, int i, uint8_t *bytes)
 {
@@ -263,13 +275,12 @@ INLINE void expand_word(enum dtype dtype, const uint8_t *block, __m256i word, in
 /* A block's unsigned integers, as bytes. */
 INLINE void expand_grid(enum dtype dtype, const uint8_t *block, uint8_t bytes[PANEL_BLOCK * PANEL_ROWS])
 {
-    const int *const table = (const int *)(const void *)panel_grid_table(dtype);
     const int num = panel_grid_num_entries(dtype);
 #pragma GCC unroll 32
     for (int j = 0; j < num; j++) {
 #pragma GCC unroll 2
         for (int half = 0; half < 2; half++) {
-            const __m256i word = _mm256_i32gather_epi32(table, load_entries(dtype, block, half, j), 4);
+            const __m256i word = load_words(dtype, block, half, j);
             expand_word(dtype, block, word, half, j * 8 / num, bytes);
             if (num == 4) expand_word(dtype, block, word, half, 2 * j + 1, bytes);
         }

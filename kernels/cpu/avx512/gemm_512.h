@@ -196,14 +196,13 @@ INLINE void add_third_bits(const uint8_t *high, __m512i weights[8])
     }
 }
 
-/* Entry j of each row. */
+/* Entry j of each row, of types whose entries have upper bits. */
 INLINE __m512i load_entries(enum dtype dtype, const uint8_t *block, int j)
 {
     const uint8_t *const high = block + panel_layout_of(dtype).high_bits;
     const int bits = panel_grid_upper_bits(dtype);
     const __m512i low =
         _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(block + 16 * j)));
-    if (!bits) return low;
     const __m512i words = bits == 4
                               ? _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)high))
                               : _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)high));
@@ -242,14 +241,26 @@ INLINE void look_up_signed(enum dtype dtype, const uint8_t *signs, __m512i weigh
     }
 }
 
+/* What entry j of each row stands for. A gather takes longer than loads of 16 words, but these want indices that lie in memory. */
+INLINE __m512i load_words(enum dtype dtype, const uint8_t *block, int j)
+{
+    const uint32_t *const table = panel_grid_table(dtype);
+    const uint8_t *const e = block + 16 * j;
+    if (panel_grid_upper_bits(dtype))
+        return _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), 0xffff, load_entries(dtype, block, j),
+                                           table, 4);
+#define WORD(i) (int)table[e[i]]
+    return _mm512_setr_epi32(WORD(0), WORD(1), WORD(2), WORD(3), WORD(4), WORD(5), WORD(6), WORD(7), WORD(8),
+                             WORD(9), WORD(10), WORD(11), WORD(12), WORD(13), WORD(14), WORD(15));
+#undef WORD
+}
+
 INLINE void load_grid(enum dtype dtype, const uint8_t *block, __m512i weights[8])
 {
     const int num = panel_grid_num_entries(dtype);
     __m512i words[8];
 #pragma GCC unroll 32
-    for (int j = 0; j < num; j++)
-        words[j] = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), 0xffff, load_entries(dtype, block, j),
-                                               panel_grid_table(dtype), 4);
+    for (int j = 0; j < num; j++) words[j] = load_words(dtype, block, j);
     if (panel_grid_adds_one(dtype)) {
         load_ternary_grid(block, words, weights);
         return;
