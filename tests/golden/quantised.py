@@ -215,7 +215,7 @@ class Table:
 
     def tensors(self, n, k):
         scales, size = n * k // self.block, 2 / np.sqrt(k)
-        out = [tensor("weight", "U8", n * k // 2, 1), floats("weight.quant_map", "F32", 0, 16, 1)]
+        out = [tensor("weight", "U8", n * k // 2, 1), tensor("weight.quant_map", "F32", 0, 16, scale=0.5)]
         if self.nested:
             out += [tensor("weight.absmax", "U8", 0, scales), floats("weight.nested_absmax", "F32", 0, -(-scales // 256), size / 2),
                     floats("weight.nested_quant_map", "F32", 0, 256, 1)]
