@@ -299,7 +299,7 @@ static void unpack_grid(enum dtype dtype, const uint8_t *p, float *y)
     float d = dtype_f16_to_f32(dtype_grid_scale(dtype, p));
     for (int i = 0; i < 8; i++) {
         struct grid_group g = dtype_grid_group(dtype, p, i);
-        int8_t values[GRID_COLUMNS];
+        int16_t values[GRID_COLUMNS];
         dtype_grid_values(dtype, &g, values);
         for (int k = 0; k < GRID_COLUMNS; k++, y++)
             *y = d * dtype_grid_step(dtype, g.scales[k / 16]) * (float)values[k];

@@ -13,7 +13,7 @@ static const uint16_t iq2_xxs[256] = {GRID_IQ2_XXS(CODE)}, iq2_xs[512] = {GRID_I
 
 struct grid {
     const uint16_t *codes;
-    int8_t values[8]; /* of each code */
+    int16_t values[8]; /* of each code */
 };
 
 #define IQ2_VALUES                                                                                           \
@@ -154,7 +154,7 @@ uint16_t dtype_grid_scale(enum dtype dtype, const uint8_t *block)
     return scale;
 }
 
-void dtype_grid_values(enum dtype dtype, const struct grid_group *g, int8_t values[GRID_COLUMNS])
+void dtype_grid_values(enum dtype dtype, const struct grid_group *g, int16_t values[GRID_COLUMNS])
 {
     const struct grid *const grid = &grids[dtype];
     const int width = dtype_grid_width(dtype), bits = 16 / width, mask = width == 8 ? 3 : 7;
@@ -162,10 +162,10 @@ void dtype_grid_values(enum dtype dtype, const struct grid_group *g, int8_t valu
     for (int k = 0; k < GRID_COLUMNS; k++) {
         const int code = grid->codes[g->entries[k / width]] >> (k % width * bits) & mask;
         const bool negative = g->signs >> k & 1;
-        const int8_t value = grid->values[code];
+        const int16_t value = grid->values[code];
         if (adds_one)
-            values[k] = (int8_t)(negative ? value - 1 : value + 1);
+            values[k] = (int16_t)(negative ? value - 1 : value + 1);
         else
-            values[k] = (int8_t)(negative ? -value : value);
+            values[k] = (int16_t)(negative ? -value : value);
     }
 }

@@ -42,6 +42,6 @@ struct grid_group dtype_grid_group(enum dtype dtype, const uint8_t *block, int i
 uint16_t dtype_grid_scale(enum dtype dtype, const uint8_t *block);
 
 /* The integers of a group. */
-void dtype_grid_values(enum dtype dtype, const struct grid_group *g, int8_t values[GRID_COLUMNS]);
+void dtype_grid_values(enum dtype dtype, const struct grid_group *g, int16_t values[GRID_COLUMNS]);
 
 #endif

@@ -50,18 +50,27 @@ static void read_state(struct finder *f, const char *suffix, const cJSON *object
         finder_fail(f, suffix, "has another shape than the config asks for");
 }
 
+/* The bytes as one JSON object, and nothing behind it; NULL: they are none. */
+static cJSON *parse_state(const struct safetensor *t)
+{
+    const char *end = NULL;
+    cJSON *object =
+        tensor_is_of(t, "U8") ? cJSON_ParseWithLengthOpts(t->data, t->num_bytes, &end, false) : NULL;
+    if (cJSON_IsObject(object) && end == (const char *)t->data + t->num_bytes) return object;
+    cJSON_Delete(object);
+    return NULL;
+}
+
 static struct state find_state(struct finder *f)
 {
     const char *const suffix = finder_look_up(f, STATE "fp4") ? STATE "fp4" : STATE "nf4";
     const struct safetensor *t = finder_look_up(f, suffix);
     struct state state = {.block = 1, .nested_block = 1};
-    const char *end = NULL;
-    cJSON *object =
-        t && tensor_is_of(t, "U8") ? cJSON_ParseWithLengthOpts(t->data, t->num_bytes, &end, false) : NULL;
-    if (!cJSON_IsObject(object) || end != (const char *)t->data + t->num_bytes)
-        finder_fail(f, suffix, t ? "is no JSON object in bytes" : "is missing");
-    else
+    cJSON *object = t ? parse_state(t) : NULL;
+    if (object)
         read_state(f, suffix, object, &state);
+    else
+        finder_fail(f, suffix, t ? "is no JSON object in bytes" : "is missing");
     cJSON_Delete(object);
     return state;
 }

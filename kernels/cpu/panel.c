@@ -463,7 +463,7 @@ INLINE void unpack_grid(enum dtype dtype, const uint8_t *block, struct lanes lan
 {
     for (int r = 0; r < lanes.num; r++) {
         const struct grid_group g = panel_grid_get(dtype, block, lanes.first + r);
-        int8_t values[GRID_COLUMNS];
+        int16_t values[GRID_COLUMNS];
         dtype_grid_values(dtype, &g, values);
         for (int k = 0; k < GRID_COLUMNS; k++) out[k * lanes.num + r] = values[k];
     }
