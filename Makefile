@@ -125,10 +125,10 @@ CUDA_C_SOURCES := files/dtype.c files/dtype_grids.c files/weight_codes.c files/w
 build/libflashd_cuda.so: $(CUDA_SOURCES:%.cu=build/%.o) $(CUDA_C_SOURCES:%.c=build/cuda-c/%.o)
 	$(NVCC) -shared -o $@ $^ -lcublasLt -Xlinker --no-undefined -Xlinker -rpath,'$$ORIGIN'
 	@echo "built $@ (CUDA device)"
-build/cuda-c/%.o: %.c
+build/cuda-c/%.o: %.c $(wildcard base/*.h files/*.h kernels/*.h)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -fPIC -c -o $@ $<
-build/kernels/cuda/%.o: kernels/cuda/%.cu $(wildcard kernels/cuda/*.cuh kernels/*.h)
+build/kernels/cuda/%.o: kernels/cuda/%.cu $(wildcard kernels/cuda/*.cuh kernels/*.h files/*.h)
 	@mkdir -p $(@D)
 	$(NVCC) $(NVCC_FLAGS) -c -o $@ $< $(NVCC_QUIET)
 # What `flashd bench attention --device cuda` loads, and no server. A GPU other than a Hopper compiles it then.
@@ -161,7 +161,7 @@ $(EMULATED_SOURCES): build/emulator/%: % tests/emulator/translate.py
 $(EMULATED_HEADER): tests/emulator/machine.h $(wildcard tests/emulator/*.h)
 	@mkdir -p $(@D)
 	$(CXX) $(EMULATED_FLAGS) -x c++-header -o $@ $<
-build/emulator/%.o: build/emulator/%.cu $(EMULATED_HEADER) $(filter %.cuh,$(EMULATED_SOURCES)) $(wildcard kernels/*.h)
+build/emulator/%.o: build/emulator/%.cu $(EMULATED_HEADER) $(filter %.cuh,$(EMULATED_SOURCES)) $(wildcard kernels/*.h files/*.h)
 	$(CXX) $(EMULATED_FLAGS) -x c++ -include $(EMULATED_HEADER:.gch=) -c -o $@ $<
 build/emulator/%.o: tests/emulator/%.cc $(wildcard tests/emulator/*.h)
 	@mkdir -p $(@D)
