@@ -106,6 +106,11 @@ static int32_t num_expected(const struct drafter *d, int32_t max)
     return d->next > 0 ? max : 0;
 }
 
+bool drafter_expects(const struct drafter *d)
+{
+    return num_expected(d, 1) > 0;
+}
+
 /* What was written is read again where the draft goes beyond what is known: a loop goes on as a loop. */
 int32_t drafter_write(const struct drafter *d, int32_t *tokens, int32_t max)
 {

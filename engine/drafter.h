@@ -42,6 +42,9 @@ void drafter_tell(struct drafter *d, const int32_t *ids, int32_t num, bool is_ow
 /* What it has found, as far as that is likely; tokens as they were followed. Returns how many, at most max. */
 int32_t drafter_found(const struct drafter *d, const int32_t *tokens, int32_t *ids, int32_t max);
 
+/* Something is expected to follow the tokens that it knows. */
+bool drafter_expects(const struct drafter *d);
+
 /* Writes what is expected to follow the tokens that it knows behind them: tokens[num_seen, + num), 0 <= num <= max. Returns num. */
 int32_t drafter_write(const struct drafter *d, int32_t *tokens, int32_t max);
 

@@ -67,6 +67,12 @@ static double gained_us(const struct drafter *d, double saved_us, double row_us)
     return max_of(d->gain * (saved_us - row_us / d->told_hope), 0.0);
 }
 
+/* Steps of one row never say what a second one takes: a price that was learned at a bad moment would keep drafts away for good. */
+static void hope_if_alone(struct engine *e, const struct terms *t, const struct sequence *seq)
+{
+    if (t->are_known && t->num_running == 1) step_cost_hope_rows(&e->cost, seq->num_computed);
+}
+
 /* A step's fixed part is shared by all that run. Nothing is looked up or guessed where not even a certain token would be worth
  * its row. */
 static struct stakes stakes_of(struct engine *e, const struct terms *t, const struct sequence *seq)
@@ -79,9 +85,13 @@ static struct stakes stakes_of(struct engine *e, const struct terms *t, const st
                            p->decode_step / t->num_running + step_prices_decode_us(p, seq->num_computed, 1)};
     bool is_formed = d->source == DRAFTER_IS_TOLD, any = !t->are_known || s.saved_us > MARGIN * row_us;
     if (is_formed) engine_want_guess(e, seq, any ? most : 0);
-    if (!any) return s;
+    if (!any) {
+        hope_if_alone(e, t, seq);
+        return s;
+    }
     bool knows = engine_hear_guess(e, seq) || !is_formed;
     if (knows) s.num = drafter_num_worth(d, s.saved_us, MARGIN * row_us, min_of(most, num_left));
+    if (s.num == 0 && num_left > 0 && drafter_expects(d)) hope_if_alone(e, t, seq);
     s.expected_us = drafter_num_expected(d, s.num) * s.saved_us - s.num * row_us;
     s.later_us = is_formed ? gained_us(d, s.saved_us, row_us) : d->hope * s.expected_us;
     return s;

@@ -13,6 +13,7 @@ static const double LIKELY = 3;                          /* standard deviations;
 static const double DOUBT_MOST = 0.2, DOUBT_KEPT = 0.97; /* of a prediction; from step to step */
 static const double COPY_MEMORY = 64; /* blocks, the newest of them, that its mean goes back */
 static const double COPY_HOPE = 0.97; /* of its price, when nothing was copied because of it */
+static const double ROW_HOPE = 0.998; /* of a decoding row's, when none was added because of it */
 
 /* ---- one fit ---- */
 
@@ -102,6 +103,14 @@ void step_cost_learn_copy(struct step_cost *c, int32_t num_blocks, double us)
 void step_cost_hope_copy(struct step_cost *c)
 {
     c->block_copy *= COPY_HOPE;
+}
+
+void step_cost_hope_rows(struct step_cost *c, double num_keys)
+{
+    double row = c->decode.us[PER_TOKEN] + num_keys * c->decode.us[PER_PAIR];
+    c->decode.us[PER_TOKEN] *= ROW_HOPE;
+    c->decode.us[PER_PAIR] *= ROW_HOPE;
+    c->decode.us[PER_STEP] += (1 - ROW_HOPE) * row;
 }
 
 struct step_prices step_cost_prices(const struct step_cost *c)

@@ -63,6 +63,9 @@ void step_cost_learn_copy(struct step_cost *c, int32_t num_blocks, double us);
 /* A sequence's blocks were not copied, since that was the dearer way: a price from a bad moment becomes lower with each, until
  * it is tried and learned again. */
 void step_cost_hope_copy(struct step_cost *c);
+/* A lone sequence was not given a second row, behind so many keys, since that was too dear: steps of one row never say what a row more
+ * takes, so a step's price has a little more of what one takes with each, until one is tried and learned. */
+void step_cost_hope_rows(struct step_cost *c, double num_keys);
 struct step_prices step_cost_prices(const struct step_cost *c);
 
 /* Prices from two measured steps of one sequence, of num_tokens tokens and of one, and from the ratio of the

@@ -272,6 +272,51 @@ static void test_a_guess_from_two_steps(void **state)
     assert_true(p.prompt_token > 0 && p.prompt_step > 0 && p.decode_step > 0);
 }
 
+/* Steps of one row behind 500 keys, and as many rows as are tried. */
+static double decoding_us(const struct step_prices *truth, double rows)
+{
+    return truth->decode_step + rows * (truth->decode_token + 500 * truth->decode_pair);
+}
+
+static double price_of_a_row(const struct step_cost *c)
+{
+    const struct step_prices p = step_cost_prices(c);
+    return p.decode_token + 500 * p.decode_pair;
+}
+
+/* A row that was thought to take nine tenths of a lone sequence's step becomes cheaper until it is tried. What it takes then is known,
+ * whether it is little or indeed as much, and what a step of one row takes has been known all the time. */
+static void test_rows_are_hoped_to_be_cheap(void **state)
+{
+    const struct step_prices
+        cheap = {.prompt_token = 1, .decode_token = 40, .decode_pair = 0.02, .decode_step = 950},
+        dear = {.prompt_token = 1, .decode_token = 850, .decode_pair = 0.1, .decode_step = 100},
+        guessed = {.prompt_token = 1,
+                   .prompt_pair = 0.001,
+                   .prompt_step = 1,
+                   .decode_token = 850,
+                   .decode_pair = 0.1,
+                   .decode_step = 100};
+    (void)state;
+    for (int is_dear = 0; is_dear < 2; is_dear++) {
+        const struct step_prices *truth = is_dear ? &dear : &cheap;
+        const struct step_work one = {.decode_tokens = 1, .decode_pairs = 500},
+                               four = {.decode_tokens = 4, .decode_pairs = 2000};
+        struct step_cost c;
+        step_cost_init(&c, &guessed);
+        int num_steps = 0;
+        for (; price_of_a_row(&c) > 500; num_steps++) {
+            step_cost_learn(&c, &one, decoding_us(truth, 1));
+            step_cost_hope_rows(&c, 500);
+            const struct step_prices p = step_cost_prices(&c);
+            assert_true(fabs(decoding_us(&p, 1) - 1000) < 50);
+            assert_true(num_steps < 1000);
+        }
+        for (int i = 0; i < 10; i++) step_cost_learn(&c, &four, decoding_us(truth, 4));
+        assert_true(fabs(price_of_a_row(&c) - (is_dear ? 900 : 50)) < (is_dear ? 100 : 50));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -286,6 +331,7 @@ int main(void)
         cmocka_unit_test(test_doubt),
         cmocka_unit_test(test_tokens_for_a_time),
         cmocka_unit_test(test_a_guess_from_two_steps),
+        cmocka_unit_test(test_rows_are_hoped_to_be_cheap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
