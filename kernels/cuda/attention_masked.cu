@@ -42,6 +42,7 @@ template <int D, int VALUE_AT> struct masked_traits {
     static constexpr int STATE_BYTES = 2 * SPLIT * TILE_ROWS * (int)sizeof(float); /* maxima, sums */
 };
 
+/* Columns behind head_dim, and rows that are not there, become zero. */
 template <int D, int VALUE_AT>
 __device__ void load_queries(const masked_args &a, const struct rows &r, int32_t kv_head, uint32_t to)
 {
@@ -137,7 +138,9 @@ __device__ __forceinline__ void make_scores(const masked_args &a, const struct r
     float(&flat)[COUNT * 4] = *(float(*)[COUNT * 4]) s;
     if (a.softcap > 0) cap_scores(flat, p.scale);
     if (!is_whole) hide_scores(flat, r, p.place, p.seen, first + p.share * COUNT * 8 + 2 * (lane % 4));
-    raise_maxima(top, flat);
+#pragma unroll
+    for (int i = 0; i < COUNT * 4; i++) top[i / 2 % 2] = fmaxf(top[i / 2 % 2], flat[i]);
+    for (int i = 0; i < 2; i++) top[i] = quad_max(top[i]);
     if (T::SPLIT == 1) return;
     int row = p.warp * 16 + lane / 4;
     for (int i = 0; i < 2; i++)

@@ -316,7 +316,7 @@ __device__ __forceinline__ struct item take_item(const masked_view<D> &s, struct
     struct item w = read_item(*from);
     if (threadIdx.x % 32 == 0) w.table_offset = from->table_offset;
     w.table_offset = __shfl_sync(0xffffffffu, w.table_offset, 0);
-    release(s.ahead_empty(ahead->stage));
+    warp_release(s.ahead_empty(ahead->stage));
     ahead->advance(masked_traits<D>::ITEMS_AHEAD);
     return w;
 }
@@ -461,7 +461,7 @@ __device__ __forceinline__ void pass_tile(const masked_view<D> &s, int group, st
     turn_end<D>(group);
     for (int v = 0; v < 2; v++) {
         barrier_wait(s.full(v, c->kv.stage), c->kv.parity);
-        release(s.empty(v, c->kv.stage));
+        warp_release(s.empty(v, c->kv.stage));
     }
     release_note(s.note_empty(c->note));
     advance<D>(c);
@@ -492,8 +492,8 @@ walk(const prefill_args &a, const masked_view<D> &s, const struct group_rows &g,
     turn_end<D>(group);
     wgmma_wait<0>();
     wgmma_hold(scores);
-    release(s.empty(false, c->kv.stage));
-    if (T::Q_IS_LATE && t.next < 0) release(q_empty);
+    warp_release(s.empty(false, c->kv.stage));
+    if (T::Q_IS_LATE && t.next < 0) warp_release(q_empty);
     weigh<D, EXTRA>(a, s, g, class_of_group(t.seen, group) == MASK_WHOLE, c->note, scores, r, rescale);
 #pragma unroll
     for (int i = 0; i < D / 2; i++) o[i] *= rescale[i / 2 % 2];
@@ -513,12 +513,12 @@ walk(const prefill_args &a, const masked_view<D> &s, const struct group_rows &g,
         turn_end<D>(group);
         wgmma_wait<1>();
         wgmma_hold(scores);
-        release(s.empty(false, c->kv.stage));
-        if (T::Q_IS_LATE && t.next < 0) release(q_empty);
+        warp_release(s.empty(false, c->kv.stage));
+        if (T::Q_IS_LATE && t.next < 0) warp_release(q_empty);
         weigh<D, EXTRA>(a, s, g, class_of_group(t.seen, group) == MASK_WHOLE, c->note, scores, r, rescale);
         wgmma_wait<0>();
         wgmma_hold(o);
-        release(s.empty(true, v.stage));
+        warp_release(s.empty(true, v.stage));
 #pragma unroll
         for (int i = 0; i < D / 2; i++) o[i] *= rescale[i / 2 % 2];
         pack_weights(p, scores);
@@ -529,7 +529,7 @@ walk(const prefill_args &a, const masked_view<D> &s, const struct group_rows &g,
     multiply_values<D>(o, p, s.tile(true, v.stage));
     wgmma_wait<0>();
     wgmma_hold(o);
-    release(s.empty(true, v.stage));
+    warp_release(s.empty(true, v.stage));
     return t;
 }
 
@@ -543,7 +543,7 @@ __device__ __forceinline__ void consume_item(const masked_hopper_args &m, const 
     struct group_rows g = rows_of(m, w, group);
     uint32_t q_address = s.q(q_stage) + group * GROUP_ROWS * 128, q_empty = s.q_empty(q_stage), q[D / 16][4];
     if (T::Q_IN_REGISTERS) load_queries<D>(q, q_address);
-    if (T::Q_IN_REGISTERS) release(q_empty);
+    if (T::Q_IN_REGISTERS) warp_release(q_empty);
     float4 *slot = slot_of<D>(m.h, m.h.num_piece_slots + blockIdx.x, group);
     float o[D / 2] = {};
     struct softmax_state r[2] = {{-INFINITY, 0}, {-INFINITY, 0}};
@@ -554,7 +554,7 @@ __device__ __forceinline__ void consume_item(const masked_hopper_args &m, const 
         t = wait_for_keys(s, *c);
         if (class_of_group(t.seen, group) == MASK_HIDDEN) {
             pass_tile<D>(s, group, c);
-            if (T::Q_IS_LATE && t.next < 0) release(q_empty);
+            if (T::Q_IS_LATE && t.next < 0) warp_release(q_empty);
             continue;
         }
         if (piece >= 0 && t.n / T::PIECE_TILES != piece) {
@@ -568,7 +568,7 @@ __device__ __forceinline__ void consume_item(const masked_hopper_args &m, const 
         piece = t.n / T::PIECE_TILES;
         t = walk<D, EXTRA>(a, s, g, group, q, q_address, q_empty, t, c, o, r);
     } while (t.next >= 0);
-    if (!T::Q_IN_REGISTERS && !T::Q_IS_LATE) release(q_empty);
+    if (!T::Q_IN_REGISTERS && !T::Q_IS_LATE) warp_release(q_empty);
     if (piece < 0) return;
     const struct row_scales scales = scales_of<EXTRA>(a, g);
     if (w.piece >= 0) { /* causal: the group sees all pieces up to that of its last row */

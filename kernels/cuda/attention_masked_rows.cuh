@@ -146,15 +146,6 @@ __device__ __forceinline__ void cap_scores(float (&scores)[N], const struct scor
     for (int i = 0; i < N; i++) scores[i] = softcap_score(scores[i], scale[i / 2 % 2].cap);
 }
 
-/* top: of both rows, with what it was before. */
-template <int N> __device__ __forceinline__ void raise_maxima(float (&top)[2], const float (&scores)[N])
-{
-#pragma unroll
-    for (int i = 0; i < N; i++) top[i / 2 % 2] = fmaxf(top[i / 2 % 2], scores[i]);
-    top[0] = quad_max(top[0]);
-    top[1] = quad_max(top[1]);
-}
-
 /* The first kv tile from there on that somebody sees. */
 template <int KEYS>
 __device__ __forceinline__ int32_t next_tile(const masked_args &a, const struct rows &r, int32_t first)

@@ -179,7 +179,7 @@ __device__ __forceinline__ int32_t pass_tiles(const view<D> &s, const struct gro
         turn_end<D>(group);
         for (int v = 0; v < 2; v++) {
             barrier_wait(s.full(v, c->stage), c->parity);
-            release(s.empty(v, c->stage));
+            warp_release(s.empty(v, c->stage));
         }
         c->advance(hopper_traits<D>::STAGES);
     }
@@ -214,8 +214,8 @@ __device__ __forceinline__ void walk(const prefill_args &a, const view<D> &s, co
     turn_end<D>(group);
     wgmma_wait<0>();
     wgmma_hold(scores);
-    release(s.empty(false, c->stage));
-    if (T::Q_IS_LATE && n == g.begin) release(q_empty);
+    warp_release(s.empty(false, c->stage));
+    if (T::Q_IS_LATE && n == g.begin) warp_release(q_empty);
     weigh<EXTRA>(a, g, n, scores, r, rescale);
     pack_weights(p, scores);
     if (g.seqlen < (n + 1) * T::TILE_TOKENS && g.seqlen % BLOCK_SIZE) {
@@ -233,12 +233,12 @@ __device__ __forceinline__ void walk(const prefill_args &a, const view<D> &s, co
         turn_end<D>(group);
         wgmma_wait<1>();
         wgmma_hold(scores);
-        release(s.empty(false, c->stage));
-        if (T::Q_IS_LATE && n == g.begin) release(q_empty);
+        warp_release(s.empty(false, c->stage));
+        if (T::Q_IS_LATE && n == g.begin) warp_release(q_empty);
         weigh<EXTRA>(a, g, n, scores, r, rescale);
         wgmma_wait<0>();
         wgmma_hold(o);
-        release(s.empty(true, v.stage));
+        warp_release(s.empty(true, v.stage));
 #pragma unroll
         for (int i = 0; i < D / 2; i++) o[i] *= rescale[i / 2 % 2];
         pack_weights(p, scores);
@@ -249,7 +249,7 @@ __device__ __forceinline__ void walk(const prefill_args &a, const view<D> &s, co
     multiply_values<D>(o, p, s.tile(true, v.stage));
     wgmma_wait<0>();
     wgmma_hold(o);
-    release(s.empty(true, v.stage));
+    warp_release(s.empty(true, v.stage));
 }
 
 /* One item's 64 rows of this group. c stands at the item's first tile and is left behind its last. */
@@ -263,7 +263,7 @@ __device__ __forceinline__ void consume_item(const hopper_args &h, const view<D>
     uint32_t q_address = s.q(q_stage) + group * GROUP_ROWS * 128, q[D / 16][4];
     int32_t n = pass_tiles<D>(s, g, group, c), top = n / T::PIECE_TILES;
     if (T::Q_IN_REGISTERS && n >= g.begin) load_queries<D>(q, q_address);
-    if (T::Q_IN_REGISTERS || n < g.begin) release(s.q_empty(q_stage));
+    if (T::Q_IN_REGISTERS || n < g.begin) warp_release(s.q_empty(q_stage));
     if (n < g.begin) return;
     for (;;) {
         float o[D / 2] = {};
@@ -271,7 +271,7 @@ __device__ __forceinline__ void consume_item(const hopper_args &h, const view<D>
         int32_t piece = n / T::PIECE_TILES, last = max(g.begin, piece * T::PIECE_TILES);
         walk<D, EXTRA>(h.a, s, g, group, q, q_address, s.q_empty(q_stage), n, last, c, o, r);
         n = last - 1;
-        if (!T::Q_IN_REGISTERS && !T::Q_IS_LATE && n < g.begin) release(s.q_empty(q_stage));
+        if (!T::Q_IN_REGISTERS && !T::Q_IS_LATE && n < g.begin) warp_release(s.q_empty(q_stage));
         if (w.piece >= 0 && !finish_piece<D>(h, w, g.num_pieces, group, o, r, scale)) return;
         float4 *slot = slot_of<D>(h, h.num_piece_slots + blockIdx.x, group);
         if (piece < top) merge_slot<D, true>(slot, o, r, scale);

@@ -187,37 +187,6 @@ struct one_scale {
     __device__ __forceinline__ float operator[](int) const { return value; }
 };
 
-/* Scores of rows g and g + 8 become weights. rescale: what the rows' accumulators are to be multiplied by. scale: from their
- * scores to log2 units. */
-template <int N, class SCALE>
-__device__ __forceinline__ void softmax(float (&s)[N], struct softmax_state (&r)[2], float (&rescale)[2],
-                                        const SCALE &scale)
-{
-    float top[2][2] = {{r[0].maximum, -INFINITY}, {r[1].maximum, -INFINITY}}, sum[2][2] = {};
-#pragma unroll
-    for (int i = 0; i < N; i++) top[i / 2 % 2][i % 2] = fmaxf(top[i / 2 % 2][i % 2], s[i]);
-    float base[2];
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        float maximum = quad_max(fmaxf(top[i][0], top[i][1]));
-        base[i] = -__fmul_rn(softmax_base(maximum), scale[i]);
-        rescale[i] = softmax_raise(&r[i], maximum, scale[i]);
-    }
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-        s[i] = exp2_fast(__fmaf_rn(s[i], scale[i / 2 % 2], base[i / 2 % 2]));
-        sum[i / 2 % 2][i % 2] = __fadd_rn(sum[i / 2 % 2][i % 2], s[i]);
-    }
-#pragma unroll
-    for (int i = 0; i < 2; i++) r[i].sum = __fmaf_rn(r[i].sum, rescale[i], __fadd_rn(sum[i][0], sum[i][1]));
-}
-
-template <int N> __device__ __forceinline__ void pack_weights(uint32_t (&p)[N / 2], const float (&s)[N])
-{
-#pragma unroll
-    for (int i = 0; i < N / 2; i++) p[i] = pack_bf16(s[2 * i], s[2 * i + 1]);
-}
-
 /* This warp's 16 rows of Q as A operands. */
 template <int D> __device__ __forceinline__ void load_queries(uint32_t (&q)[D / 16][4], uint32_t from)
 {
@@ -282,13 +251,6 @@ template <int D> __device__ __noinline__ void zero_rows(uint32_t tile, int32_t f
     }
     shared_writes_fence();
     named_barrier_sync(1 + group, GROUP_THREADS);
-}
-
-/* A warp has read a tile of K or V to the end. */
-__device__ __forceinline__ void release(uint32_t barrier)
-{
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
 }
 
 /* Groups take turns at issuing products, so that one's products run under the others' softmax. A turn a tile,
@@ -427,11 +389,8 @@ bool encode_maps(struct cuda_device *d, const struct hopper_args &h, int32_t num
 {
     using T = hopper_traits<D>;
     int32_t row = h.a.row_heads * D;
-    cuuint64_t pool_sizes[] = {64, 8, T::HALVES, (cuuint64_t)h.boxes.num * (BLOCK_SIZE / 8)},
-               pool_strides[] = {D * 2, 128, 8 * D * 2};
-    cuuint32_t pool_box[] = {64, 8, T::HALVES, BLOCK_SIZE / 8};
     if (!tensor_map_encode_matrix(d, &maps->q, h.a.qkv, num_tokens, row, T::ROWS) ||
-        !tensor_map_encode(d, &maps->pool, pool, 4, pool_sizes, pool_strides, pool_box))
+        !tensor_map_encode_groups(d, &maps->pool, pool, h.boxes.num * (BLOCK_SIZE / 8), D, BLOCK_SIZE / 8))
         return cuda_check(d, cudaErrorInvalidValue, "tensor map of prefill attention");
     return true;
 }

@@ -153,12 +153,6 @@ template <int D> __device__ void produce(const wide_args &w, const CUtensorMap *
 
 /* ---- consumers ---- */
 
-__device__ __forceinline__ void release(uint32_t barrier)
-{
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
-}
-
 /* As the copy engine would write them with its swizzle; rows that are not there are zeros. */
 template <int D>
 __device__ void load_queries(const masked_args &a, const struct rows &r, int32_t kv_head, const view<D> &s)
@@ -224,8 +218,7 @@ __device__ __forceinline__ void multiply_keys(float (&scores)[SCORES], uint32_t 
 
 template <int D>
 __device__ __forceinline__ void multiply_values(float (&o)[wide_traits<D>::SUMS],
-                                                const uint32_t (&weights)[KEYS / 16][4], uint32_t v,
-                                                int group)
+                                                const uint32_t (&weights)[SCORES / 2], uint32_t v, int group)
 {
     using T = wide_traits<D>;
     const uint64_t values =
@@ -234,7 +227,7 @@ __device__ __forceinline__ void multiply_values(float (&o)[wide_traits<D>::SUMS]
     wgmma_fence();
 #pragma unroll
     for (int i = 0; i < KEYS / 16; i++)
-        wgmma_registers<1>(o, weights[i], values + ((i * T::PAGE_BYTES) >> 4), 1);
+        wgmma_registers<1>(o, weights + 4 * i, values + ((i * T::PAGE_BYTES) >> 4), 1);
     wgmma_commit();
 }
 
@@ -254,29 +247,15 @@ template <int D> __device__ __noinline__ void zero_values(uint32_t tile, int32_t
     named_barrier_sync(BARRIER_GROUP + group, GROUP_THREADS);
 }
 
-/* Scores become weights. rescale: what the rows' accumulators are to be multiplied by. */
-__device__ __forceinline__ void soften(const masked_args &a, const struct rows &r, struct own_rows *own,
-                                       float (&scores)[SCORES], float (&rescale)[2], int32_t first)
+/* Scores of the tile from key first on become weights. */
+__device__ __forceinline__ void weigh(const masked_args &a, const struct rows &r, struct own_rows *own,
+                                      float (&scores)[SCORES], float (&rescale)[2], int32_t first)
 {
-    float top[2] = {own->state[0].maximum, own->state[1].maximum}, base[2], sum[2] = {};
+    const float to_log2[2] = {own->scale[0].to_log2, own->scale[1].to_log2};
     if (a.softcap > 0) cap_scores(scores, own->scale);
     if (class_of<KEYS>(a, r, first) != MASK_WHOLE)
         hide_scores(scores, r, own->place, own->seen, first + 2 * (threadIdx.x % 4));
-    raise_maxima(top, scores);
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const float scale = own->scale[i].to_log2;
-        base[i] = -__fmul_rn(softmax_base(top[i]), scale);
-        rescale[i] = softmax_raise(&own->state[i], top[i], scale);
-    }
-#pragma unroll
-    for (int i = 0; i < SCORES; i++) {
-        const int row = i / 2 % 2;
-        scores[i] = exp2_fast(__fmaf_rn(scores[i], own->scale[row].to_log2, base[row]));
-        sum[row] = __fadd_rn(sum[row], scores[i]);
-    }
-#pragma unroll
-    for (int i = 0; i < 2; i++) own->state[i].sum = __fmaf_rn(own->state[i].sum, rescale[i], sum[i]);
+    softmax(scores, own->state, rescale, to_log2);
 }
 
 /* softmax(Q K) V of all tiles that somebody sees, from the CTA's tile number i on. Returns the number of the one behind. */
@@ -286,7 +265,7 @@ __device__ __forceinline__ int32_t walk(const masked_args &a, const struct rows 
 {
     constexpr bool KEYS_ONLY = wide_traits<D>::KEYS_ONLY;
     float scores[SCORES], rescale[2];
-    uint32_t weights[KEYS / 16][4]; /* as A operands */
+    uint32_t weights[SCORES / 2]; /* as A operands */
     auto begin = [&](const place<D> &k) {
         barrier_wait(s.full + 8 * k.at, k.parity);
         multiply_keys<D>(scores, s.q, s.tile(k.at));
@@ -294,11 +273,9 @@ __device__ __forceinline__ int32_t walk(const masked_args &a, const struct rows 
     auto finish = [&](const place<D> &k, int32_t key) {
         wgmma_wait<0>();
         wgmma_hold(scores);
-        if (!KEYS_ONLY) release(s.empty + 8 * k.at);
-        soften(a, r, own, scores, rescale, key);
-#pragma unroll
-        for (int n = 0; n < SCORES / 2; n++)
-            weights[n / 4][n % 4] = pack_bf16(scores[2 * n], scores[2 * n + 1]);
+        if (!KEYS_ONLY) warp_release(s.empty + 8 * k.at);
+        weigh(a, r, own, scores, rescale, key);
+        pack_weights(weights, scores);
     };
     auto attend = [&](const place<D> &v) {
         if (!KEYS_ONLY) barrier_wait(s.full + 8 * v.at, v.parity);
@@ -314,7 +291,7 @@ __device__ __forceinline__ int32_t walk(const masked_args &a, const struct rows 
         begin(next);
         wgmma_wait<1>();
         wgmma_hold(o);
-        release(s.empty + 8 * v.at);
+        warp_release(s.empty + 8 * v.at);
         finish(next, after);
 #pragma unroll
         for (int k = 0; k < wide_traits<D>::SUMS; k++) o[k] = __fmul_rn(o[k], rescale[k / 2 % 2]);
@@ -327,7 +304,7 @@ __device__ __forceinline__ int32_t walk(const masked_args &a, const struct rows 
     attend(v);
     wgmma_wait<0>();
     wgmma_hold(o);
-    release(s.empty + 8 * v.at);
+    warp_release(s.empty + 8 * v.at);
     return i + 1;
 }
 
@@ -412,11 +389,8 @@ void launch(struct cuda_device *d, const masked_args &a, const struct kv_pool *p
     /* prompts' tiles differ in their keys: whoever is done first gets the next one */
     const int32_t num_ctas = a.partial ? min(w.num_items, (int32_t)d->num_sms) : w.num_items;
     CUtensorMap map;
-    cuuint64_t sizes[] = {64, 8, T::HALVES, (cuuint64_t)w.boxes.num * (BLOCK_SIZE / 8)},
-               strides[] = {D * 2, 128, 8 * D * 2};
-    cuuint32_t box[] = {64, 8, T::HALVES, BLOCK_SIZE / 8};
     assert_always((int64_t)grid.x * grid.y * grid.z <= INT32_MAX);
-    if (tensor_map_encode(d, &map, pool->data, 4, sizes, strides, box))
+    if (tensor_map_encode_groups(d, &map, pool->data, w.boxes.num * (BLOCK_SIZE / 8), D, BLOCK_SIZE / 8))
         launch_dependent(d, wide_kernel<D>, dim3((unsigned)num_ctas), dim3(THREADS), T::SHARED_BYTES, w, map);
     else
         cuda_check(d, cudaErrorInvalidValue, "tensor map of wide attention");

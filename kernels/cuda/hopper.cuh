@@ -46,6 +46,13 @@ static __device__ __forceinline__ void barrier_arrive(uint32_t barrier)
                  : "memory");
 }
 
+/* Once for a warp whose lanes have all read what the barrier is for. */
+static __device__ __forceinline__ void warp_release(uint32_t barrier)
+{
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
+}
+
 /* Arrives once this thread's asynchronous copies so far have come. */
 static __device__ __forceinline__ void barrier_arrive_after_copies(uint32_t barrier)
 {

@@ -78,4 +78,36 @@ static __device__ __forceinline__ float quad_sum(float x)
     return __fadd_rn(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
 
+/* Scores of two rows become weights; s as a product's C has them (wgmma.cuh): s[i] is of row i / 2 % 2, and a quad has all of a row. rescale:
+ * what the rows' accumulators are to be multiplied by. scale: from a row's scores to log2 units, by []. */
+template <int N, class SCALE>
+static __device__ __forceinline__ void softmax(float (&s)[N], struct softmax_state (&r)[2],
+                                               float (&rescale)[2], const SCALE &scale)
+{
+    float top[2][2] = {{r[0].maximum, -INFINITY}, {r[1].maximum, -INFINITY}}, sum[2][2] = {};
+#pragma unroll
+    for (int i = 0; i < N; i++) top[i / 2 % 2][i % 2] = fmaxf(top[i / 2 % 2][i % 2], s[i]);
+    float base[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        float maximum = quad_max(fmaxf(top[i][0], top[i][1]));
+        base[i] = -__fmul_rn(softmax_base(maximum), scale[i]);
+        rescale[i] = softmax_raise(&r[i], maximum, scale[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        s[i] = exp2_fast(__fmaf_rn(s[i], scale[i / 2 % 2], base[i / 2 % 2]));
+        sum[i / 2 % 2][i % 2] = __fadd_rn(sum[i / 2 % 2][i % 2], s[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) r[i].sum = __fmaf_rn(r[i].sum, rescale[i], __fadd_rn(sum[i][0], sum[i][1]));
+}
+
+template <int N>
+static __device__ __forceinline__ void pack_weights(uint32_t (&p)[N / 2], const float (&s)[N])
+{
+#pragma unroll
+    for (int i = 0; i < N / 2; i++) p[i] = pack_bf16(s[2 * i], s[2 * i + 1]);
+}
+
 #endif

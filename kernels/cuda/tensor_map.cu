@@ -74,6 +74,17 @@ bool tensor_map_encode_matrix(const struct cuda_device *d, CUtensorMap *map, con
     return tensor_map_encode(d, map, data, 2, sizes, strides, box, promotion);
 }
 
+bool tensor_map_encode_groups(const struct cuda_device *d, CUtensorMap *map, const void *data,
+                              int32_t num_groups, int32_t columns, int32_t box_groups)
+{
+    const cuuint64_t row_bytes = (cuuint64_t)columns * 2,
+                     sizes[] = {64, 8, (cuuint64_t)columns / 64, (cuuint64_t)num_groups},
+                     strides[] = {row_bytes, 128, 8 * row_bytes};
+    const cuuint32_t box[] = {64, 8, (cuuint32_t)columns / 64, (cuuint32_t)box_groups};
+    assert_always(columns % 64 == 0);
+    return tensor_map_encode(d, map, data, 4, sizes, strides, box);
+}
+
 namespace
 {
 

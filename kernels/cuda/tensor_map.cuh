@@ -22,7 +22,12 @@ bool tensor_map_encode_matrix(const struct cuda_device *d, CUtensorMap *map, con
                               int32_t columns, int32_t box_rows,
                               CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 
-/* The same, made once for each matrix and box and kept until the device is closed, as all below; NULL where the driver cannot. 128 bytes
+/* Rows of columns columns, a multiple of 64, in groups of 8, {64 columns, 8 rows, blocks of 64 columns, groups}: a box is box_groups
+ * of them, whole. */
+bool tensor_map_encode_groups(const struct cuda_device *d, CUtensorMap *map, const void *data,
+                              int32_t num_groups, int32_t columns, int32_t box_groups);
+
+/* A matrix [rows][columns] as above, made once for each matrix and box and kept until the device is closed, as all below; NULL where the driver cannot. 128 bytes
  * at a time: where more are fetched into the L2 the memory gives 3 to 4 % less. */
 const CUtensorMap *tensor_map_of_matrix(struct cuda_device *d, const void *data, int32_t rows,
                                         int32_t columns, int32_t box_rows);
