@@ -113,16 +113,6 @@ float dtype_e8m0_to_f32(uint8_t code)
 
 /* ---- packed types ---- */
 
-static uint16_t load_u16(const uint8_t *p)
-{
-    return (uint16_t)(p[0] | p[1] << 8);
-}
-
-static uint32_t load_u32(const uint8_t *p)
-{
-    return (uint32_t)load_u16(p) | (uint32_t)load_u16(p + 2) << 16;
-}
-
 static float load_f16(const uint8_t *p)
 {
     return dtype_f16_to_f32(load_u16(p));

@@ -4,6 +4,17 @@
 
 #include <stdint.h>
 
+/* Little-endian, at any address. */
+static inline uint16_t load_u16(const uint8_t *p)
+{
+    return (uint16_t)(p[0] | p[1] << 8);
+}
+
+static inline uint32_t load_u32(const uint8_t *p)
+{
+    return (uint32_t)load_u16(p) | (uint32_t)load_u16(p + 2) << 16;
+}
+
 /* What the nibbles of IQ4_NL and IQ4_XS stand for. */
 extern const int8_t dtype_iq4_values[16];
 

@@ -3,6 +3,7 @@
 #include <stdbool.h>
 
 #include "base/check.h"
+#include "files/dtype_blocks.h"
 #include "files/grid_codes.h"
 
 #define CODE(code) code,
@@ -33,16 +34,6 @@ static const struct grid grids[DTYPE_COUNT] = {
     [DTYPE_IQ1_S] = {iq1_s, IQ1_VALUES},
     [DTYPE_IQ1_M] = {iq1_s, IQ1_VALUES},
 };
-
-static uint16_t load_u16(const uint8_t *p)
-{
-    return (uint16_t)(p[0] | p[1] << 8);
-}
-
-static uint32_t load_u32(const uint8_t *p)
-{
-    return (uint32_t)load_u16(p) | (uint32_t)load_u16(p + 2) << 16;
-}
 
 static uint8_t nibble_of(const uint8_t *p, int i)
 {

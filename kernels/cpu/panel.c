@@ -19,13 +19,6 @@ uint64_t panel_bytes(enum dtype dtype, int64_t cols)
 
 /* ---- packing: one row's share of one block ---- */
 
-static uint32_t load_u32(const uint8_t *p)
-{
-    uint32_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
 /* flip changes the sign bits of signed bytes, which adds 128. */
 static void put_dwords(uint8_t *quants, int row, const uint8_t *from, int num_dwords, uint32_t flip)
 {
