@@ -35,6 +35,7 @@ struct stakes {
     double saved_us;    /* of a step, by each that comes true */
     double expected_us; /* saved by all of them, less what their rows take */
     double later_us;    /* saved by the next draft, when what is in flight is known */
+    bool is_too_dear;   /* nothing is drafted because of what a row takes */
 };
 
 static struct terms terms_of(const struct engine *e)
@@ -67,12 +68,6 @@ static double gained_us(const struct drafter *d, double saved_us, double row_us)
     return max_of(d->gain * (saved_us - row_us / d->told_hope), 0.0);
 }
 
-/* Steps of one row never say what a second one takes: a price that was learned at a bad moment would keep drafts away for good. */
-static void hope_if_alone(struct engine *e, const struct terms *t, const struct sequence *seq)
-{
-    if (t->are_known && t->num_running == 1) step_cost_hope_rows(&e->cost, seq->num_computed);
-}
-
 /* A step's fixed part is shared by all that run. Nothing is looked up or guessed where not even a certain token would be worth
  * its row. */
 static struct stakes stakes_of(struct engine *e, const struct terms *t, const struct sequence *seq)
@@ -85,16 +80,23 @@ static struct stakes stakes_of(struct engine *e, const struct terms *t, const st
                            p->decode_step / t->num_running + step_prices_decode_us(p, seq->num_computed, 1)};
     bool is_formed = d->source == DRAFTER_IS_TOLD, any = !t->are_known || s.saved_us > MARGIN * row_us;
     if (is_formed) engine_want_guess(e, seq, any ? most : 0);
-    if (!any) {
-        hope_if_alone(e, t, seq);
-        return s;
-    }
+    s.is_too_dear = !any;
+    if (!any) return s;
     bool knows = engine_hear_guess(e, seq) || !is_formed;
     if (knows) s.num = drafter_num_worth(d, s.saved_us, MARGIN * row_us, min_of(most, num_left));
-    if (s.num == 0 && num_left > 0 && drafter_expects(d)) hope_if_alone(e, t, seq);
+    s.is_too_dear = knows && s.num == 0 && num_left > 0 && drafter_expects(d);
     s.expected_us = drafter_num_expected(d, s.num) * s.saved_us - s.num * row_us;
     s.later_us = is_formed ? gained_us(d, s.saved_us, row_us) : d->hope * s.expected_us;
     return s;
+}
+
+/* Once a plan. Steps of one row never say what a second one takes: a price that was learned at a bad moment would keep drafts away
+ * for good. */
+static void hope_if_alone(struct engine *e, const struct terms *t, const struct sequence *seq,
+                          const struct stakes *s)
+{
+    if (s->is_too_dear && t->are_known && t->num_running == 1)
+        step_cost_hope_rows(&e->cost, seq->num_computed);
 }
 
 /* A wait from a bad moment becomes shorter until it is tried and measured again. */
@@ -123,6 +125,7 @@ bool engine_wants_to_draft(struct engine *e)
         const struct sequence *seq = scheduler_sequence(e->scheduler, id);
         if (seq->num_pending == 0) continue;
         struct stakes s = stakes_of(e, &t, seq);
+        hope_if_alone(e, &t, seq, &s);
         any = any || s.num > 0 || seq->num_draft_pending > 0;
         us += seq->num_draft_pending > 0 ? s.saved_us : s.later_us;
     }
@@ -166,6 +169,7 @@ static double draft_all(struct engine *e, const struct terms *t)
         const struct sequence *seq = scheduler_sequence(e->scheduler, id);
         if (seq->num_steps_in_flight > 0) continue;
         struct stakes s = stakes_of(e, t, seq);
+        hope_if_alone(e, t, seq, &s);
         int32_t *tokens = request_slots_tokens(e->slots, seq->slot_idx);
         scheduler_draft(e->scheduler, id, drafter_write(&e->drafters[seq->slot_idx], tokens, s.num));
         us += s.expected_us;

@@ -156,14 +156,13 @@ static enum quant_format format_of_group(struct json_reader *group, enum quant_f
 /* q is to be of both: what matrices are is seen then where each is found. */
 static void add_group(struct quantisation *q, const struct quantisation *own, bool is_first)
 {
-    const struct quantisation before = *q;
     if (is_first) {
         *q = *own;
         return;
     }
     if (!are_alike(own, q)) q->format = QUANT_MIXED;
     q->wants_quantised_activations |= own->wants_quantised_activations;
-    if (before.block_rows) return;
+    if (q->block_rows) return;
     q->block_rows = own->block_rows;
     q->block_cols = own->block_cols;
 }
