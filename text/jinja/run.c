@@ -25,8 +25,11 @@ struct value run_fail(struct run *r, int status, const char *format, ...)
 struct value run_raise(struct run *r, const struct text *message)
 {
     if (failed_before(r, STATUS_TEMPLATE)) return value_undefined();
-    r->status = error_set(r->err, STATUS_TEMPLATE, "%.*s", (int)min_of(message->num_bytes, (size_t)4096),
-                          message->bytes);
+    bool is_empty = message->num_bytes == 0 || message->bytes[0] == '\0';
+    r->status = is_empty
+                    ? error_set(r->err, STATUS_TEMPLATE, "the chat template refuses this without saying why")
+                    : error_set(r->err, STATUS_TEMPLATE, "%.*s",
+                                (int)min_of(message->num_bytes, (size_t)4096), message->bytes);
     return value_undefined();
 }
 

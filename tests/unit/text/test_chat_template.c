@@ -204,6 +204,8 @@ static void test_errors(void **state)
 {
     (void)state;
     expect_error("{{ raise_exception('Only ' + messages[0].role) }}", STATUS_TEMPLATE, "Only user");
+    expect_error("{{ raise_exception(nope) }}", STATUS_TEMPLATE, "without saying why");
+    expect_error("{{ raise_exception('\\x00') }}", STATUS_TEMPLATE, "without saying why");
     expect_error("a\n\n{{ nope.x }}", STATUS_TEMPLATE, "line 3: 'nope' is undefined");
     expect_error("{{ messages[0].x.y }}", STATUS_TEMPLATE, "'dict object' has no attribute 'x'");
     expect_error("{{ 1 / 0 }}", STATUS_TEMPLATE, "division by zero");
