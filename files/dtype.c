@@ -282,6 +282,22 @@ static void unpack_tq2_0(const uint8_t *p, float *y)
     for (int j = 0; j < 256; j++) y[j] = d * (float)(low_two_bits(p, j) - 1);
 }
 
+/* ---- types of two and of four values ---- */
+
+/* d f16, 16 bytes of eight signs: a bit that is set is d. */
+static void unpack_q1_0(const uint8_t *p, float *y)
+{
+    const float d = load_f16(p);
+    for (int j = 0; j < 128; j++) y[j] = p[2 + j / 8] >> (j % 8) & 1 ? d : -d;
+}
+
+/* d f16, 16 bytes of four values: -1, 0, 1 and 2. */
+static void unpack_q2_0(const uint8_t *p, float *y)
+{
+    const float d = load_f16(p);
+    for (int j = 0; j < 64; j++) y[j] = d * (float)((p[2 + j / 4] >> (j % 4 * 2) & 3) - 1);
+}
+
 /* ---- types that look values up in a grid ---- */
 
 static void unpack_grid(enum dtype dtype, const uint8_t *p, float *y)
@@ -395,7 +411,8 @@ void dtype_row_to_f32(enum dtype dtype, const void *row, int64_t cols, float *ou
         [DTYPE_U4] = unpack_u4,         [DTYPE_F4_E2M1] = unpack_f4,    [DTYPE_IQ2_XXS] = unpack_iq2_xxs,
         [DTYPE_IQ2_XS] = unpack_iq2_xs, [DTYPE_IQ2_S] = unpack_iq2_s,   [DTYPE_IQ3_XXS] = unpack_iq3_xxs,
         [DTYPE_IQ3_S] = unpack_iq3_s,   [DTYPE_IQ1_S] = unpack_iq1_s,   [DTYPE_IQ1_M] = unpack_iq1_m,
-        [DTYPE_TQ1_0] = unpack_tq1_0,   [DTYPE_TQ2_0] = unpack_tq2_0,
+        [DTYPE_TQ1_0] = unpack_tq1_0,   [DTYPE_TQ2_0] = unpack_tq2_0,   [DTYPE_Q1_0] = unpack_q1_0,
+        [DTYPE_Q2_0] = unpack_q2_0,
     };
     assert_debug((unsigned)dtype < DTYPE_COUNT);
     const struct dtype_info *info = &dtype_infos[dtype];

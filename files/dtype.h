@@ -25,6 +25,8 @@
     X(DTYPE_IQ1_M, "IQ1_M", 256, 56, 29)                                                                     \
     X(DTYPE_TQ1_0, "TQ1_0", 256, 54, 34)                                                                     \
     X(DTYPE_TQ2_0, "TQ2_0", 256, 66, 35)                                                                     \
+    X(DTYPE_Q1_0, "Q1_0", 128, 18, 41)                                                                       \
+    X(DTYPE_Q2_0, "Q2_0", 64, 18, 42)                                                                        \
     X(DTYPE_Q4_0, "Q4_0", 32, 18, 2)                                                                         \
     X(DTYPE_Q4_1, "Q4_1", 32, 20, 3)                                                                         \
     X(DTYPE_Q5_0, "Q5_0", 32, 22, 6)                                                                         \
@@ -78,7 +80,7 @@ static inline bool dtype_is_grid(enum dtype dtype)
 /* GGUF's types of less than three and a half bits that have no kernels on every device (device.h). */
 static inline bool dtype_is_rare(enum dtype dtype)
 {
-    return dtype >= DTYPE_IQ2_XXS && dtype <= DTYPE_TQ2_0;
+    return dtype >= DTYPE_IQ2_XXS && dtype <= DTYPE_Q2_0;
 }
 
 /* Bytes of a row of cols values; 0 when cols is no multiple of the block or the result overflows. */

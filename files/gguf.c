@@ -190,10 +190,10 @@ static int read_keys(struct reader *r, uint64_t num_keys, struct gguf_key **out)
 static const char *other_type_name(uint32_t type)
 {
     static const char *const names[] = {
-        [4] = "Q4_2",      [5] = "Q4_3",      [9] = "Q8_1",        [15] = "Q8_K",       [24] = "I8",
-        [25] = "I16",      [26] = "I32",      [27] = "I64",        [28] = "F64",        [31] = "Q4_0_4_4",
-        [32] = "Q4_0_4_8", [33] = "Q4_0_8_8", [36] = "IQ4_NL_4_4", [37] = "IQ4_NL_4_8", [38] = "IQ4_NL_8_8",
-        [40] = "NVFP4",    [41] = "Q1_0",
+        [4] = "Q4_2",        [5] = "Q4_3",        [9] = "Q8_1",        [15] = "Q8_K",
+        [24] = "I8",         [25] = "I16",        [26] = "I32",        [27] = "I64",
+        [28] = "F64",        [31] = "Q4_0_4_4",   [32] = "Q4_0_4_8",   [33] = "Q4_0_8_8",
+        [36] = "IQ4_NL_4_4", [37] = "IQ4_NL_4_8", [38] = "IQ4_NL_8_8", [40] = "NVFP4",
     };
     const char *const name = type < array_length(names) ? names[type] : NULL;
     return name ? name : "";

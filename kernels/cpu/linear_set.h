@@ -39,6 +39,8 @@
     DEFINE_PRODUCT(integer_kind, DTYPE_IQ1_M)                                                                \
     DEFINE_PRODUCT(integer_kind, DTYPE_TQ1_0)                                                                \
     DEFINE_PRODUCT(integer_kind, DTYPE_TQ2_0)                                                                \
+    DEFINE_PRODUCT(integer_kind, DTYPE_Q1_0)                                                                 \
+    DEFINE_PRODUCT(integer_kind, DTYPE_Q2_0)                                                                 \
     const struct linear_kernels set = {                                                                      \
         .gate_mul = GATE_FUNCTIONS,                                                                          \
         .argmax_add = argmax_add,                                                                            \
@@ -67,6 +69,8 @@
                [DTYPE_IQ1_M] = {product_DTYPE_IQ1_M, ACT_INT8},                                              \
                [DTYPE_TQ1_0] = {product_DTYPE_TQ1_0, ACT_INT8},                                              \
                [DTYPE_TQ2_0] = {product_DTYPE_TQ2_0, ACT_INT8},                                              \
+               [DTYPE_Q1_0] = {product_DTYPE_Q1_0, ACT_INT8},                                                \
+               [DTYPE_Q2_0] = {product_DTYPE_Q2_0, ACT_INT8},                                                \
                [DTYPE_MXFP4] = {product_DTYPE_MXFP4, ACT_F32},                                               \
                [DTYPE_F8_E4M3] = {product_DTYPE_F8_E4M3, ACT_F32},                                           \
                [DTYPE_I8] = {product_DTYPE_I8, ACT_F32},                                                     \

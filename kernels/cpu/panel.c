@@ -150,6 +150,28 @@ static void put_super_ternary(enum dtype dtype, uint8_t *header, int row, const 
     }
 }
 
+/* d f16, a bit of each column. */
+static void put_super_q1_0(uint8_t *header, int row, const uint8_t *from)
+{
+    const struct panel_layout l = panel_layout_of(DTYPE_Q1_0);
+    put_f16(header, row, from);
+    for (int j = 0; j < l.blocks_per_super; j++)
+        put_fifth_bits(header + l.header_bytes + j * l.block_bytes, row, load_u32(from + 2 + 4 * j));
+}
+
+/* d f16, two bits of each column, four in a byte. */
+static void put_super_q2_0(uint8_t *header, int row, const uint8_t *from)
+{
+    const struct panel_layout l = panel_layout_of(DTYPE_Q2_0);
+    put_f16(header, row, from);
+    for (int j = 0; j < l.blocks_per_super; j++) {
+        uint8_t codes[PANEL_BLOCK];
+        for (int k = 0; k < PANEL_BLOCK; k++)
+            codes[k] = from[2 + j * PANEL_BLOCK / 4 + k / 4] >> (k % 4 * 2) & 3;
+        put_two_bits(header + l.header_bytes + j * l.block_bytes, row, codes, 0);
+    }
+}
+
 /* d f16, scales 6, nibbles 128. */
 static void put_super_iq4_xs(uint8_t *header, int row, const uint8_t *from)
 {
@@ -257,6 +279,12 @@ static void put_block(enum dtype dtype, uint8_t *to, int row, const uint8_t *row
     case DTYPE_TQ1_0:
     case DTYPE_TQ2_0:
         put_super_ternary(dtype, to, row, from);
+        break;
+    case DTYPE_Q1_0:
+        put_super_q1_0(to, row, from);
+        break;
+    case DTYPE_Q2_0:
+        put_super_q2_0(to, row, from);
         break;
     default:
         put_block_legacy(dtype, to, row, from);
@@ -383,7 +411,7 @@ INLINE float scale_of(enum dtype dtype, const uint8_t *header, const uint8_t *bl
     uint16_t d;
     memcpy(&d, (l.header_bytes ? header : block + l.scales) + row * 2, 2);
     const float super = dtype_f16_to_f32(d);
-    if (panel_is_ternary(dtype)) return super;
+    if (panel_has_one_scale(dtype)) return super;
     if (dtype_is_grid(dtype)) return super * dtype_grid_step(dtype, block[l.scales + row] >> (4 * half) & 15);
     const uint8_t small = block[(half && panel_has_two_scales(dtype) ? l.minimums : l.scales) + row];
     if (dtype == DTYPE_Q2_K) return super * (float)(small & 15);
@@ -423,11 +451,12 @@ INLINE void unpack_integers(enum dtype dtype, const uint8_t *block, struct lanes
     }
 }
 
-INLINE void add_fifth_bits(const uint8_t *high, struct lanes lanes, int32_t *out)
+/* A bit of each integer, worth 1 << shift. */
+INLINE void add_one_bit(const uint8_t *high, struct lanes lanes, int shift, int32_t *out)
 {
     for (int i = 0; i < PANEL_BLOCK * lanes.num; i++) {
         const int k = i / lanes.num, row = lanes.first + i % lanes.num;
-        out[i] += (high[k / 4 * 8 + row / 2] >> (row % 2 * 4 + k % 4) & 1) << 4;
+        out[i] += (high[k / 4 * 8 + row / 2] >> (row % 2 * 4 + k % 4) & 1) << shift;
     }
 }
 
@@ -471,7 +500,10 @@ INLINE void unpack_signed(enum dtype dtype, const uint8_t *block, struct lanes l
         unpack_grid(dtype, block, lanes, out);
         return;
     }
-    if (dtype == DTYPE_Q2_K || dtype == DTYPE_Q3_K || panel_is_ternary(dtype)) {
+    if (dtype == DTYPE_Q1_0) {
+        memset(out, 0, (size_t)num * sizeof *out);
+        add_one_bit(block, lanes, 1, out);
+    } else if (panel_has_two_bits(dtype)) {
         memset(out, 0, (size_t)num * sizeof *out);
         add_two_bits(block, lanes, 0, out);
         if (dtype == DTYPE_Q3_K) add_third_bits(high, lanes, out);
@@ -480,7 +512,7 @@ INLINE void unpack_signed(enum dtype dtype, const uint8_t *block, struct lanes l
         if (dtype == DTYPE_Q6_K)
             add_two_bits(high, lanes, 4, out);
         else if (panel_layout_of(dtype).high_bits)
-            add_fifth_bits(high, lanes, out);
+            add_one_bit(high, lanes, 4, out);
     }
     for (int i = 0; i < num; i++)
         out[i] = panel_has_table(dtype) ? dtype_iq4_values[out[i]] : out[i] - panel_unsigned_bias(dtype);
@@ -572,6 +604,8 @@ INLINE void unpack_block(enum dtype dtype, const uint8_t *panel, int64_t block_i
         CASE(quants, DTYPE_IQ1_M)
         CASE(quants, DTYPE_TQ1_0)
         CASE(quants, DTYPE_TQ2_0)
+        CASE(quants, DTYPE_Q1_0)
+        CASE(quants, DTYPE_Q2_0)
         CASE(codes, DTYPE_MXFP4)
         CASE(codes, DTYPE_F8_E4M3)
         CASE(codes, DTYPE_I8)

@@ -15,7 +15,8 @@
  *     Q6_K: the upper two bits: bits 2s, 2s + 1 of byte j * 64 + r * 4 + c are column 16j + 4s + c
  *     Q2_K, Q3_K: so the lower two, which come first                                     j < 2, s < 4
  *     Q3_K: the third bits: bit i of byte r * 4 + c is column 4i + c                      i < 8
- *     TQ1_0, TQ2_0: two bits of each column as Q2_K has them
+ *     TQ1_0, TQ2_0, Q2_0: two bits of each column as Q2_K has them
+ *     Q1_0: a bit of each column as Q5_* have their fifth, set where the weight is not negative
  *     IQ1_*, IQ2_*, IQ3_*: entries of a grid, panel_grid.h
  *     F32, F16, BF16: column k of row r at element k * 16 + r
  *
@@ -24,10 +25,10 @@
  *     and zero of a row for panel_scale_cols columns: F8_E4M3 and I8 have f32 scales before four blocks, U4 f32 scales
  *     and u8 zeros behind each, F4_E2M1 f32 scales of each half, MXFP4 bf16 scales, which hold any power of two
  *
- * The K-quants, IQ1_* to IQ4_XS and TQ* keep f16 scales for 256 columns: eight blocks follow one header of those, and each block has
+ * The K-quants, IQ1_* to IQ4_XS and TQ* keep f16 scales for 256 columns, Q1_0 for 128 and Q2_0 for 64: eight, four or two blocks follow one header of those, and each block has
  * scales of 4 to 8 bits: one of a row, and a minimum (Q4_K, Q5_K); one (IQ4_XS); or one for the low 16 columns and one for
  * the others (Q6_K, Q3_K, Q2_K; in Q2_K each is a nibble of a byte, with its minimum in the high one; in the grids' types both are nibbles of one byte); or
- * none (TQ*). These types need K to be a multiple of 256, the other quants of 32, floats of nothing: columns past K are zero. Rows past N in the last panel are zero as well; nobody reads their
+ * none (TQ*, Q1_0, Q2_0). These types need K to be a multiple of those columns, the other quants of 32, floats of nothing: columns past K are zero. Rows past N in the last panel are zero as well; nobody reads their
  * outputs.
  *
  * One layout serves all instruction sets (an AVX2 kernel takes each vector in two halves). */
@@ -45,7 +46,7 @@ enum { PANEL_ROWS = 16, PANEL_BLOCK = 32 };
 
 /* Where things stand in a block (offsets from its start) and in a super-block (from its header). */
 struct panel_layout {
-    int blocks_per_super; /* 1 or 8 */
+    int blocks_per_super; /* 1, 2, 4 or 8 */
     int header_bytes;     /* before the blocks of a super-block */
     int block_bytes;
     int high_bits; /* offset of the third bits, the fifth bits or the upper two bits */
@@ -99,6 +100,10 @@ PANEL_INLINE struct panel_layout panel_layout_of(enum dtype dtype)
     case DTYPE_TQ1_0:
     case DTYPE_TQ2_0:
         return (struct panel_layout){8, 32, 128, 0, 0, 0};
+    case DTYPE_Q1_0:
+        return (struct panel_layout){4, 32, 64, 0, 0, 0};
+    case DTYPE_Q2_0:
+        return (struct panel_layout){2, 32, 128, 0, 0, 0};
     case DTYPE_MXFP4:
         return (struct panel_layout){1, 0, 288, 0, 256, 0};
     case DTYPE_F8_E4M3:
@@ -139,6 +144,8 @@ PANEL_INLINE int panel_unsigned_bias(enum dtype dtype)
         return 9;
     case DTYPE_TQ1_0:
     case DTYPE_TQ2_0:
+    case DTYPE_Q1_0:
+    case DTYPE_Q2_0:
         return 1;
     case DTYPE_Q8_0:
     case DTYPE_IQ4_NL:
@@ -156,10 +163,16 @@ PANEL_INLINE bool panel_has_two_scales(enum dtype dtype)
            dtype == DTYPE_IQ2_S || dtype == DTYPE_IQ1_M;
 }
 
-/* Whether weights are -1, 0 and 1 of one scale for 256 columns. */
-PANEL_INLINE bool panel_is_ternary(enum dtype dtype)
+/* Whether a super-block's scales are those of all its columns: they are small integers, from -1 on. */
+PANEL_INLINE bool panel_has_one_scale(enum dtype dtype)
 {
-    return dtype == DTYPE_TQ1_0 || dtype == DTYPE_TQ2_0;
+    return dtype == DTYPE_TQ1_0 || dtype == DTYPE_TQ2_0 || dtype == DTYPE_Q1_0 || dtype == DTYPE_Q2_0;
+}
+
+/* Whether unsigned integers begin with two bits of their own. */
+PANEL_INLINE bool panel_has_two_bits(enum dtype dtype)
+{
+    return dtype == DTYPE_Q2_K || dtype == DTYPE_Q3_K || (panel_has_one_scale(dtype) && dtype != DTYPE_Q1_0);
 }
 
 /* Whether unsigned integers are of 6 or 7 bits: two products with int8 fit into 16 bits, and no more. */

@@ -1,4 +1,4 @@
-"""random_gguf.py SHAPE OUT.gguf [--type Q4_K_M | Q4_K | ... | IQ2_XXS | ... | TQ2_0] [--layers N] [--vocab N] - a GGUF file of a Llama's
+"""random_gguf.py SHAPE OUT.gguf [--type Q4_K_M | Q4_K | ... | IQ2_XXS | ... | Q2_0] [--layers N] [--vocab N] - a GGUF file of a Llama's
 shape, or of Qwen3's mixtures (a folder of tests/gpu/shapes), whose blocks are random codes and small scales, for bench_steps with FLASHD_CUDA_KEEP_PACKED=1.
 
 Q4_K_M: v and down of every other layer, and the head, are Q6_K. Routers are random, so that tokens choose experts evenly. Needs nothing but Python; writes as fast as the disk does."""
@@ -14,9 +14,9 @@ TYPES = {  # id, values and bytes of a block, where f16 scales are
     "F32": (0, 1, 4, ()), "Q8_0": (8, 32, 34, (0,)), "Q4_K": (12, 256, 144, (0, 2)), "Q5_K": (13, 256, 176, (0, 2)), "Q6_K": (14, 256, 210, (208,)),
     "Q2_K": (10, 256, 84, (80, 82)), "IQ2_XXS": (16, 256, 66, (0,)), "IQ2_XS": (17, 256, 74, (0,)), "IQ2_S": (22, 256, 82, (0,)),
     "IQ3_XXS": (18, 256, 98, (0,)), "IQ3_S": (21, 256, 110, (0,)), "IQ1_S": (19, 256, 50, (0,)), "IQ1_M": (29, 256, 56, ()),
-    "TQ1_0": (34, 256, 54, (52,)), "TQ2_0": (35, 256, 66, (64,)),
+    "TQ1_0": (34, 256, 54, (52,)), "TQ2_0": (35, 256, 66, (64,)), "Q1_0": (41, 128, 18, (0,)), "Q2_0": (42, 64, 18, (0,)),
 }
-SCALES = {"Q4_K": (1e-4, 4e-4), "Q5_K": (1e-4, 4e-4), "Q2_K": (1e-4, 4e-4), "Q6_K": (-1e-5, 1e-5), "Q8_0": (-4e-4, 4e-4), "IQ1_S": (-2e-3, 2e-3), "TQ1_0": (-2e-2, 2e-2), "TQ2_0": (-2e-2, 2e-2)}
+SCALES = {"Q4_K": (1e-4, 4e-4), "Q5_K": (1e-4, 4e-4), "Q2_K": (1e-4, 4e-4), "Q6_K": (-1e-5, 1e-5), "Q8_0": (-4e-4, 4e-4), "IQ1_S": (-2e-3, 2e-3), "TQ1_0": (-2e-2, 2e-2), "TQ2_0": (-2e-2, 2e-2), "Q1_0": (1e-2, 2e-2), "Q2_0": (1e-2, 2e-2)}
 POOL_BLOCKS = 16384
 ALIGNMENT = 32
 

@@ -134,7 +134,7 @@ INLINE struct block_scales load_scales(enum dtype dtype, const uint8_t *header, 
     const __m256 minus_bias = _mm256_set1_ps((float)-panel_unsigned_bias(dtype));
     struct block_scales s;
     if (panel_has_two_scales(dtype)) return load_two_scales(dtype, header, block, half);
-    if (dtype == DTYPE_IQ4_XS || dtype_is_grid(dtype) || panel_is_ternary(dtype)) {
+    if (dtype == DTYPE_IQ4_XS || dtype_is_grid(dtype) || panel_has_one_scale(dtype)) {
         s.d[0] = dtype == DTYPE_IQ4_XS
                      ? _mm256_mul_ps(load_f16(header, half), load_i8(block + l.scales, half))
                  : dtype_is_grid(dtype) ? load_grid_scale(dtype, header, block, half, 0)
@@ -198,11 +198,12 @@ INLINE __m256i spread_bits(uint32_t bits, char value)
     return _mm256_and_si256(set, _mm256_set1_epi8(value));
 }
 
-INLINE __m256i load_fifth_bits(const uint8_t *high, int half, int i)
+/* A bit of each of columns 4i .. 4i + 3: value or 0. */
+INLINE __m256i load_one_bit(const uint8_t *from, int half, int i, char value)
 {
     uint32_t bits;
-    memcpy(&bits, high + i * 8 + half * 4, sizeof bits);
-    return spread_bits(bits, 16);
+    memcpy(&bits, from + i * 8 + half * 4, sizeof bits);
+    return spread_bits(bits, value);
 }
 
 /* 16 times the upper two bits of columns 4i .. 4i + 3. */
@@ -301,12 +302,13 @@ INLINE __m256i load_four(enum dtype dtype, const uint8_t *block, int half, int i
 {
     const uint8_t *const high = block + panel_layout_of(dtype).high_bits;
     if (dtype_is_grid(dtype)) return load_bytes(block + i * 64, half);
-    if (dtype == DTYPE_Q2_K || panel_is_ternary(dtype)) return load_two_bits(block, half, i);
+    if (dtype == DTYPE_Q1_0) return load_one_bit(block, half, i, 2);
     if (dtype == DTYPE_Q3_K)
         return _mm256_or_si256(load_two_bits(block, half, i), load_third_bits(high, half, i));
+    if (panel_has_two_bits(dtype)) return load_two_bits(block, half, i);
     const __m256i nibbles = load_nibbles(block, half, i);
     if (panel_has_table(dtype)) return _mm256_shuffle_epi8(table_values(), nibbles);
-    return has_fifth_bits(dtype) ? _mm256_or_si256(nibbles, load_fifth_bits(high, half, i)) : nibbles;
+    return has_fifth_bits(dtype) ? _mm256_or_si256(nibbles, load_one_bit(high, half, i, 16)) : nibbles;
 }
 
 /* 16 columns, the first (second = 0) or the others: [4 half + i] columns 4i .. 4i + 3 of them. */

@@ -47,7 +47,7 @@ INLINE struct block_sums dot_int8(enum dtype dtype, const __m512i weights[8], co
         return (struct block_sums){panel_has_two_scales(dtype) ? low : _mm512_add_epi32(low, high), high};
     }
     const __m512i low = dot_four(weights, columns), high = dot_four(weights + 4, columns + 16);
-    if (dtype == DTYPE_Q4_0 || dtype == DTYPE_Q4_1 || dtype == DTYPE_Q4_K || panel_is_ternary(dtype))
+    if (dtype == DTYPE_Q4_0 || dtype == DTYPE_Q4_1 || dtype == DTYPE_Q4_K || panel_has_one_scale(dtype))
         return (struct block_sums){_mm512_madd_epi16(_mm512_add_epi16(low, high), ones), zero};
     const __m512i wide_low = _mm512_madd_epi16(low, ones), wide_high = _mm512_madd_epi16(high, ones);
     if (panel_has_two_scales(dtype)) return (struct block_sums){wide_low, wide_high};

@@ -108,7 +108,7 @@ INLINE struct block_scales load_scales(enum dtype dtype, const uint8_t *header, 
     const struct panel_layout l = panel_layout_of(dtype);
     struct block_scales s;
     if (panel_has_two_scales(dtype)) return load_two_scales(dtype, header, block);
-    if (dtype == DTYPE_IQ4_XS || dtype_is_grid(dtype) || panel_is_ternary(dtype)) {
+    if (dtype == DTYPE_IQ4_XS || dtype_is_grid(dtype) || panel_has_one_scale(dtype)) {
         s.d[0] = dtype == DTYPE_IQ4_XS  ? _mm512_mul_ps(load_f16(header), load_i8(block + l.scales))
                  : dtype_is_grid(dtype) ? load_grid_scale(dtype, header, block, 0)
                                         : load_f16(header);
@@ -184,6 +184,17 @@ INLINE void load_two_bits(const uint8_t *block, __m512i weights[8])
     for (int i = 0; i < 8; i++)
         weights[i] = _mm512_and_si512(_mm512_srli_epi16(load_bytes(block + i / 4 * 64), 2 * (i % 4)),
                                       _mm512_set1_epi8(3));
+}
+
+/* 2 or 0. */
+INLINE void load_one_bit(const uint8_t *block, __m512i weights[8])
+{
+#pragma GCC unroll 32
+    for (int i = 0; i < 8; i++) {
+        uint64_t bits;
+        memcpy(&bits, block + i * 8, sizeof bits);
+        weights[i] = _mm512_maskz_set1_epi8(bits, 2);
+    }
 }
 
 INLINE void add_third_bits(const uint8_t *high, __m512i weights[8])
@@ -286,7 +297,11 @@ INLINE void load_unsigned(enum dtype dtype, const uint8_t *block, __m512i weight
         load_grid(dtype, block, weights);
         return;
     }
-    if (dtype == DTYPE_Q2_K || dtype == DTYPE_Q3_K || panel_is_ternary(dtype)) {
+    if (dtype == DTYPE_Q1_0) {
+        load_one_bit(block, weights);
+        return;
+    }
+    if (panel_has_two_bits(dtype)) {
         load_two_bits(block, weights);
         if (dtype == DTYPE_Q3_K) add_third_bits(block + l.high_bits, weights);
         return;

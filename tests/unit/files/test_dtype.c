@@ -56,6 +56,9 @@ static const struct {
     {DTYPE_IQ1_M, 1024, 0x0d50598f7fbc87cb, {54, 54}},
     {DTYPE_TQ1_0, 1024, 0xd1ef9d12e341b41f, {52, 52}},
     {DTYPE_TQ2_0, 1024, 0x1c62d862c5ff9da8, {64, 64}},
+    /* these two as llama.cpp's library (llama-cpp-python 0.3.36) unpacks them: that package knows no Q2_0 and does not unpack Q1_0 */
+    {DTYPE_Q1_0, 64, 0x3650ce5b3fb87f25, {0, 0}},
+    {DTYPE_Q2_0, 64, 0x38b96ac686351c0a, {0, 0}},
 };
 
 static void rows_equal_the_reference(void **state)
