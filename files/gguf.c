@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "files/weight_nvfp4.h"
 
 enum {
     DIMS_MAX = 4,
@@ -190,10 +191,9 @@ static int read_keys(struct reader *r, uint64_t num_keys, struct gguf_key **out)
 static const char *other_type_name(uint32_t type)
 {
     static const char *const names[] = {
-        [4] = "Q4_2",        [5] = "Q4_3",        [9] = "Q8_1",        [15] = "Q8_K",
-        [24] = "I8",         [25] = "I16",        [26] = "I32",        [27] = "I64",
-        [28] = "F64",        [31] = "Q4_0_4_4",   [32] = "Q4_0_4_8",   [33] = "Q4_0_8_8",
-        [36] = "IQ4_NL_4_4", [37] = "IQ4_NL_4_8", [38] = "IQ4_NL_8_8", [40] = "NVFP4",
+        [4] = "Q4_2",      [5] = "Q4_3",      [9] = "Q8_1",        [15] = "Q8_K",       [24] = "I8",
+        [25] = "I16",      [26] = "I32",      [27] = "I64",        [28] = "F64",        [31] = "Q4_0_4_4",
+        [32] = "Q4_0_4_8", [33] = "Q4_0_8_8", [36] = "IQ4_NL_4_4", [37] = "IQ4_NL_4_8", [38] = "IQ4_NL_8_8",
     };
     const char *const name = type < array_length(names) ? names[type] : NULL;
     return name ? name : "";
@@ -211,6 +211,7 @@ static struct type_list known_types(void)
         if (!dtype_is_code((enum dtype)i))
             at += (size_t)snprintf(list.text + at, sizeof list.text - at, "%s%s", at ? ", " : "",
                                    dtype_infos[i].text);
+    at += (size_t)snprintf(list.text + at, sizeof list.text - at, ", NVFP4");
     assert_debug(at < sizeof list.text);
     return list;
 }
@@ -222,11 +223,14 @@ static int shape_tensor(const struct reader *r, struct gguf_tensor *t, const uin
     struct printable name = printable_from(t->name, t->name_bytes);
     const char *const other = other_type_name(type);
     int dtype = dtype_from_gguf(type);
-    if (dtype < 0)
+    const bool is_nvfp4 = type == NVFP4_GGUF_ID;
+    if (dtype < 0 && !is_nvfp4)
         return error_set(r->err, STATUS_UNSUPPORTED,
                          "%s: tensor %s has GGUF type %" PRIu32 "%s%s, which is not supported (%s are)",
                          r->path, name.text, type, *other ? ", " : "", other, known_types().text);
-    uint64_t rows = 1, values, row_bytes = dtype_row_bytes((enum dtype)dtype, dims[0]);
+    uint64_t rows = 1, values,
+             row_bytes =
+                 is_nvfp4 ? weight_nvfp4_row_bytes(dims[0]) : dtype_row_bytes((enum dtype)dtype, dims[0]);
     bool fits = true;
     for (uint32_t i = 1; i < num_dims; i++) fits = fits && checked_mul(rows, dims[i], &rows);
     fits = fits && rows && dims[0] && checked_mul(rows, dims[0], &values) && values <= INT64_MAX;
@@ -234,9 +238,10 @@ static int shape_tensor(const struct reader *r, struct gguf_tensor *t, const uin
         return error_set(r->err, STATUS_INVALID,
                          "%s: tensor %s has %" PRIu64 " rows of %" PRIu64
                          " values, which is no possible size for %s (blocks of %d values)",
-                         r->path, name.text, rows, dims[0], dtype_infos[dtype].text,
-                         dtype_infos[dtype].block_values);
-    t->view = weight_view_plain(NULL, (enum dtype)dtype, (int64_t)rows, (int64_t)dims[0]);
+                         r->path, name.text, rows, dims[0], is_nvfp4 ? "NVFP4" : dtype_infos[dtype].text,
+                         is_nvfp4 ? NVFP4_COLS : dtype_infos[dtype].block_values);
+    t->view = is_nvfp4 ? weight_nvfp4_view(NULL, (int64_t)rows, (int64_t)dims[0])
+                       : weight_view_plain(NULL, (enum dtype)dtype, (int64_t)rows, (int64_t)dims[0]);
     return STATUS_OK;
 }
 

@@ -123,6 +123,7 @@ void weight_read_codes(const struct code_block *b, int64_t col, int num_cols, ui
         break;
     case WEIGHT_BITS: /* weight_check refuses these */
     case WEIGHT_TABLE:
+    case WEIGHT_NVFP4:
         assert_always(false);
     }
 }

@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "files/dtype.h"
 
-/* How a matrix's values stand for weights. In all but the first and the last two a weight is (code - zero) * scale, in f32: the
+/* How a matrix's values stand for weights. In all but the first and the last three a weight is (code - zero) * scale, in f32: the
  * difference is exact, the product is rounded. */
 enum weight_scheme {
     WEIGHT_PLAIN, /* as the dtype says; blocks of GGUF's types carry their own scales */
@@ -19,6 +19,7 @@ enum weight_scheme {
     WEIGHT_AWQ, /* words of eight rows, in AWQ's order, [cols][rows / 8]; scales and zeros as GPTQ has them, zeros in
                       that order */
     WEIGHT_TABLE, /* rows of nibbles, the first in the high half of a byte; weight_table.h says what they stand for */
+    WEIGHT_NVFP4,      /* GGUF's blocks of NVFP4, weight_nvfp4.h */
     WEIGHT_TRANSPOSED, /* plain values [cols][rows], none of them in blocks */
 };
 

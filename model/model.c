@@ -54,6 +54,13 @@ static void upload(struct builder *b, void *to, const void *from, size_t bytes, 
     if (b->status) error_set(b->err, b->status, "%s could not be copied to the device", what);
 }
 
+/* Whether a weight is a matrix of products alone, whose codes may have scales apart from them. */
+static bool takes_codes(const struct builder *b, enum weight_role role)
+{
+    return weight_line(b->m->config.family->weight_changes, role)->rows != DIM_1 &&
+           role != WEIGHT_TOKEN_EMBEDDING && role != WEIGHT_LAYER_EMBEDDING;
+}
+
 static struct weight_view find_expert(struct builder *b, enum weight_role role, int32_t layer, int32_t expert)
 {
     struct weight_view view = model_files_expert(b->files, role, layer, expert);
@@ -63,7 +70,7 @@ static struct weight_view find_expert(struct builder *b, enum weight_role role, 
         !b->status)
         b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for the model's dummy weights");
     if (!b->status && unpacked_is_needed(&view, b->m->device->has_rare_dtypes))
-        b->status = unpacked_make(&b->unpacked, &view, b->err);
+        b->status = unpacked_make(&b->unpacked, &view, takes_codes(b, role), b->err);
     return view;
 }
 

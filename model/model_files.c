@@ -16,6 +16,7 @@
 #include "files/gguf.h"
 #include "model/gguf_config.h"
 #include "model/hf_config.h"
+#include "model/gguf_scales.h"
 #include "model/quantised_tensors.h"
 #include "files/json_read.h"
 #include "files/safetensors.h"
@@ -421,6 +422,10 @@ static int resolve_weight(struct model_files *f, enum weight_role role, int32_t 
                          " x %" PRId64 " (rows x values)",
                          f->path, name, view.rows, view.cols, stack.rows, shape.cols);
     view = rows_of(&view, &stack, shape.rows);
+    if (f->gguf && line->rows != DIM_1) {
+        int status = gguf_scales_apply(f->gguf, f->path, name, expert, max_of(c->num_experts, 1), &view, err);
+        if (status) return status;
+    }
     if (is_part_of_vector(f, role)) view = weight_view_plain(view.data, view.dtype, 1, shape.rows);
     assert_debug(!f->views[view_idx(f, role, layer, expert)].data); /* each place is one weight's */
     f->views[view_idx(f, role, layer, expert)] = view;

@@ -5,43 +5,51 @@
 #include "base/check.h"
 #include "base/parallel.h"
 #include "files/weight_bits.h"
+#include "files/weight_nvfp4.h"
 #include "files/weight_table.h"
 
 enum { CHUNK = 256 /* columns at a time */, LEAST_VALUES = 1 << 18 /* that are worth a thread */ };
 
 struct unpacked_matrix {
     struct unpacked_matrix *next;
-    uint16_t values[];
+    _Alignas(16) uint8_t data[];
 };
 
+/* to: values of BF16, or codes, behind which lie scales. */
 struct unpack_task {
     const struct weight_view *from;
-    uint16_t *to;
+    void *to;
+    uint8_t *scales;
 };
 
 static void read_chunk(const struct weight_view *v, int64_t row, int64_t col, int num, float *out)
 {
-    if (v->scheme == WEIGHT_TABLE) {
+    switch (v->scheme) {
+    case WEIGHT_TABLE:
         weight_table_to_f32(v, row, col, num, out);
         return;
-    }
-    if (v->scheme == WEIGHT_BITS) {
+    case WEIGHT_BITS:
         weight_bits_to_f32(v, row, col, num, out);
         return;
+    case WEIGHT_NVFP4:
+        weight_nvfp4_to_f32(v, row, col, num, out);
+        return;
+    default:
+        break;
     }
     const uint64_t begin = (uint64_t)row * dtype_row_bytes(v->dtype, (uint64_t)v->cols);
     dtype_row_to_f32(v->dtype, (const uint8_t *)v->data + begin + dtype_row_bytes(v->dtype, (uint64_t)col),
                      num, out);
 }
 
-static void unpack_rows(void *context, int64_t begin, int64_t end)
+static void round_rows(void *context, int64_t begin, int64_t end)
 {
     const struct unpack_task *t = context;
     const int64_t cols = t->from->cols;
     for (int64_t row = begin; row < end; row++) {
         for (int64_t col = 0; col < cols; col += CHUNK) {
             const int num = (int)min_of(cols - col, (int64_t)CHUNK);
-            uint16_t *const to = t->to + row * cols + col;
+            uint16_t *const to = (uint16_t *)t->to + row * cols + col;
             float values[CHUNK];
             read_chunk(t->from, row, col, num, values);
             for (int i = 0; i < num; i++) to[i] = dtype_f32_to_bf16(values[i]);
@@ -49,25 +57,50 @@ static void unpack_rows(void *context, int64_t begin, int64_t end)
     }
 }
 
+static void split_rows(void *context, int64_t begin, int64_t end)
+{
+    const struct unpack_task *t = context;
+    const int64_t cols = t->from->cols;
+    for (int64_t row = begin; row < end; row++)
+        weight_nvfp4_split(t->from, row, (uint8_t *)t->to + row * (cols / 2),
+                           t->scales + row * (cols / NVFP4_SCALE_COLS));
+}
+
 bool unpacked_is_needed(const struct weight_view *view, bool has_rare_dtypes)
 {
     if (!view->data) return false;
-    return view->scheme == WEIGHT_TABLE || view->scheme == WEIGHT_BITS ||
+    return view->scheme == WEIGHT_TABLE || view->scheme == WEIGHT_BITS || view->scheme == WEIGHT_NVFP4 ||
            (dtype_is_rare(view->dtype) && !has_rare_dtypes);
 }
 
-int unpacked_make(struct unpacked *u, struct weight_view *view, struct error *err)
+/* Codes of whole rows, with scales of their own. */
+static struct weight_view scaled_view(const struct weight_view *from, const struct unpack_task *t,
+                                      int64_t rows)
 {
-    const int64_t rows = weight_view_num_rows(view);
-    struct unpacked_matrix *m = malloc(sizeof *m + (uint64_t)rows * (uint64_t)view->cols * sizeof *m->values);
+    struct weight_view v = weight_view_plain(t->to, DTYPE_F4_E2M1, rows, from->cols);
+    v.scheme = WEIGHT_SCALED;
+    v.codes = from->codes;
+    v.codes.scales.data = t->scales;
+    v.codes.scales.rows = rows;
+    return v;
+}
+
+int unpacked_make(struct unpacked *u, struct weight_view *view, bool takes_codes, struct error *err)
+{
+    const bool splits = view->scheme == WEIGHT_NVFP4 && takes_codes;
+    const int64_t rows = weight_view_num_rows(view), cols = view->cols;
+    const uint64_t row_bytes = splits ? weight_nvfp4_row_bytes((uint64_t)cols) : (uint64_t)cols * 2;
+    struct unpacked_matrix *m = malloc(sizeof *m + (uint64_t)rows * row_bytes);
     if (!m)
-        return error_set(err, STATUS_NO_MEMORY, "no memory to make BF16 of a weight of %lld x %lld",
-                         (long long)rows, (long long)view->cols);
+        return error_set(err, STATUS_NO_MEMORY, "no memory to unpack a weight of %lld x %lld",
+                         (long long)rows, (long long)cols);
     m->next = u->first;
     u->first = m;
-    parallel_ranges(rows, max_of(LEAST_VALUES / max_of(view->cols, (int64_t)1), (int64_t)1), unpack_rows,
-                    &(struct unpack_task){.from = view, .to = m->values});
-    *view = weight_view_plain(m->values, DTYPE_BF16, rows, view->cols);
+    struct unpack_task task = {.from = view, .to = m->data};
+    if (splits) task.scales = m->data + rows * (cols / 2);
+    parallel_ranges(rows, max_of(LEAST_VALUES / max_of(cols, (int64_t)1), (int64_t)1),
+                    splits ? split_rows : round_rows, &task);
+    *view = splits ? scaled_view(view, &task, rows) : weight_view_plain(m->data, DTYPE_BF16, rows, cols);
     return STATUS_OK;
 }
 

@@ -1,5 +1,6 @@
-/* unpacked.h - matrices as BF16 in host memory, where a device has no kernels for their form, until it has taken them: GGUF's rare types,
- * what a table has the values of, and GPTQ's other numbers of bits.
+/* unpacked.h - matrices in another form, in host memory, where a device has no kernels for that of their file, until it has taken them.
+ * GGUF's rare types, what a table has the values of and GPTQ's other numbers of bits become BF16; GGUF's NVFP4 becomes what checkpoints
+ * have: the same codes in the order of their columns, and the same scales apart from them.
  *
  * Thread: one at a time; the work is spread over threads of its own. */
 #ifndef MODEL_UNPACKED_H
@@ -16,8 +17,10 @@ struct unpacked {
 
 /* Whether a device that has rare types, or has not, takes a view only so. */
 bool unpacked_is_needed(const struct weight_view *view, bool has_rare_dtypes);
-/* view, of WEIGHT_TABLE, WEIGHT_BITS or blocks of 256 columns, becomes one of BF16, each value rounded, until unpacked_clear. STATUS_NO_MEMORY. */
-int unpacked_make(struct unpacked *u, struct weight_view *view, struct error *err) must_check;
+/* view, one that is needed, becomes another until unpacked_clear: of WEIGHT_SCALED where it is of NVFP4 and takes_codes, else of BF16, each
+ * value rounded. STATUS_NO_MEMORY. */
+int unpacked_make(struct unpacked *u, struct weight_view *view, bool takes_codes,
+                  struct error *err) must_check;
 /* Frees all that were made. */
 void unpacked_clear(struct unpacked *u);
 

@@ -170,17 +170,23 @@ static inline void gguf_pad(struct buffer *b, size_t alignment)
 }
 
 /* Where the tensor's bytes go: the caller appends them to g->data next. rows 0: one dimension. */
-static inline void gguf_put_tensor_info(struct gguf_builder *g, const char *name, enum dtype dtype,
-                                        uint64_t cols, uint64_t rows)
+static inline void gguf_put_tensor_of(struct gguf_builder *g, const char *name, int gguf_id, uint64_t cols,
+                                      uint64_t rows)
 {
     put_text(&g->tensors, name);
     put_u32(&g->tensors, rows ? 2 : 1);
     put_u64(&g->tensors, cols);
     if (rows) put_u64(&g->tensors, rows);
-    put_u32(&g->tensors, (uint32_t)dtype_infos[dtype].gguf_id);
+    put_u32(&g->tensors, (uint32_t)gguf_id);
     gguf_pad(&g->data, g->alignment);
     put_u64(&g->tensors, g->data.num_bytes);
     g->num_tensors++;
+}
+
+static inline void gguf_put_tensor_info(struct gguf_builder *g, const char *name, enum dtype dtype,
+                                        uint64_t cols, uint64_t rows)
+{
+    gguf_put_tensor_of(g, name, dtype_infos[dtype].gguf_id, cols, rows);
 }
 
 /* Of bytes that count up from the tensor's number. */

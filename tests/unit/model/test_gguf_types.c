@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+#include "files/weight_nvfp4.h"
 #include "kernels/cpu/isa.h"
 #include "model_session.h"
 #include "tests/kernels/random_weight.h"
@@ -27,6 +28,9 @@ struct types_file {
     struct random_source random;
     enum dtype dtype;
     bool as_f32;
+    bool
+        is_nvfp4; /* matrices that have a scale more beside them are, in the place of dtype, which the embedding has */
+    bool has_bad_scale;
     bool has_experts; /* and a head that is not the embedding */
 };
 
@@ -46,6 +50,54 @@ static void put_matrix(struct types_file *f, const char *name, int rows, int col
         buffer_append(&f->builder.data, packed, (size_t)rows * row_bytes);
     free(packed);
     free(unpacked);
+}
+
+static float scale_of_nvfp4(int i)
+{
+    return (float)(3 + i) / 4;
+}
+
+/* num: of matrices, one below the other, each with a scale of its own; its name stands in front of what all end with, or behind. */
+static void put_nvfp4(struct types_file *f, const char *name, int num, int rows, int cols, bool behind)
+{
+    const uint64_t num_bytes = (uint64_t)(num * rows) * weight_nvfp4_row_bytes((uint64_t)cols);
+    uint8_t *const packed = malloc(num_bytes);
+    float *const unpacked = malloc((size_t)(num * rows * cols) * sizeof *unpacked);
+    char scale_name[80];
+    const int stem = (int)strlen(name) - (int)strlen(".weight");
+    for (uint64_t i = 0; i < num_bytes; i++)
+        packed[i] = (uint8_t)(random_uniform(&f->random, 0, 1) * (i % NVFP4_BYTES < 4 ? 32 : 256));
+    struct weight_view v = weight_nvfp4_view(packed, num * rows, cols);
+    for (int r = 0; r < num * rows; r++) {
+        v.codes.scale_factor = scale_of_nvfp4(r / rows);
+        weight_nvfp4_to_f32(&v, r, 0, cols, unpacked + r * cols);
+    }
+    gguf_put_tensor_of(&f->builder, name, f->as_f32 ? 0 : NVFP4_GGUF_ID, (uint64_t)cols,
+                       (uint64_t)(num * rows));
+    if (f->as_f32)
+        buffer_append(&f->builder.data, unpacked, (size_t)(num * rows * cols) * sizeof *unpacked);
+    else
+        buffer_append(&f->builder.data, packed, num_bytes);
+    if (!f->as_f32) {
+        snprintf(scale_name, sizeof scale_name, "%.*s.scale", behind ? stem + 7 : stem, name);
+        gguf_put_tensor_info(&f->builder, scale_name, DTYPE_F32, (uint64_t)(f->has_bad_scale ? num + 1 : num),
+                             0);
+        for (int i = 0; i < num + f->has_bad_scale; i++) {
+            const float scale = scale_of_nvfp4(i);
+            buffer_append(&f->builder.data, &scale, sizeof scale);
+        }
+    }
+    free(packed);
+    free(unpacked);
+}
+
+/* num: of experts. */
+static void put_matrices(struct types_file *f, const char *name, int num, int rows, int cols)
+{
+    if (f->is_nvfp4)
+        put_nvfp4(f, name, num, rows, cols, rows == INTERMEDIATE);
+    else
+        put_matrix(f, name, num * rows, cols);
 }
 
 static void put_ones(struct types_file *f, const char *name, int num)
@@ -69,23 +121,23 @@ static void put_layer(struct types_file *f, int layer)
     char name[64];
 #define NAME(text) (snprintf(name, sizeof name, "blk.%d." text ".weight", layer), name)
     put_ones(f, NAME("attn_norm"), HIDDEN);
-    put_matrix(f, NAME("attn_q"), HEADS * HEAD_DIM, HIDDEN);
-    put_matrix(f, NAME("attn_k"), HEADS / 2 * HEAD_DIM, HIDDEN);
-    put_matrix(f, NAME("attn_v"), HEADS / 2 * HEAD_DIM, HIDDEN);
-    put_matrix(f, NAME("attn_output"), HIDDEN, HEADS * HEAD_DIM);
+    put_matrices(f, NAME("attn_q"), 1, HEADS * HEAD_DIM, HIDDEN);
+    put_matrices(f, NAME("attn_k"), 1, HEADS / 2 * HEAD_DIM, HIDDEN);
+    put_matrices(f, NAME("attn_v"), 1, HEADS / 2 * HEAD_DIM, HIDDEN);
+    put_matrices(f, NAME("attn_output"), 1, HIDDEN, HEADS * HEAD_DIM);
     put_ones(f, NAME("ffn_norm"), HIDDEN);
     if (f->has_experts) {
         put_ones(f, NAME("attn_q_norm"), HEAD_DIM);
         put_ones(f, NAME("attn_k_norm"), HEAD_DIM);
         put_router(f, NAME("ffn_gate_inp"));
-        put_matrix(f, NAME("ffn_gate_exps"), EXPERTS * INTERMEDIATE, HIDDEN);
-        put_matrix(f, NAME("ffn_up_exps"), EXPERTS * INTERMEDIATE, HIDDEN);
-        put_matrix(f, NAME("ffn_down_exps"), EXPERTS * HIDDEN, INTERMEDIATE);
+        put_matrices(f, NAME("ffn_gate_exps"), EXPERTS, INTERMEDIATE, HIDDEN);
+        put_matrices(f, NAME("ffn_up_exps"), EXPERTS, INTERMEDIATE, HIDDEN);
+        put_matrices(f, NAME("ffn_down_exps"), EXPERTS, HIDDEN, INTERMEDIATE);
         return;
     }
-    put_matrix(f, NAME("ffn_gate"), INTERMEDIATE, HIDDEN);
-    put_matrix(f, NAME("ffn_up"), INTERMEDIATE, HIDDEN);
-    put_matrix(f, NAME("ffn_down"), HIDDEN, INTERMEDIATE);
+    put_matrices(f, NAME("ffn_gate"), 1, INTERMEDIATE, HIDDEN);
+    put_matrices(f, NAME("ffn_up"), 1, INTERMEDIATE, HIDDEN);
+    put_matrices(f, NAME("ffn_down"), 1, HIDDEN, INTERMEDIATE);
 #undef NAME
 }
 
@@ -177,6 +229,37 @@ static void the_portable_set_gives_the_bits_of_f32(void **state)
     }
 }
 
+static void nvfp4_gives_the_bits_of_f32(void **state)
+{
+    (void)state;
+    static float packed[LOGITS], plain[LOGITS];
+    for (int has_experts = 0; has_experts < 2; has_experts++) {
+        struct types_file f = {.dtype = DTYPE_F32, .is_nvfp4 = true, .has_experts = has_experts};
+        compute_logits_on("cpu", "portable", &f, packed);
+        f.as_f32 = true;
+        compute_logits_on("cpu", "portable", &f, plain);
+        assert_memory_equal(packed, plain, sizeof plain);
+        f.as_f32 = false;
+        compute_logits_on("cpu", "auto", &f, packed);
+        for (int i = 0; i < LOGITS; i++) assert_float_equal(packed[i], plain[i], 1e-3);
+    }
+}
+
+static void scales_that_fit_nothing_are_named(void **state)
+{
+    (void)state;
+    char directory[TEST_PATH_BYTES], path[TEST_PATH_BYTES];
+    struct types_file f = {.dtype = DTYPE_F32, .is_nvfp4 = true, .has_bad_scale = true};
+    struct model_files *files;
+    struct error err;
+    make_directory(directory);
+    write_model(directory, f);
+    assert_int_equal(model_files_open(join_path(path, directory, "m.gguf"), "auto", &files, &err),
+                     STATUS_INVALID);
+    assert_non_null(strstr(err.text, "blk.0.attn_q.scale should be a number of type F32"));
+    remove_directory(directory);
+}
+
 /* Activations of int8 cost up to 0.027 of the logits' size here. */
 static void the_best_set_is_close(void **state)
 {
@@ -241,13 +324,32 @@ static void a_gpu_takes_rare_types_as_bf16(void **state)
     }
 }
 
+/* Its codes stay packed on a Hopper: the same bits as of BF16. */
+static void a_gpu_takes_nvfp4(void **state)
+{
+    (void)state;
+    static float packed[LOGITS], plain[LOGITS];
+    const char *device = getenv("FLASHD_TEST_DEVICE");
+    if (!device || strcmp(device, "cuda")) skip();
+    for (int has_experts = 0; has_experts < 2; has_experts++) {
+        struct types_file f = {.dtype = DTYPE_F32, .is_nvfp4 = true, .has_experts = has_experts};
+        compute_logits_on("cuda", "auto", &f, packed);
+        f.as_f32 = true;
+        compute_logits_on("cuda", "auto", &f, plain);
+        assert_memory_equal(packed, plain, sizeof plain);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_portable_set_gives_the_bits_of_f32),
         cmocka_unit_test(the_best_set_is_close),
+        cmocka_unit_test(nvfp4_gives_the_bits_of_f32),
+        cmocka_unit_test(scales_that_fit_nothing_are_named),
         cmocka_unit_test(a_gpu_keeps_blocks_and_the_bits_of_bf16),
         cmocka_unit_test(a_gpu_takes_rare_types_as_bf16),
+        cmocka_unit_test(a_gpu_takes_nvfp4),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

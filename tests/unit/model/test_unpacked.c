@@ -21,7 +21,7 @@ static void check_type(struct unpacked *u, struct random_source *random, enum dt
     static float row[COLS];
     random_weight(random, dtype, ROWS, COLS, data);
     struct weight_view view = weight_view_plain(data, dtype, ROWS, COLS);
-    assert_int_equal(unpacked_make(u, &view, &err), STATUS_OK);
+    assert_int_equal(unpacked_make(u, &view, true, &err), STATUS_OK);
     assert_true(view.dtype == DTYPE_BF16 && view.rows == ROWS && view.cols == COLS);
     assert_int_equal(weight_view_num_rows(&view), ROWS);
     for (int64_t r = 0; r < ROWS; r++) {
@@ -74,7 +74,7 @@ static void tables_are_looked_up(void **state)
     assert_true(unpacked_is_needed(&view, true));
     view = weight_view_rows(&view, 2, TABLE_ROWS - 2);
     view = weight_view_every(&view, 0, 2);
-    assert_int_equal(unpacked_make(&u, &view, &err), STATUS_OK);
+    assert_int_equal(unpacked_make(&u, &view, true, &err), STATUS_OK);
     assert_true(view.rows == (TABLE_ROWS - 2 + 1) / 2 && view.scheme == WEIGHT_PLAIN &&
                 !unpacked_is_needed(&view, false));
     for (int r = 0; r < view.rows; r++) {
