@@ -8,7 +8,7 @@
 
 typedef int read_scheme(struct json_reader *r, struct quantisation *q);
 
-/* format: what compressed-tensors calls format and ModelOpt quant_algo; NULL: the method has one. */
+/* format: what compressed-tensors calls format, ModelOpt quant_algo and AutoRound packing_format; NULL: the method has one. */
 struct scheme {
     const char *method, *format;
     enum quant_format is;
@@ -72,12 +72,9 @@ static int read_awq(struct json_reader *r, struct quantisation *q)
     return check_bits(r, q->bits, false);
 }
 
-static int read_gptq(struct json_reader *r, struct quantisation *q)
+static int read_gptq_numbers(struct json_reader *r, bool zeros_less_one, struct quantisation *q)
 {
-    const char *format = json_text(r, "checkpoint_format", "gptq");
-    q->zeros_less_one = !strcmp(format, "gptq");
-    if (!q->zeros_less_one && strcmp(format, "gptq_v2") != 0)
-        return refuse(r, "checkpoint_format", format, "gptq and gptq_v2 are");
+    q->zeros_less_one = zeros_less_one;
     q->bits = (int32_t)json_int_required(r, "bits", 1, 32);
     q->group_size = read_group_size(r);
     q->has_zeros = true; /* also where all are the same (sym) */
@@ -85,6 +82,26 @@ static int read_gptq(struct json_reader *r, struct quantisation *q)
     return error_set(r->err, STATUS_UNSUPPORTED,
                      "%s: weights of %d bits are not supported in this form; 2, 3, 4 and 8 are", r->path,
                      q->bits);
+}
+
+static int read_gptq(struct json_reader *r, struct quantisation *q)
+{
+    const char *format = json_text(r, "checkpoint_format", "gptq");
+    const bool is_first = !strcmp(format, "gptq");
+    if (!is_first && strcmp(format, "gptq_v2") != 0)
+        return refuse(r, "checkpoint_format", format, "gptq and gptq_v2 are");
+    return read_gptq_numbers(r, is_first, q);
+}
+
+/* AutoRound's, which has GPTQ's two formats under names of its own. */
+static int read_gptq_1(struct json_reader *r, struct quantisation *q)
+{
+    return read_gptq_numbers(r, true, q);
+}
+
+static int read_gptq_2(struct json_reader *r, struct quantisation *q)
+{
+    return read_gptq_numbers(r, false, q);
 }
 
 /* Whether 4 or 8 bits, and of which kind, is said by the tensors themselves. */
@@ -198,6 +215,16 @@ static const struct scheme schemes[] = {
     {"mxfp4", NULL, QUANT_MXFP4_BLOCKS, "MXFP4", read_nothing},
     {"awq", NULL, QUANT_AWQ, "AWQ", read_awq},
     {"gptq", NULL, QUANT_GPTQ, "GPTQ", read_gptq},
+    {"auto-round", "auto_round:auto_gptq", QUANT_GPTQ, "GPTQ", read_gptq_1},
+    {"auto-round", "auto_round:gptq", QUANT_GPTQ, "GPTQ", read_gptq_1},
+    {"auto-round", "auto_round:gptqmodel", QUANT_GPTQ, "GPTQ", read_gptq_2},
+    {"auto-round", "auto_round", QUANT_GPTQ, "GPTQ", read_gptq_2},
+    {"auto-round", "auto_round:auto_awq", QUANT_AWQ, "AWQ", read_awq},
+    {"auto-round", "auto_round:awq", QUANT_AWQ, "AWQ", read_awq},
+    {"auto-round", "auto_round:fp8", QUANT_BYTES, "FP8", read_fp8},
+    {"auto-round", "auto_round:fp8_static", QUANT_BYTES, "FP8", read_fp8},
+    {"auto-round", "auto_round:llm_compressor", QUANT_MIXED, "NVFP4 or MXFP4", read_nothing},
+    {"quark", NULL, QUANT_MIXED, "FP8 or MXFP4", read_nothing},
     {"bitsandbytes", NULL, QUANT_BITSANDBYTES, "bitsandbytes", read_bitsandbytes},
     {"compressed-tensors", "float-quantized", QUANT_BYTES, "FP8", read_config_groups},
     {"compressed-tensors", "int-quantized", QUANT_BYTES, "int8", read_config_groups},
@@ -238,9 +265,13 @@ static struct name_list names_of(const char *method)
 
 static int find_scheme(struct json_reader *r, const char *method, const struct scheme **out)
 {
-    const char *key = strcmp(method, "modelopt") != 0 ? "format" : "quant_algo",
-               *format = json_text(r, key, "");
+    const bool is_auto_round = strstr(method, "auto-round") != NULL; /* "intel/auto-round" too */
+    const char *key = is_auto_round                 ? "packing_format"
+                      : !strcmp(method, "modelopt") ? "quant_algo"
+                                                    : "format",
+               *format = json_text(r, key, is_auto_round ? "auto_round:auto_gptq" : "");
     bool is_method = false;
+    if (is_auto_round) method = "auto-round";
     for (size_t i = 0; i < array_length(schemes); i++) {
         const struct scheme *s = &schemes[i];
         if (strcmp(s->method, method) != 0) continue;

@@ -163,10 +163,27 @@ static struct weight_view find_bits(struct finder *f, const struct quantisation 
     return v;
 }
 
-static struct weight_view find_transposed(struct finder *f, const struct quantisation *q)
+/* GPTQ's matrices may differ in bits and in what a group is (GPTQModel's dynamic, AutoRound's extra_config): what tensors' shapes say
+ * goes before what the config says of most. */
+static struct quantisation own_numbers(struct finder *f, const struct quantisation *q)
 {
-    const bool is_awq = q->format == QUANT_AWQ;
+    const struct safetensor *codes = finder_look_up(f, "qweight"), *scales = finder_look_up(f, "scales");
+    const uint64_t cols = (uint64_t)f->cols, num_words = codes->num_dims == 2 ? codes->dims[0] : 0,
+                   num_groups = scales && scales->num_dims == 2 ? scales->dims[0] : 0;
+    const uint64_t said = q->group_size ? div_up(cols, (uint64_t)q->group_size) : 1;
+    struct quantisation own = *q;
+    for (int32_t bits = 2; bits <= 8; bits++)
+        if (bits != 5 && bits != 6 && bits != 7 && num_words * 32 == cols * (uint64_t)bits) own.bits = bits;
+    if (num_groups > 0 && num_groups != said && cols % num_groups == 0)
+        own.group_size = (int32_t)(cols / num_groups);
+    return own;
+}
+
+static struct weight_view find_transposed(struct finder *f, const struct quantisation *quantisation)
+{
+    const bool is_awq = quantisation->format == QUANT_AWQ;
     if (!finder_look_up(f, "qweight")) return (struct weight_view){.data = NULL};
+    const struct quantisation own = is_awq ? *quantisation : own_numbers(f, quantisation), *q = &own;
     if (q->bits != 4) return find_bits(f, q);
     if ((is_awq ? f->rows : f->cols) % WORD_CODES || f->rows % WORD_CODES)
         finder_fail(f, "qweight", "is of a matrix whose sides are no multiples of 8");

@@ -173,6 +173,9 @@ static void forms_that_are_not_here_are_named(void **state)
         {LLAMA("{'quant_method':'gptq','bits':5,'group_size':128}"), "weights of 5 bits"},
         {LLAMA("{'quant_method':'gptq','bits':4,'group_size':128,'checkpoint_format':'marlin'}"),
          "checkpoint_format \"marlin\""},
+        {LLAMA("{'quant_method':'auto-round','packing_format':'auto_round:fake','bits':4,'group_size':128}"),
+         "packing_format \"auto_round:fake\", which is not supported; known are auto_round:auto_gptq, "},
+        {LLAMA("{'quant_method':'auto-round','bits':4}"), "group_size is missing"},
         {LLAMA("{'quant_method':'modelopt','quant_algo':'W4A8'}"), "quant_algo \"W4A8\""},
         {LLAMA("{'quant_method':'compressed-tensors','format':'marlin-24'}"),
          "format \"marlin-24\", which is not supported; known are float-quantized, int-quantized, "},
@@ -203,6 +206,80 @@ static void forms_that_are_not_here_are_named(void **state)
             fail_msg("%s: %d and \"%s\"", cases[i].config, status, err.text);
     }
     remove_directory(directory);
+}
+
+/* golden under another quantization_config: the file's matrices mean the same. */
+static void expect_same(const char *golden, const char *config)
+{
+    const struct family_golden *g = NULL;
+    char before[TEST_PATH_BYTES], after[TEST_PATH_BYTES], text[4096], own[1024];
+    struct model_files *files[2] = {NULL, NULL};
+    struct error err = {0};
+    for (size_t i = 0; i < array_length(quantised_goldens); i++)
+        if (!strcmp(quantised_goldens[i].name, golden)) g = &quantised_goldens[i];
+    assert_non_null(g);
+    const char *at = strstr(g->config, "\"quantization_config\": {");
+    snprintf(own, sizeof own, "%s", config);
+    for (char *c = own; *c; c++) *c = *c == '\'' ? '"' : *c;
+    snprintf(text, sizeof text, "%.*s\"quantization_config\": %s}", (int)(at - g->config), g->config, own);
+    struct family_golden other = *g;
+    other.config = text;
+    make_directory(before);
+    make_directory(after);
+    family_write_directory(g, before);
+    family_write_directory(&other, after);
+    assert_int_equal(model_files_open(before, "auto", &files[0], &err), STATUS_OK);
+    if (model_files_open(after, "auto", &files[1], &err) != STATUS_OK) fail_msg("%s: %s", config, err.text);
+    for (enum weight_role role = WEIGHT_Q; role <= WEIGHT_DOWN; role++) {
+        const struct weight_view a = model_files_weight(files[0], role, 1),
+                                 b = model_files_weight(files[1], role, 1);
+        assert_true(!a.data == !b.data && a.dtype == b.dtype && a.scheme == b.scheme && a.cols == b.cols);
+        assert_true(a.codes.zero == b.codes.zero && a.codes.bits == b.codes.bits &&
+                    a.codes.flip == b.codes.flip && a.codes.scale_rows == b.codes.scale_rows &&
+                    a.codes.scale_cols == b.codes.scale_cols && a.codes.scales.cols == b.codes.scales.cols &&
+                    !a.codes.groups == !b.codes.groups && !a.codes.zeros.data == !b.codes.zeros.data);
+    }
+    model_files_close(files[0]);
+    model_files_close(files[1]);
+    remove_directory(before);
+    remove_directory(after);
+}
+
+static void other_programs_write_the_same_forms(void **state)
+{
+    (void)state;
+    expect_same("llama: gptq",
+                "{'quant_method':'auto-round','packing_format':'auto_round:auto_gptq','bits':4,"
+                "'group_size':32,'data_type':'int','sym':false}");
+    expect_same("llama: gptq", "{'quant_method':'intel/auto-round','bits':4,'group_size':32}");
+    expect_same("llama: gptq, in no order",
+                "{'quant_method':'auto-round','packing_format':'auto_round:gptqmodel',"
+                "'bits':4,'group_size':64}");
+    expect_same("llama: awq", "{'quant_method':'auto-round','packing_format':'auto_round:auto_awq','bits':4,"
+                              "'group_size':64,'sym':true}");
+    expect_same("llama: fp8, blocks",
+                "{'quant_method':'auto-round','packing_format':'auto_round:fp8','bits':8,"
+                "'data_type':'fp','weight_block_size':[128,128]}");
+    expect_same("llama: nvfp4",
+                "{'quant_method':'auto-round','packing_format':'auto_round:llm_compressor','bits':4,"
+                "'data_type':'nv_fp'}");
+    expect_same("llama: mxfp4",
+                "{'quant_method':'auto-round','packing_format':'auto_round:llm_compressor','bits':4,"
+                "'data_type':'mx_fp'}");
+    expect_same("llama: fp8, one scale", "{'quant_method':'quark','global_quant_config':{'weight':"
+                                         "{'dtype':'fp8_e4m3','qscheme':'per_tensor'}}}");
+    expect_same("llama: fp8, rows", "{'quant_method':'quark','global_quant_config':{'weight':"
+                                    "{'dtype':'fp8_e4m3','qscheme':'per_channel','ch_axis':0}}}");
+}
+
+/* Shapes say what a matrix has, where it differs from what the config says of most. */
+static void matrices_may_differ_in_bits_and_groups(void **state)
+{
+    (void)state;
+    expect_same("llama: gptq, 8 bits", "{'quant_method':'gptq','bits':4,'group_size':128,'sym':false}");
+    expect_same("llama: gptq, 3 bits, in no order",
+                "{'quant_method':'gptq','bits':4,'group_size':-1,'desc_act':true}");
+    expect_same("llama: gptq", "{'quant_method':'auto-round','bits':2,'group_size':64}");
 }
 
 static void write_with_quotes(const char *directory, const char *name, const char *text)
@@ -249,6 +326,8 @@ int main(void)
         cmocka_unit_test(states_must_make_sense),
         cmocka_unit_test(columns_must_be_in_order),
         cmocka_unit_test(forms_that_are_not_here_are_named),
+        cmocka_unit_test(other_programs_write_the_same_forms),
+        cmocka_unit_test(matrices_may_differ_in_bits_and_groups),
         cmocka_unit_test(modelopts_own_file_is_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
