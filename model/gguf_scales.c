@@ -42,12 +42,6 @@ int gguf_scales_apply(const struct gguf *g, const char *path, const char *name, 
     const float scale = scale_at(&scales, count == 1 ? 0 : expert);
     if (!isfinite(scale))
         return error_set(err, STATUS_INVALID, "%s: tensor %s has what is no number", path, found);
-    if (view->scheme == WEIGHT_NVFP4) {
-        view->codes.scale_factor = scale;
-        return STATUS_OK;
-    }
-    if (scale == 1) return STATUS_OK;
-    return error_set(err, STATUS_UNSUPPORTED,
-                     "%s: tensor %s scales one of type %s, which is not supported (NVFP4 is)", path, found,
-                     dtype_infos[view->dtype].text);
+    view->codes.scale_factor = scale;
+    return STATUS_OK;
 }

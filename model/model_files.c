@@ -393,6 +393,18 @@ static struct weight_view rows_of(const struct weight_view *all, const struct st
     return weight_view_every(&turns, idx, stack->step);
 }
 
+/* Whether the family itself multiplies by what lies beside the matrix (Gemma 4's experts). */
+static bool has_scale_of_its_own(const struct model_files *f, enum weight_role role)
+{
+    const char *own = name_in_file(f, role), *end = strrchr(own, '.');
+    for (int other = 0; other < WEIGHT_ROLE_COUNT; other++) {
+        const char *name = name_in_file(f, (enum weight_role)other);
+        if (name && end && !strncmp(name, own, (size_t)(end - own)) && !strcmp(name + (end - own), ".scale"))
+            return true;
+    }
+    return false;
+}
+
 static int resolve_weight(struct model_files *f, enum weight_role role, int32_t layer, int32_t expert,
                           struct error *err)
 {
@@ -422,8 +434,8 @@ static int resolve_weight(struct model_files *f, enum weight_role role, int32_t 
                          " x %" PRId64 " (rows x values)",
                          f->path, name, view.rows, view.cols, stack.rows, shape.cols);
     view = rows_of(&view, &stack, shape.rows);
-    if (f->gguf && line->rows != DIM_1) {
-        int status = gguf_scales_apply(f->gguf, f->path, name, expert, max_of(c->num_experts, 1), &view, err);
+    if (view.scheme == WEIGHT_NVFP4 && !has_scale_of_its_own(f, role)) {
+        int status = gguf_scales_apply(f->gguf, f->path, name, expert, num_of_role(f, role), &view, err);
         if (status) return status;
     }
     if (is_part_of_vector(f, role)) view = weight_view_plain(view.data, view.dtype, 1, shape.rows);
