@@ -247,7 +247,7 @@ static int check_tool_calls(const struct message *m)
     cJSON *calls = cJSON_GetObjectItemCaseSensitive(m->json, "tool_calls"), *call;
     int status = 0;
     path_of(m, ".tool_calls", path);
-    if (!calls || cJSON_IsNull(calls)) {
+    if (!calls || cJSON_IsNull(calls) || (cJSON_IsArray(calls) && !calls->child)) {
         cJSON_DeleteItemFromObjectCaseSensitive(m->json, "tool_calls");
         return 0;
     }
@@ -528,9 +528,62 @@ int chat_context_init(struct chat_context *c, const struct server *server, const
     return status < 0 ? status : add_verbosity(c->json, body, err);
 }
 
-bool chat_context_change(struct chat_context *c, enum chat_turns_change change)
+/* Takes the list. */
+static bool set_tools(cJSON *context, const char *name, cJSON *tools)
 {
-    return chat_turns_change(cJSON_GetObjectItemCaseSensitive(c->json, "messages"), change, c->wants_parts);
+    bool set = tools && cJSON_ReplaceItemInObjectCaseSensitive(context, name, tools);
+    if (!set) cJSON_Delete(tools);
+    return set;
+}
+
+/* Templates for tools loop over them where a chat has none, too; others say that there are some where the list is empty, so that
+ * this is taken back as well. */
+static bool add_no_tools(cJSON *context, int64_t now_seconds)
+{
+    cJSON *none = cJSON_CreateArray();
+    bool added = none && tool_prompt_add_variables(NULL, context, none, now_seconds) == 0;
+    cJSON_Delete(none);
+    return added;
+}
+
+static bool change_tools(struct chat_context *c, enum chat_tools_change change, int64_t now_seconds)
+{
+    cJSON *tools = cJSON_GetObjectItemCaseSensitive(c->json, "tools");
+    if (!tools || !tools->child) return change == TOOLS_WHOLE && add_no_tools(c->json, now_seconds);
+    if (!c->given_tools && !(c->given_tools = cJSON_Duplicate(tools, true))) return false;
+    return chat_tools_change(tools, change) &&
+           set_tools(c->json, "available_tools", cJSON_Duplicate(tools, true));
+}
+
+static void take_tools_back(struct chat_context *c)
+{
+    const cJSON *tools = cJSON_GetObjectItemCaseSensitive(c->json, "tools");
+    if (c->given_tools) {
+        set_tools(c->json, "available_tools", cJSON_Duplicate(c->given_tools, true));
+        set_tools(c->json, "tools", c->given_tools);
+        c->given_tools = NULL;
+    } else if (tools && !tools->child) {
+        set_tools(c->json, "tools", cJSON_CreateNull());
+    }
+}
+
+bool chat_context_change(struct chat_context *c, enum context_change change, int64_t now_seconds)
+{
+    cJSON *messages = cJSON_GetObjectItemCaseSensitive(c->json, "messages");
+    switch (change) {
+    case CONTEXT_IDS:
+        return chat_turns_change(messages, TURNS_NUMBERED, c->wants_parts);
+    case CONTEXT_TOOLS_WHOLE:
+    case CONTEXT_BOTH_WHOLE:
+        return change_tools(c, TOOLS_WHOLE, now_seconds);
+    case CONTEXT_TOOLS_PLAIN:
+    case CONTEXT_BOTH_PLAIN:
+        return change_tools(c, TOOLS_PLAIN, now_seconds);
+    default:
+        if (change == CONTEXT_TURNS) take_tools_back(c);
+        return chat_turns_change(
+            messages, (enum chat_turns_change)(TURNS_JOINED + (int)change - CONTEXT_TURNS), c->wants_parts);
+    }
 }
 
 int chat_context_drop(struct chat_context *c, double share)
@@ -541,5 +594,6 @@ int chat_context_drop(struct chat_context *c, double share)
 void chat_context_deinit(struct chat_context *c)
 {
     cJSON_Delete(c->json);
+    cJSON_Delete(c->given_tools);
     free(c->final_text);
 }

@@ -1,5 +1,6 @@
 #include "server/api/chat_turns.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/buffer.h"
@@ -194,6 +195,84 @@ static bool join(cJSON *messages)
     return ok && changed;
 }
 
+/* ---- ids of calls ---- */
+
+enum { ID_BYTES = 9 };
+
+static bool is_plain_id(const cJSON *id)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+    const char *text = cJSON_GetStringValue(id);
+    return text && strlen(text) == ID_BYTES && strspn(text, allowed) == ID_BYTES;
+}
+
+static bool set_text(cJSON *object, const char *name, const char *text)
+{
+    cJSON_DeleteItemFromObjectCaseSensitive(object, name);
+    return cJSON_AddStringToObject(object, name, text);
+}
+
+/* The call that a result is of: the one with its id; without an id, the one at its place. */
+static cJSON *call_of(const cJSON *calls, const cJSON *result, int place)
+{
+    const char *id = cJSON_GetStringValue(get(result, "tool_call_id"));
+    cJSON *call;
+    int i = 0;
+    cJSON_ArrayForEach(call, calls)
+    {
+        const char *own = cJSON_GetStringValue(get(call, "id"));
+        if (id && *id ? own && !strcmp(id, own) : place == i) return call;
+        if (++i >= RESULTS_MAX) break;
+    }
+    return NULL;
+}
+
+/* Results of these calls get the new ids while the calls have the old ones. */
+static bool number_results(const cJSON *message, const cJSON *calls, int first, bool *changed)
+{
+    bool ok = true;
+    int place = 0;
+    for (cJSON *m = message->next; ok && m && is_result(m) && place < RESULTS_MAX; m = m->next, place++) {
+        const cJSON *call = call_of(calls, m, place), *other;
+        char id[ID_BYTES + 1];
+        int idx = 0;
+        if (!call || is_plain_id(get(call, "id"))) continue;
+        cJSON_ArrayForEach(other, calls)
+        {
+            if (other == call) break;
+            idx++;
+        }
+        snprintf(id, sizeof id, "call%05d", (first + idx) % 100000);
+        ok = set_text(m, "tool_call_id", id);
+        *changed = true;
+    }
+    return ok;
+}
+
+static bool number_calls(cJSON *messages)
+{
+    bool changed = false, ok = true;
+    int count = 0;
+    cJSON *m, *call;
+    cJSON_ArrayForEach(m, messages)
+    {
+        cJSON *calls = get(m, "tool_calls");
+        if (!ok || !has_calls(m)) continue;
+        ok = number_results(m, calls, count, &changed);
+        cJSON_ArrayForEach(call, calls)
+        {
+            char id[ID_BYTES + 1];
+            snprintf(id, sizeof id, "call%05d", count++ % 100000);
+            if (!ok || is_plain_id(get(call, "id"))) continue;
+            ok = set_text(call, "id", id);
+            changed = true;
+        }
+    }
+    return ok && changed;
+}
+
+/* ---- results and turns ---- */
+
 /* As Hermes' notation has results. */
 static bool mark_result(cJSON *message)
 {
@@ -262,10 +341,26 @@ static bool say_nothing_in_parts(cJSON *messages)
     return ok && changed;
 }
 
+static bool give_system_to_user(cJSON *messages)
+{
+    bool changed = false, ok = true;
+    cJSON *m;
+    cJSON_ArrayForEach(m, messages)
+    {
+        if (!ok || !has_role(m, "system")) continue;
+        ok = become_user(m);
+        changed = true;
+    }
+    if (ok && changed) (void)join(messages);
+    return ok && changed;
+}
+
 bool chat_turns_change(cJSON *messages, enum chat_turns_change change, bool wants_parts)
 {
     bool changed;
     switch (change) {
+    case TURNS_NUMBERED:
+        return number_calls(messages);
     case TURNS_JOINED:
         return join(messages);
     case TURNS_RESULTS:
@@ -276,6 +371,8 @@ bool chat_turns_change(cJSON *messages, enum chat_turns_change change, bool want
         return add_missing(messages, wants_parts);
     case TURNS_PARTS:
         return say_nothing_in_parts(messages);
+    case TURNS_SYSTEM:
+        return give_system_to_user(messages);
     case NUM_TURNS_CHANGES:
         break;
     }

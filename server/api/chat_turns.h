@@ -23,11 +23,14 @@ bool chat_turns_give_results_to_user(cJSON *messages, bool *changed);
 
 /* What is done, one after the other, for a template that refuses the messages, until it takes them. */
 enum chat_turns_change {
+    TURNS_NUMBERED, /* calls whose ids are not what Mistral's templates want, nine letters and digits, have such, and their
+                       results; those without one, too */
     TURNS_JOINED, /* system messages at the beginning become one, later ones the user's; two of the user's, or of the
                       assistant's without calls, become one */
     TURNS_RESULTS, /* results become the user's as above */
     TURNS_EMPTY, /* an assistant that says nothing stands between a result and the user, a user in front of an assistant */
-    TURNS_PARTS, /* what an assistant says who says nothing is a list with an empty text */
+    TURNS_PARTS,  /* what an assistant says who says nothing is a list with an empty text */
+    TURNS_SYSTEM, /* system messages are the user's, of one message with those of the user behind them */
     NUM_TURNS_CHANGES,
 };
 bool chat_turns_change(cJSON *messages, enum chat_turns_change change, bool wants_parts);

@@ -444,15 +444,17 @@ static int cut_after_final_message(const char *final, struct buffer *text, struc
     return 0;
 }
 
-/* What is wrong with the messages as they came is said where they are refused in any form. */
+/* What is wrong with the tools and messages as they came is said where they are refused in any form. */
 static int render_some(const struct server *server, struct chat_context *context, int64_t now_seconds,
                        struct buffer *out, struct text_range **untrusted, int *num_untrusted,
                        struct error *why)
 {
     int status = chat_template_render(server->chat_template, context->json, chat_context_trusted, now_seconds,
                                       &chat_template_limits_default, out, untrusted, num_untrusted, why);
-    for (int change = 0; status == STATUS_TEMPLATE && change < NUM_TURNS_CHANGES; change++) {
-        if (!chat_context_change(context, (enum chat_turns_change)change)) continue;
+    for (int change = 0; change < NUM_CONTEXT_CHANGES; change++) {
+        bool may_help = status == STATUS_TEMPLATE ||
+                        (status == STATUS_LIMIT && chat_context_is_about_tools((enum context_change)change));
+        if (!may_help || !chat_context_change(context, (enum context_change)change, now_seconds)) continue;
         if (chat_template_render(server->chat_template, context->json, chat_context_trusted, now_seconds,
                                  &chat_template_limits_default, out, untrusted, num_untrusted, NULL) == 0)
             return 0;

@@ -251,11 +251,13 @@ static void parts_go_to_templates_that_want_them(void **state)
     server.chat_template = usual;
 }
 
+static const char *tools = ""; /* of render_with */
+
 static void render_with(const char *source, const char *messages, const char *expected)
 {
     struct chat_template *template, *usual = (struct chat_template *)(uintptr_t)server.chat_template;
     char body[1024];
-    snprintf(body, sizeof body, "{\"messages\":[%s]}", messages);
+    snprintf(body, sizeof body, "{\"messages\":[%s],\"tools\":[%s]}", messages, tools);
     assert_int_equal(chat_template_parse(source, &template, NULL), 0);
     server.chat_template = template;
     if (expected)
@@ -429,6 +431,91 @@ static void results_are_put_where_a_template_takes_them(void **state)
                       "[u]<tool_response>\nx\n</tool_response>[u]v");
     render_calls_with(refuses_orphans, GIVES("0", "w") "," CALLS(CALL("1")) "," GIVES("1", "x"),
                       "[u]<tool_response>\nw\n</tool_response>[a]<call>f1 {}</call>[t]x");
+}
+
+/* Gemma 2 knows no system messages, and Llama 3.1 with tools no chat without a user. */
+static void a_system_message_becomes_the_users(void **state)
+{
+    (void)state;
+    static const char alternates[] =
+        "{% set n = namespace(last='assistant') %}{% for m in messages %}{% if m.role == 'system' or m.role "
+        "== "
+        "n.last %}{{ raise_exception('no') }}{% endif %}{% set n.last = m.role %}[{{ m.role[0] "
+        "}}]{{ m.content }}{% endfor %}";
+    render_with(alternates, SAYS("system", "a") "," SAYS("user", "b"), "[u]a\nb");
+    render_with(alternates, SAYS("system", "a"), "[u]a");
+    render_with(alternates, SAYS("system", "a") "," SAYS("assistant", "b") "," SAYS("user", "c"),
+                "[u]a[a]b[u]c");
+}
+
+/* Mistral's templates want ids of nine letters and digits, others want one. */
+static void calls_are_numbered_for_a_template_that_wants_other_ids(void **state)
+{
+    (void)state;
+    static const char nine[] =
+        "{% for m in messages %}[{{ m.role[0] }}]{% for c in m.tool_calls or [] %}{% if c.id is not defined "
+        "or "
+        "c.id | length != 9 %}{{ raise_exception('ids') }}{% endif %}<call>{{ c.function.name }} "
+        "{{ c.function.arguments | tojson }}#{{ c.id }}</call>{% endfor %}{% if m.role == 'tool' %}{{ "
+        "m.tool_call_id }}:{% endif %}{{ m.content }}{% endfor %}";
+    static const char no_ids[] =
+        "{\"role\":\"assistant\",\"tool_calls\":[{\"type\":\"function\",\"function\":{"
+        "\"name\":\"f1\",\"arguments\":\"{}\"}}]}," SAYS("tool", "x");
+    static const char named[] = CALLS(CALL("1") "," CALL("call_2")) "," GIVES("call_2", "y") "," GIVES(
+        "1", "x") "," CALLS(CALL("abcDEF012")) "," GIVES("abcDEF012", "z") "," GIVES("9", "w");
+    render_calls_with(nine, no_ids, "[a]<call>f1 {}#call00000</call>[t]call00000:x");
+    render_calls_with(nine, named,
+                      "[a]<call>f1 {}#call00000</call><call>fcall_2 {}#call00001</call>[t]call00001:y[t]"
+                      "call00000:x[a]<call>fabcDEF012 {}#abcDEF012</call>[t]abcDEF012:z[t]9:w");
+}
+
+/* SDKs send one in each of an assistant's messages, and Llama 3.1 counts its calls. */
+static void an_empty_list_of_calls_is_none(void **state)
+{
+    (void)state;
+    render_with(
+        "{% for m in messages %}{% if 'tool_calls' in m %}{{ m.tool_calls[0].id }}{% endif %}{{ m.content "
+        "}}{% endfor %}",
+        "{\"role\":\"assistant\",\"content\":\"a\",\"tool_calls\":[]}", "a");
+}
+
+/* What OpenAI's API lets out, gpt-oss, Hermes 2 Pro and Command R add to text or loop over. */
+static void templates_read_what_tools_leave_out(void **state)
+{
+    (void)state;
+    static const char careless[] =
+        "{% for t in tools or [] %}{{ t.function.name + ' ' + t.function.description }}({% for k, v in "
+        "t.function.parameters.properties.items() %}{% if v.type is defined and v.type is not string %}{{ "
+        "raise_exception('types') }}{% endif %}{{ k + ':' + v.description + (v.type or 'any') }};{% endfor "
+        "%}){% endfor %}{% for m in messages %}[{{ m.role[0] }}]{{ m.content }}{% for c in m.tool_calls or "
+        "[] %}"
+        "<call>{{ c.function.name }} {{ c.function.arguments | tojson }}</call>{% endfor %}{{ ';' }}{% "
+        "endfor %}";
+    params.uses_tools = true;
+    tools =
+        "{\"function\":{\"name\":\"f\"}},{\"function\":{\"name\":\"g\",\"description\":null,\"parameters\":{"
+        "\"properties\":{\"a\":{\"type\":\"array\"},\"b\":{\"description\":\"x\"}}}}}";
+    render_calls_with(careless, SAYS("user", "u"), "f ()g (a:array;b:xany;)[u]u;");
+    tools = "{\"function\":{\"name\":\"f\",\"parameters\":{\"properties\":{\"a\":{\"type\":[\"null\","
+            "\"string\"]},"
+            "\"b\":true}}}}";
+    render_calls_with(careless, SAYS("user", "u"), "f (a:string;b:any;)[u]u;");
+    /* What was not the reason stays as it came. */
+    render_calls_with(
+        "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no') }}{% endif %}{{ "
+        "m.content }}"
+        "{% for c in m.tool_calls or [] %}<call>{{ c.function.name }} {{ c.function.arguments | tojson "
+        "}}</call>{% endfor %};{% endfor %}{% if tools %}{{ tools | tojson }}{% endif %}",
+        SAYS("system", "s"),
+        "s;[{\"function\": {\"name\": \"f\", \"parameters\": {\"properties\": {\"a\": {\"type\": [\"null\", "
+        "\"string\"]}, \"b\": true}}}}]");
+    params.uses_tools = false;
+    tools = "";
+    render_with("{% for t in tools %}{% endfor %}{{ functions }}{{ messages[0].content }}", SAYS("user", "u"),
+                "[]u");
+    render_with(
+        "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}{{ tools is none }}",
+        SAYS("system", "s"), "True");
 }
 
 static void chat_refuses_bad_messages(void **state)
@@ -634,6 +721,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(arguments_that_are_no_object_become_one, set_up, tear_down),
         cmocka_unit_test_setup_teardown(calls_stand_alone_where_a_template_shows_one, set_up, tear_down),
         cmocka_unit_test_setup_teardown(results_are_put_where_a_template_takes_them, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_system_message_becomes_the_users, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(calls_are_numbered_for_a_template_that_wants_other_ids, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(an_empty_list_of_calls_is_none, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(templates_read_what_tools_leave_out, set_up, tear_down),
         cmocka_unit_test_setup_teardown(chat_refuses_bad_messages, set_up, tear_down),
         cmocka_unit_test_setup_teardown(quoted_text_stays_utf8, set_up, tear_down),
         cmocka_unit_test_setup_teardown(texts_may_have_nul, set_up, tear_down),
