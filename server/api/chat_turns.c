@@ -206,10 +206,12 @@ static bool is_plain_id(const cJSON *id)
     return text && strlen(text) == ID_BYTES && strspn(text, allowed) == ID_BYTES;
 }
 
-static bool set_text(cJSON *object, const char *name, const char *text)
+static bool set_number(cJSON *object, const char *name, unsigned number)
 {
+    char id[ID_BYTES + 1];
+    snprintf(id, sizeof id, "call%05u", number % 100000);
     cJSON_DeleteItemFromObjectCaseSensitive(object, name);
-    return cJSON_AddStringToObject(object, name, text);
+    return cJSON_AddStringToObject(object, name, id);
 }
 
 /* The call that a result is of: the one with its id; without an id, the one at its place. */
@@ -228,22 +230,20 @@ static cJSON *call_of(const cJSON *calls, const cJSON *result, int place)
 }
 
 /* Results of these calls get the new ids while the calls have the old ones. */
-static bool number_results(const cJSON *message, const cJSON *calls, int first, bool *changed)
+static bool number_results(const cJSON *message, const cJSON *calls, unsigned first, bool *changed)
 {
     bool ok = true;
     int place = 0;
     for (cJSON *m = message->next; ok && m && is_result(m) && place < RESULTS_MAX; m = m->next, place++) {
         const cJSON *call = call_of(calls, m, place), *other;
-        char id[ID_BYTES + 1];
-        int idx = 0;
+        unsigned idx = 0;
         if (!call || is_plain_id(get(call, "id"))) continue;
         cJSON_ArrayForEach(other, calls)
         {
             if (other == call) break;
             idx++;
         }
-        snprintf(id, sizeof id, "call%05d", (first + idx) % 100000);
-        ok = set_text(m, "tool_call_id", id);
+        ok = set_number(m, "tool_call_id", first + idx);
         *changed = true;
     }
     return ok;
@@ -252,7 +252,7 @@ static bool number_results(const cJSON *message, const cJSON *calls, int first, 
 static bool number_calls(cJSON *messages)
 {
     bool changed = false, ok = true;
-    int count = 0;
+    unsigned count = 0;
     cJSON *m, *call;
     cJSON_ArrayForEach(m, messages)
     {
@@ -261,10 +261,9 @@ static bool number_calls(cJSON *messages)
         ok = number_results(m, calls, count, &changed);
         cJSON_ArrayForEach(call, calls)
         {
-            char id[ID_BYTES + 1];
-            snprintf(id, sizeof id, "call%05d", count++ % 100000);
+            unsigned number = count++;
             if (!ok || is_plain_id(get(call, "id"))) continue;
-            ok = set_text(call, "id", id);
+            ok = set_number(call, "id", number);
             changed = true;
         }
     }

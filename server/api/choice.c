@@ -219,7 +219,7 @@ static void take_token(struct choice *c, const struct choice_context *context, c
     decode_token(c, context, v);
     note_text(c, begin);
     if (!c->pieces) return;
-    pieces_take(c->pieces, &c->ready, false);
+    pieces_take(c->pieces, &c->ready, false, false);
     c->num_reasoning += tool_parser_in_reasoning(c->pieces->parser);
 }
 
@@ -285,9 +285,10 @@ static void note_token_time(struct choice *c, const struct view *v, int32_t befo
 /* A call that a stop string has cut off is none to make. */
 static void take_pieces(struct choice *c)
 {
-    pieces_take(c->pieces, &c->ready, c->finish_reason != NULL);
-    bool is_cut = c->text.stop_idx >= 0 && c->pieces->breaks_off;
-    if (c->finish_reason && !strcmp(c->finish_reason, "stop") && c->pieces->num_calls > 0 && !is_cut)
+    bool is_stopped = c->finish_reason && !strcmp(c->finish_reason, "stop"),
+         stops_at_text = c->text.stop_idx >= 0;
+    pieces_take(c->pieces, &c->ready, c->finish_reason != NULL, !is_stopped || stops_at_text);
+    if (is_stopped && c->pieces->num_calls > 0 && !(stops_at_text && c->pieces->breaks_off))
         c->finish_reason = "tool_calls";
 }
 

@@ -102,11 +102,11 @@ void pieces_free(struct pieces *p)
     free(p);
 }
 
-void pieces_take(struct pieces *p, struct buffer *text, bool is_last)
+void pieces_take(struct pieces *p, struct buffer *text, bool is_last, bool is_cut)
 {
     if (p->finished) return;
     if (text->num_bytes > 0 && tool_parser_push(p->parser, text->data, text->num_bytes) != 0) fail(p);
-    if (is_last && tool_parser_finish(p->parser) != 0) fail(p);
+    if (is_last && tool_parser_finish(p->parser, is_cut) != 0) fail(p);
     p->finished = is_last;
     if (buffer_failed(text)) fail(p);
     buffer_clear(text);

@@ -49,8 +49,8 @@ struct pieces *pieces_create(const struct tool_format *f, const cJSON *tools, en
                              bool is_parallel);
 void pieces_free(struct pieces *p);
 
-/* Takes all of text; is_last: nothing will follow, once. */
-void pieces_take(struct pieces *p, struct buffer *text, bool is_last);
+/* Takes all of text; is_last: nothing will follow, once; is_cut: since it was cut off. */
+void pieces_take(struct pieces *p, struct buffer *text, bool is_last, bool is_cut);
 /* Forgets the first n bytes of the first piece, and the piece with its last one. */
 void pieces_consume(struct pieces *p, size_t n);
 bool pieces_have(const struct pieces *p, enum piece_kind kind);

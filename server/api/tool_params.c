@@ -259,7 +259,7 @@ int tool_params_demand(const struct server *server, const cJSON *body, struct ar
     const struct tool_demand demand = {.tools = json_field_find(body, "tools"),
                                        .name = p->tool_name,
                                        .allowed = json_field_find(allowed, "tools"),
-                                       .is_parallel = p->parallel_tool_calls,
+                                       .is_parallel = p->parallel_tool_calls && !p->tool_name,
                                        .behind_trigger = !p->must_call && !has_form,
                                        .answer = answer};
     if (status == 0) status = write_demand(server, &demand, arena, p, err);

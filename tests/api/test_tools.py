@@ -232,6 +232,17 @@ def test_calls_that_must_come(server, temperature):
     assert name == "ping" and json.loads(arguments) == {}
 
 
+def test_a_function_that_is_named_is_called_once(server):
+    """And what an answer of too few tokens has of a call is none of its content."""
+    named = {"type": "function", "function": {"name": "ping"}}
+    for seed in range(6):
+        content, _, calls, finish = both_ways(server, tools=[ORDER, PING_ONLY], tool_choice=named, seed=seed, max_tokens=64)
+        assert content == "" and finish == "tool_calls" and len(calls) == 1
+        for choice in (named, "required"):
+            content, _, calls, finish = both_ways(server, tools=[ORDER, PING_ONLY], tool_choice=choice, seed=seed, max_tokens=12)
+            assert (content, calls, finish) == ("", [], "length")
+
+
 def test_tools_that_are_allowed(server):
     """The model sees them all and calls some."""
     def choice(mode, *names):

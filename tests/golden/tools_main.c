@@ -110,7 +110,7 @@ static void push(struct tool_parser *p, const char *text, const cJSON *cuts)
         if (tool_parser_push(p, text + at, end - at) != 0) fail("no memory");
         at = end;
     }
-    if (tool_parser_push(p, text + at, n - at) != 0 || tool_parser_finish(p) != 0) fail("no memory");
+    if (tool_parser_push(p, text + at, n - at) != 0 || tool_parser_finish(p, false) != 0) fail("no memory");
 }
 
 static void append_field(struct buffer *out, const char *name, const struct buffer *text)

@@ -29,6 +29,9 @@ enum state {
 /* A name that no tool has is held back no longer than this. */
 enum { JSON_DEPTH_MAX = 256, UNKNOWN_NAME_MAX = 48 };
 
+/* An answer that is cut off behind so many bytes of what a call begins with was so within one, or behind any, behind a call. */
+enum { BEGUN_BYTES_MIN = 5 };
+
 /* Brackets and strings of a JSON text, not its grammar: what is in between is the client's to judge. */
 struct json_scan {
     char closing[JSON_DEPTH_MAX];
@@ -48,6 +51,7 @@ struct tool_parser {
     struct json_scan json;
     struct literal_scan literal;
     size_t num_scanned; /* bytes of held that were looked at already */
+    size_t num_begun;   /* bytes at the end of held that a call has begun with */
     struct buffer held, out;
 };
 
@@ -309,9 +313,22 @@ static void emit_plain(struct tool_parser *p, size_t n)
     emit_held(p, p->state == IN_TEXT ? TOOL_TEXT : TOOL_REASONING, n);
 }
 
-/* At the end white space that might have been a mark's is the text's after all. */
+static size_t begun_bytes(const struct tool_parser *p, enum mark mark, size_t at)
+{
+    size_t n = p->held.num_bytes - at;
+    bool is_call = mark == MARK_CALL && !p->format->is_bare && (p->has_calls || n >= BEGUN_BYTES_MIN);
+    return is_call ? n : 0;
+}
+
+/* At the end white space that might have been a mark's is the text's after all, and a call that has only begun is not. */
 static void emit_rest(struct tool_parser *p)
 {
+    if (p->num_begun > 0) {
+        size_t n = p->held.num_bytes - min_of(p->num_begun, p->held.num_bytes);
+        emit_plain(p, n - spaces_before(p, n));
+        take(p, p->held.num_bytes);
+        return;
+    }
     bool keeps = p->state == IN_TEXT && !p->has_calls;
     size_t spaces = keeps ? 0 : spaces_before(p, p->held.num_bytes);
     emit_plain(p, p->held.num_bytes - spaces);
@@ -322,6 +339,7 @@ static bool step_plain(struct tool_parser *p)
 {
     struct head head;
     ssize_t length = 0;
+    if (!p->is_whole) p->num_begun = 0;
     if (p->drops_spaces) {
         size_t n = 0;
         while (n < p->held.num_bytes && match_is_space(p->held.data[n])) n++;
@@ -336,6 +354,7 @@ static bool step_plain(struct tool_parser *p)
         /* Text in front of it goes out first: lengths are counted from the front. */
         size_t before = at - spaces_before(p, at);
         if (length < 0) {
+            p->num_begun = begun_bytes(p, mark, at);
             emit_plain(p, before);
             p->num_scanned = at - before;
             return false;
@@ -373,8 +392,8 @@ static bool step_after_call(struct tool_parser *p)
         return true;
     }
     ssize_t end = *f->section_end ? match_text(f->section_end, held_from(p, at), NULL) : MATCH_NOT;
-    if (call == MATCH_MORE) return false;
-    if (end == MATCH_MORE) return false;
+    p->num_begun = p->is_whole ? p->num_begun : call == MATCH_MORE ? p->held.num_bytes - at : 0;
+    if (call == MATCH_MORE || end == MATCH_MORE) return false;
     if (end >= 0) take(p, at + (size_t)end);
     p->state = IN_TEXT;
     p->drops_spaces = !p->has_text;
@@ -762,9 +781,10 @@ static void finish_call(struct tool_parser *p)
     break_call(p);
 }
 
-int tool_parser_finish(struct tool_parser *p)
+int tool_parser_finish(struct tool_parser *p, bool is_cut)
 {
     p->is_whole = true;
+    if (!is_cut) p->num_begun = 0;
     int status = run(p);
     if (tool_parser_in_call(p)) {
         finish_call(p);

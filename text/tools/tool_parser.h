@@ -49,8 +49,9 @@ void tool_parser_free(struct tool_parser *p);
 
 /* STATUS_NO_MEMORY: the answer is over. */
 int tool_parser_push(struct tool_parser *p, const char *bytes, size_t num_bytes) must_check;
-/* The answer is whole: what was held comes out. */
-int tool_parser_finish(struct tool_parser *p) must_check;
+/* The answer is over: what was held comes out. is_cut: it was cut off, so that what a call begins with is the beginning of one, and
+ * no text. */
+int tool_parser_finish(struct tool_parser *p, bool is_cut) must_check;
 
 /* Whether the next byte belongs to reasoning; to a call. */
 bool tool_parser_in_reasoning(const struct tool_parser *p);

@@ -95,7 +95,7 @@ static bool parses_back(const struct tool_format *f, const struct probe *p, cons
     if (probe_render(p, answer, &rendered) &&
         tool_parser_new(f, p->tools, false, on_event, &parsed, &parser) == 0) {
         struct slice s = answer_of(f, &rendered, answer->arguments[0]);
-        same = tool_parser_push(parser, s.bytes, s.n) == 0 && tool_parser_finish(parser) == 0 &&
+        same = tool_parser_push(parser, s.bytes, s.n) == 0 && tool_parser_finish(parser, false) == 0 &&
                compare(&parsed, answer);
         tool_parser_free(parser);
     }

@@ -86,6 +86,8 @@ static void assert_prompt(enum api_kind kind, const char *body, const char *expe
     if (prepare(kind, body) < 0) fail_msg("%s: %s", body, error.text);
     assert_int_equal(prompts.count, 1);
     assert_tokens(0, expected, num_special);
+    cJSON_Delete(params.tools);
+    params.tools = NULL;
     prompts_deinit(&prompts);
 }
 

@@ -167,6 +167,22 @@ static void broken(void **state)
           "C(look)A({\"days\": 3, \"note\": )E(broken)T(?)])");
 }
 
+/* Within the beginning of a call, which is no text for that. */
+static void cut_off(void **state)
+{
+    (void)state;
+    answers_are_cut = true;
+    check(FORMAT_JSON, "<tool_call>\n{\"name\": \"lo", "");
+    check(FORMAT_JSON, "Well, <tool_call>\n{\"na", "T(Well,)");
+    check(FORMAT_JSON, "<tool_call>\n{\"name\": \"look\", \"arguments\": {}}\n</tool_call>\n<to",
+          "C(look)A({})E(whole)");
+    check(FORMAT_PYTHON, "<|run|>[look", "");
+    check(FORMAT_RAW, "<calls><invoke=lo", "");
+    check(FORMAT_JSON, "a <too", "T(a <too)");
+    check(FORMAT_JSON, "Use <tool_call> and", "T(Use <tool_call> and)");
+    answers_are_cut = false;
+}
+
 /* Text that mentions a trigger waits for no more than 64 bytes behind it. */
 static void released(void **state)
 {
@@ -244,8 +260,8 @@ int main(void)
         cmocka_unit_test(derived),    cmocka_unit_test(calls),
         cmocka_unit_test(parameters), cmocka_unit_test(marks_in_parameters),
         cmocka_unit_test(reasoning),  cmocka_unit_test(mentions),
-        cmocka_unit_test(broken),     cmocka_unit_test(released),
-        cmocka_unit_test(splits),
+        cmocka_unit_test(broken),     cmocka_unit_test(cut_off),
+        cmocka_unit_test(released),   cmocka_unit_test(splits),
     };
     return cmocka_run_group_tests(tests, derive_all, free_all);
 }

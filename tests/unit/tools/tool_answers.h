@@ -109,6 +109,8 @@ static inline void joined_init(struct joined *j)
 }
 
 /* The whole answer, in pieces of at most step bytes (0: at once); the caller deinits out. */
+static bool answers_are_cut;
+
 static inline void parse_joined(const struct tool_format *f, bool in_reasoning, const char *text, size_t n,
                                 size_t step, struct buffer *out)
 {
@@ -119,7 +121,7 @@ static inline void parse_joined(const struct tool_format *f, bool in_reasoning, 
     assert_always(tool_parser_new(f, tools, in_reasoning, join, &j, &p) == 0);
     for (size_t at = 0; at < n; at += step ? step : n)
         assert_always(tool_parser_push(p, text + at, step && step < n - at ? step : n - at) == 0);
-    assert_always(tool_parser_finish(p) == 0);
+    assert_always(tool_parser_finish(p, answers_are_cut) == 0);
     tool_parser_free(p);
     cJSON_Delete(tools);
     if (j.last >= 0) buffer_append_char(&j.out, ')');
