@@ -206,12 +206,10 @@ struct type_list {
 static struct type_list known_types(void)
 {
     struct type_list list = {""};
-    size_t at = 0;
+    size_t at = (size_t)snprintf(list.text, sizeof list.text, "NVFP4");
     for (int i = 0; i < DTYPE_COUNT && at < sizeof list.text; i++)
         if (!dtype_is_code((enum dtype)i))
-            at += (size_t)snprintf(list.text + at, sizeof list.text - at, "%s%s", at ? ", " : "",
-                                   dtype_infos[i].text);
-    at += (size_t)snprintf(list.text + at, sizeof list.text - at, ", NVFP4");
+            at += (size_t)snprintf(list.text + at, sizeof list.text - at, ", %s", dtype_infos[i].text);
     assert_debug(at < sizeof list.text);
     return list;
 }
