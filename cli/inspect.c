@@ -30,7 +30,11 @@ static void print_operations(const struct model_cost *m)
     printf(row, "all products", parameters / 1e6, active / 1e6, 2 * active / 1e6, bytes / 1e6,
            active_bytes / 1e6);
     const struct model_config *c = m->config;
-    double attention = 4.0 * c->num_heads * c->head_dim * c->num_layers; /* a token of context: q.k and p.v */
+    double attention = 0; /* a token of context: q.k and p.v */
+    for (int32_t i = 0; i < c->num_layers; i++) {
+        const struct layer_config l = model_config_layer(c, i);
+        if (model_config_has_attention(c, i)) attention += 4.0 * l.num_heads * l.head_dim;
+    }
     printf("%-18s %13s %13s %13.5f %13s %13.5f  for each token before it, K/V in bf16\n", "attention", "", "",
            attention / 1e6, "", (double)model_config_kv_bytes_per_token(c, DTYPE_BF16) / 1e6);
 }
@@ -66,6 +70,8 @@ static void print_shapes(const struct config *config, const struct model_cost *m
     if (model_config_has_window_heads(c))
         printf("              with a window %d K/V heads of %d\n", c->window_heads.num_kv_heads,
                c->window_heads.head_dim);
+    if (c->num_window_heads > 0 && c->num_window_heads != c->num_heads)
+        printf("              with a window %d heads\n", c->num_window_heads);
     if (c->num_kv_sharing_layers > 0)
         printf("              K and V of the last %d layers are those of earlier ones\n",
                c->num_kv_sharing_layers);

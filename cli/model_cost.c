@@ -176,7 +176,7 @@ static void add_attention(const struct model_cost *m, int32_t layer, int32_t num
         int32_t place = num_done + i - 1;
         pairs += l.is_chunk ? place % l.sliding_window + 1 : fmin(window, place + 1);
     }
-    w->flops += 4.0 * c->num_heads * l.head_dim * pairs; /* q k^T and p v */
+    w->flops += 4.0 * l.num_heads * l.head_dim * pairs; /* q k^T and p v */
     w->bytes +=
         2.0 * KV_ELEMENT_BYTES * l.num_kv_heads * l.head_dim * fmin(window + num_new, num_done + num_new);
 }

@@ -249,7 +249,7 @@ struct norm_args {
     const float *bias; /* of LayerNorm; NULL: none */
 };
 
-/* A layer's step between the QKV product and attention. Layers may differ in their K/V heads and these heads' sizes where
+/* A layer's step between the QKV product and attention. Layers may differ in Hq; in their K/V heads and these heads' sizes where
  * their groups do (kv_shape.others). */
 struct rope_args {
     int32_t num_heads, num_kv_heads, head_dim;
@@ -286,6 +286,7 @@ struct attention_args {
     float softcap; /* scaled scores become softcap tanh(score / softcap); 0: they stay */
     const float
         *sinks; /* device memory [Hq]: a score that counts in each head's softmax and has no value; NULL */
+    bool gates_by_head, gates_are_softplus; /* apply_gates */
 };
 
 /* Which rows of a step an operation that works row by row computes. */
@@ -340,8 +341,8 @@ struct kernel_table {
     void *(*alloc)(struct device *d, size_t bytes, const char *what);
     int (*upload)(struct device *d, void *to_device, const void *from_host, size_t bytes) must_check;
     int (*download)(struct device *d, void *to_host, const void *from_device, size_t bytes) must_check;
-    /* Scratch for the largest step of a model of these shapes. layers: each layer's attention; they differ in their windows and
-     * groups, and in K/V heads and head sizes where the device can: else STATUS_UNSUPPORTED. Called once, before seal. */
+    /* Scratch for the largest step of a model of these shapes. layers: each layer's attention; they differ in their windows,
+     * groups and Hq, and in K/V heads and head sizes where the device can: else STATUS_UNSUPPORTED. Called once, before seal. */
     int (*prepare)(struct device *d, const struct step_limits *limits, int32_t vocab_size,
                    int32_t hidden_size, int32_t intermediate_size, const struct attention_args *layers,
                    int32_t num_layers, struct error *err) must_check;
@@ -486,7 +487,8 @@ struct kernel_table {
     void (*delta)(struct device *d, const struct batch *b, void *out, const struct delta_inputs *in,
                   struct delta_net *net);
     /* Attention whose output is gated: projected[T][(2 Hq + 2 Hk) D] (act) has a gate behind each head of q; qkv gets the rest,
-     * gates[T][Hq D] the gates. Behind attention, x[T][Hq D] (act) *= sigmoid(gates). */
+     * gates[T][Hq D] the gates. Behind attention, x[T][Hq D] (act) *= sigmoid(gates), or softplus(gates); of gates[T][Hq], with
+     * gates_by_head, each is its head's. */
     void (*split_gates)(struct device *d, const struct batch *b, void *qkv, void *gates,
                         const void *projected, const struct attention_args *args);
     void (*apply_gates)(struct device *d, const struct batch *b, void *x, const void *gates,

@@ -28,6 +28,7 @@ enum window_rule {
     WINDOW_NEVER,
     WINDOW_IF_USED,      /* with use_sliding_window, from layer max_window_layers on */
     WINDOW_IF_GIVEN,     /* always; a missing one is none */
+    WINDOW_IF_LISTED,    /* of layers that layer_types has it for; a missing one is 512 */
     WINDOW_DEFAULT_4096, /* always; a missing one is 4096, null is none */
     WINDOW_LOCAL,        /* of encoders: half of local_attention on either side, in the place of it */
     WINDOW_HALF,         /* of encoders: half of sliding_window on either side */
@@ -85,6 +86,9 @@ struct family {
     double rotary_part;    /* it, where none is given; 0: 1 */
     bool latent_attention; /* kernels/device.h: latent_desc */
     bool gated_attention;  /* each head of q has a gate of attention's output behind it */
+    bool
+        gates_are_softplus; /* gates of attention's output have a product of their own, and are no sigmoids; gating says how many there are */
+    bool has_layer_heads; /* num_attention_heads_per_layer: layers with a window may have other heads of Q */
     int32_t
         full_attention_interval; /* every so many layers one has attention, the others a state; 0: all have attention */
     enum delta_kind delta_kind;   /* of the layers that have a state */

@@ -271,8 +271,7 @@ static int read_layers(struct keys *k, struct model_config *c)
                         key_name(k, "attention.sliding_window_pattern").text);
         if (value) bit_set_add(c->windowed_layers, i);
     }
-    if (c->sliding_window && !has_list)
-        model_config_add_layers(c->windowed_layers, c->num_layers, (int32_t)period);
+    if (c->sliding_window && !has_list) model_config_add_windows(c, (int32_t)period);
     for (int32_t i = family->unrotated_layer_period - 1;
          family->unrotated_layer_period && !all_rotate && i < min_of(c->num_layers, LAYERS_MAX);
          i += family->unrotated_layer_period)
@@ -331,6 +330,19 @@ static void read_differing_layers(struct keys *k, struct model_config *c)
         c->v_is_k |= !bit_set_has(c->windowed_layers, (size_t)i) && !has_layer_tensor(k, i, "attn_v.weight");
 }
 
+/* Of Laguna: layers with a window may have other heads of Q; as many gates as their product has rows. */
+static void read_layer_heads(struct keys *k, struct model_config *c)
+{
+    int64_t window = 0;
+    find_int(k, "attention.sliding_window", &window);
+    c->sliding_window = (int32_t)min_of(max_of(window, (int64_t)0), (int64_t)INT32_MAX);
+    if (read_layers(k, c)) return;
+    ints_of_kinds(k, "attention.head_count", c->num_layers, c->windowed_layers, &c->num_window_heads,
+                  &c->num_heads);
+    if (c->sliding_window == 0) c->num_window_heads = 0;
+    c->gates_by_head = gguf_find_tensor(k->gguf, "blk.0.attn_gate.weight").rows == c->num_heads;
+}
+
 static void read_window_head_dim(struct keys *k, struct model_config *c)
 {
     int64_t v_dim = c->window_heads.head_dim = required_int(k, "attention.key_length_swa");
@@ -350,7 +362,10 @@ static int read_shape(struct keys *k, struct model_config *c)
     if (find_int(k, "nextn_predict_layers", &num_guessing) && num_guessing > 0 &&
         num_guessing < c->num_layers)
         c->num_layers -= (int32_t)num_guessing;
-    c->num_heads = int_of_all_layers(k, "attention.head_count", 0);
+    if (c->family->has_layer_heads)
+        read_layer_heads(k, c);
+    else
+        c->num_heads = int_of_all_layers(k, "attention.head_count", 0);
     if (c->family->mlps_are_layers)
         read_blocks(k, c);
     else if (c->family->has_global_heads)
@@ -607,7 +622,10 @@ static int read_rope_type(struct keys *k, struct rope_config *rope)
 
 static int read_yarn(struct keys *k, const struct model_config *c, struct rope_config *rope)
 {
-    double attention_factor = 1, ext_factor = 1, log_multiplier;
+    const double stretch = rope->factor > 1 ? log(rope->factor) : 0;
+    const bool keeps_lengths = c->latent.rank > 0 || c->family->gguf_yarn_keeps_lengths;
+    double attention_factor = 1, own_factor = keeps_lengths ? 1 : 0.1 * stretch + 1, ext_factor = 1,
+           log_multiplier;
     int64_t original = c->max_position_embeddings;
     find_int(k, "rope.scaling.original_context_length", &original);
     if (original < 1 || original > INT32_MAX)
@@ -622,15 +640,12 @@ static int read_yarn(struct keys *k, const struct model_config *c, struct rope_c
     rope->beta_slow = 1;
     find_real(k, "rope.scaling.yarn_beta_fast", &rope->beta_fast);
     find_real(k, "rope.scaling.yarn_beta_slow", &rope->beta_slow);
-    if (!find_real(k, "rope.scaling.attn_factor", &attention_factor))
-        find_real(k, "rope.scaling.yarn_attn_factor", &attention_factor);
-    rope->attention_factor = attention_factor;
-    const double stretch = rope->factor > 1 ? log(rope->factor) : 0;
+    /* the second is in the place of yarn's own, the first comes on top */
+    find_real(k, "rope.scaling.attn_factor", &attention_factor);
+    find_real(k, "rope.scaling.yarn_attn_factor", &own_factor);
+    rope->attention_factor = attention_factor * own_factor;
     if (c->latent.rank > 0 && find_real(k, "rope.scaling.yarn_log_multiplier", &log_multiplier))
         rope->score_factor = pow(1 + log_multiplier * stretch, 2);
-    if (c->latent.rank == 0 &&
-        !c->family->gguf_yarn_keeps_lengths) /* GGUF's factor comes on top of yarn's own */
-        rope->attention_factor *= 0.1 * stretch + 1;
     return STATUS_OK;
 }
 
@@ -666,8 +681,8 @@ static void read_window_rope(struct keys *k, struct model_config *c)
                                           .attention_factor = 1,
                                           .rotary_dim = c->rope.rotary_dim};
     find_real(k, "rope.freq_base_swa", &c->window_rope.theta);
-    if (!model_config_has_window_heads(c)) return;
-    int64_t rotary_dim = c->window_heads.head_dim;
+    int64_t rotary_dim =
+        model_config_has_window_heads(c) ? c->window_heads.head_dim : c->window_rope.rotary_dim;
     find_int(k, "rope.dimension_count_swa", &rotary_dim);
     c->window_rope.rotary_dim = (int32_t)min_of(max_of(rotary_dim, (int64_t)-1), (int64_t)INT32_MAX);
 }

@@ -208,6 +208,26 @@ static int read_gemma_4(struct json_reader *r, struct model_config *c)
     return r->status;
 }
 
+/* Laguna's: how many gates a layer has; what its experts may have beside. */
+static int read_gates(struct json_reader *r, struct model_config *c)
+{
+    static const char *const must_be_false[] = {"moe_apply_router_weight_on_input"};
+    const cJSON *gating = json_find(r, "gating");
+    const char *text = cJSON_IsString(gating) ? gating->valuestring : "";
+    if (!c->family->gates_are_softplus) return r->status;
+    c->gates_by_head = !gating || cJSON_IsTrue(gating) || !strcmp(text, "per-head");
+    if (!c->gates_by_head && strcmp(text, "per-element") != 0)
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: gating is not supported unless it is true, \"per-head\" or \"per-element\"",
+                         r->path);
+    if (!json_find(r, "rope_parameters"))
+        return error_set(r->err, STATUS_INVALID, "%s: rope_parameters is missing", r->path);
+    if (json_real(r, "moe_router_logit_softcapping", 0, -1e9, 1e9) > 0)
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: moe_router_logit_softcapping is set, which is not supported", r->path);
+    return hf_want_false(r, must_be_false, array_length(must_be_false));
+}
+
 /* What decoders with LayerNorm may have beside. */
 static int read_layer_norm(struct json_reader *r, struct model_config *c)
 {
@@ -377,7 +397,7 @@ static int read_experts(struct json_reader *r, struct model_config *c)
     c->router_normalizes =
         json_bool(r, "norm_topk_prob", json_bool(r, "moe_renormalize", c->family->router_normalizes));
     static const char *const names_of_scale[] = {"routed_scaling_factor", "router_scaling_factor",
-                                                 "route_scale"};
+                                                 "moe_routed_scaling_factor", "route_scale"};
     for (size_t i = 0; i < array_length(names_of_scale); i++)
         c->router_scale = (float)json_real(r, names_of_scale[i], (double)c->router_scale, 0, 1e9);
     c->router_scores = c->family->router_scores;
@@ -526,6 +546,7 @@ static int read_text_config(struct json_reader *r, struct model_config *c)
     if (r->status) return r->status;
     status = read_gemma_4(r, c);
     if (!status) status = read_window_heads(r, c);
+    if (!status) status = read_gates(r, c);
     if (!status) status = hf_read_encoder(r, c);
     if (!status) status = read_layer_norm(r, c);
     if (!status) status = read_latent(r, c);
@@ -540,6 +561,7 @@ static int read_text_config(struct json_reader *r, struct model_config *c)
     if (!status) status = hf_read_windows(r, c);
     model_config_take_windows(c);
     hf_read_temperature(r, c);
+    if (!status) status = hf_read_layer_heads(r, c);
     if (!status) status = hf_check_layer_heads(r, c);
     if (!status) status = hf_read_rope(r, c);
     if (!status) status = hf_read_layer_thetas(r, c);

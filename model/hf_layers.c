@@ -75,11 +75,13 @@ static int32_t read_window(struct json_reader *r, const struct family *family)
         return (int32_t)json_int(r, "sliding_window_size", 0, 1, INT32_MAX - 1) + 1;
     int fallback = family->has_window_heads                            ? 129
                    : family->window == WINDOW_DEFAULT_4096 && !is_null ? 4096
+                   : family->window == WINDOW_IF_LISTED                ? 512
                                                                        : 0;
     int32_t window = (int32_t)json_int(r, "sliding_window", fallback, 0, INT32_MAX);
     if (family->window == WINDOW_HALF) return window > 0 ? window / 2 + 1 : 0;
-    bool is_used = family->window == WINDOW_IF_USED ? json_bool(r, "use_sliding_window", false)
-                                                    : family->window != WINDOW_NEVER;
+    bool is_used = family->window == WINDOW_IF_USED     ? json_bool(r, "use_sliding_window", false)
+                   : family->window == WINDOW_IF_LISTED ? json_find(r, "layer_types") != NULL
+                                                        : family->window != WINDOW_NEVER;
     return is_used ? window : 0;
 }
 
@@ -108,9 +110,7 @@ static int read_sliding_window(struct json_reader *r, struct model_config *c)
         family->window == WINDOW_LOCAL ? "global_attn_every_n_layers" : "sliding_window_pattern";
     int32_t period =
         family->full_layer_period ? (int32_t)json_int(r, key, family->full_layer_period, 1, INT32_MAX) : 0;
-    model_config_add_layers(c->windowed_layers, c->num_layers, family->full_layer_leads ? 0 : period);
-    for (int64_t i = 0; i < min_of(c->num_layers, LAYERS_MAX) && family->full_layer_leads; i += period)
-        bit_set_remove(c->windowed_layers, (size_t)i);
+    model_config_add_windows(c, period);
     if (family->has_window_heads) bit_set_remove(c->windowed_layers, 0);
     int64_t first = family->window == WINDOW_IF_USED ? json_int(r, "max_window_layers", 28, 0, INT32_MAX) : 0;
     for (int64_t i = 0; i < min_of(first, (int64_t)LAYERS_MAX); i++)
@@ -225,6 +225,34 @@ int hf_check_layer_heads(struct json_reader *r, const struct model_config *c)
         "%s: per_layer_config is not supported unless all layers without a window have the same in it, "
         "and no others anything",
         r->path);
+}
+
+int hf_read_layer_heads(struct json_reader *r, struct model_config *c)
+{
+    const char *key = "num_attention_heads_per_layer";
+    const cJSON *list = json_find(r, key), *item;
+    int32_t of_kind[2] = {0, 0}, layer = 0;
+    int64_t own;
+    if (!c->family->has_layer_heads || !list) return r->status;
+    if (cJSON_GetArraySize(list) != c->num_layers)
+        return error_set(r->err, STATUS_INVALID, "%s: %s has %d entries for %d layers", r->path, key,
+                         cJSON_GetArraySize(list), c->num_layers);
+    cJSON_ArrayForEach(item, list)
+    {
+        const bool windowed = layer < LAYERS_MAX && bit_set_has(c->windowed_layers, (size_t)layer);
+        int32_t *of = &of_kind[windowed];
+        if (!json_is_int(item, &own) || own < 1 || own > INT32_MAX)
+            return error_set(r->err, STATUS_INVALID, "%s: %s is no list of possible numbers", r->path, key);
+        if (*of != 0 && *of != own)
+            return error_set(r->err, STATUS_UNSUPPORTED,
+                             "%s: %s differs between layers of one kind, which is not supported", r->path,
+                             key);
+        *of = (int32_t)own;
+        layer++;
+    }
+    c->num_heads = of_kind[0] > 0 ? of_kind[0] : of_kind[1];
+    c->num_window_heads = of_kind[1];
+    return r->status;
 }
 
 /* Older files have a number for true. */

@@ -167,7 +167,8 @@ static struct linear *create_linear(struct builder *b, const struct linear_desc 
 
 static int64_t q_width(const struct model_config *c, int32_t layer)
 {
-    return (int64_t)c->num_heads * model_config_layer(c, layer).head_dim;
+    const struct layer_config l = model_config_layer(c, layer);
+    return (int64_t)l.num_heads * l.head_dim;
 }
 
 /* Of Q, K and V; without gates. */
@@ -175,6 +176,12 @@ static int64_t heads_width(const struct model_config *c, int32_t layer)
 {
     const struct layer_config l = model_config_layer(c, layer);
     return q_width(c, layer) + (l.shares_kv ? 0 : (int64_t)l.num_kv_heads * (l.head_dim + l.v_dim));
+}
+
+/* Of the gates of attention's output. */
+static int64_t gates_width(const struct model_config *c, int32_t layer)
+{
+    return c->gates_by_head ? model_config_layer(c, layer).num_heads : q_width(c, layer);
 }
 
 /* Of what their product gives. */
@@ -462,7 +469,8 @@ static void create_attention_layer(struct builder *b, int32_t i)
     create_qk_norms(b, i, &layer->rope);
     layer->attention.sinks = create_vector(b, WEIGHT_SINKS, i, 0, 1);
     layer->qkv = create_qkv(b, i);
-    if (may_be(b->m, gates[0])) layer->gates = create_stacked(b, i, gates, 1, q_width(c, i), c->hidden_size);
+    if (may_be(b->m, gates[0]))
+        layer->gates = create_stacked(b, i, gates, 1, gates_width(c, i), c->hidden_size);
     layer->o = create_o(b, i);
 }
 
@@ -689,7 +697,7 @@ static void create_inputs(struct builder *b)
                                  : c->latent.rank > 0 ? widest(c, q_width)
                                                       : 0;
     alloc_if_any(b, &m->projected, max_of(of_states, of_attention), "projections");
-    alloc_if_any(b, &m->gates, max_of(has_gates ? widest(c, q_width) : 0, model_config_num_rates(c)),
+    alloc_if_any(b, &m->gates, max_of(has_gates ? widest(c, gates_width) : 0, model_config_num_rates(c)),
                  "gates");
     alloc_if_any(b, &m->z, c->family->delta_z_is_apart ? model_config_delta_width(c) : 0, "gates of states");
     alloc_if_any(b, &m->decays, may_be(m, WEIGHT_DELTA_F) ? model_config_num_decays(c) : 0, "decays");
@@ -756,7 +764,7 @@ static void describe_layer(const struct model_config *c, const struct kv_layout 
     layer->mlp_norm.delta_scale *= c->scales.state;
     layer->sum.delta_scale *= c->scales.attention;
     layer->seen_norm = layer->experts_norm = layer->mlp_sum = layer->experts_sum = norm_args(c);
-    layer->attention = (struct attention_args){.num_heads = c->num_heads,
+    layer->attention = (struct attention_args){.num_heads = config.num_heads,
                                                .num_kv_heads = config.num_kv_heads,
                                                .head_dim = config.head_dim,
                                                .kv_group = place.group,
@@ -769,8 +777,10 @@ static void describe_layer(const struct model_config *c, const struct kv_layout 
                                                .temperature_scale = c->temperature_scale,
                                                .temperature_floor = temperature_floor(&config, max_model_len),
                                                .temperature_offset = c->family->scales_queries ? 0 : 1,
-                                               .softcap = c->attention_softcap};
-    layer->rope = (struct rope_args){.num_heads = c->num_heads,
+                                               .softcap = c->attention_softcap,
+                                               .gates_by_head = c->gates_by_head,
+                                               .gates_are_softplus = c->family->gates_are_softplus};
+    layer->rope = (struct rope_args){.num_heads = config.num_heads,
                                      .num_kv_heads = config.num_kv_heads,
                                      .head_dim = config.head_dim,
                                      .kv_group = place.group,

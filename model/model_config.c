@@ -36,6 +36,7 @@ struct layer_config model_config_layer(const struct model_config *c, int32_t lay
     const int32_t head_dim = has_own_heads ? c->window_heads.head_dim : c->head_dim,
                   v_dim = has_own_heads ? c->window_heads.v_dim : c->v_dim;
     return (struct layer_config){
+        .num_heads = windowed && c->num_window_heads > 0 ? c->num_window_heads : c->num_heads,
         .num_kv_heads = has_own_heads ? c->window_heads.num_kv_heads : c->num_kv_heads,
         .head_dim = head_dim,
         .v_dim = v_dim > 0 ? v_dim : head_dim,
@@ -73,6 +74,14 @@ void model_config_add_layers(uint64_t *layers, int32_t num_layers, int32_t perio
 {
     for (int32_t i = 0; i < num_layers && i < LAYERS_MAX; i++)
         if (period == 0 || (i + 1) % period != 0) bit_set_add(layers, (size_t)i);
+}
+
+void model_config_add_windows(struct model_config *c, int32_t period)
+{
+    const bool leads = c->family->full_layer_leads && period > 0;
+    model_config_add_layers(c->windowed_layers, c->num_layers, leads ? 0 : period);
+    for (int64_t i = 0; leads && i < min_of(c->num_layers, LAYERS_MAX); i += period)
+        bit_set_remove(c->windowed_layers, (size_t)i);
 }
 
 void model_config_take_family(struct model_config *c)
@@ -308,6 +317,7 @@ int model_config_validate(const struct model_config *c, const char *source, stru
 {
     const struct head_config all = {c->num_kv_heads, c->head_dim, c->v_dim},
                              window = model_config_has_window_heads(c) ? c->window_heads : all;
+    const int32_t num_window_heads = c->num_window_heads != 0 ? c->num_window_heads : c->num_heads;
     const struct {
         const char *what;
         int64_t value, max;
@@ -316,13 +326,14 @@ int model_config_validate(const struct model_config *c, const char *source, stru
         {"hidden size", c->hidden_size, WIDTH_MAX},
         {"intermediate size", c->intermediate_size, WIDTH_MAX},
         {"number of attention heads", c->num_heads, WIDTH_MAX},
-        {"number of K/V heads", c->num_kv_heads, c->num_heads},
+        {"number of attention heads with a window", num_window_heads, WIDTH_MAX},
+        {"number of K/V heads", c->num_kv_heads, min_of(c->num_heads, num_window_heads)},
         {"size of a head", c->head_dim, HEAD_DIM_MAX},
         {"number of K/V heads with a window", window.num_kv_heads, c->num_heads},
         {"size of a head with a window", window.head_dim, HEAD_DIM_MAX},
         {"size of a head of values", c->v_dim > 0 ? c->v_dim : 1, c->head_dim},
         {"size of a head of values with a window", window.v_dim > 0 ? window.v_dim : 1, window.head_dim},
-        {"width of all heads", c->num_heads * (int64_t)model_config_widest_head(c), WIDTH_MAX},
+        {"width of all heads", model_config_most_heads(c) * (int64_t)model_config_widest_head(c), WIDTH_MAX},
         {"vocabulary size", c->vocab_size, VOCAB_MAX},
         {"longest context", c->max_position_embeddings, POSITIONS_MAX},
         {"number of layers with K and V of their own", (int64_t)c->num_layers - c->num_kv_sharing_layers,
@@ -339,9 +350,9 @@ int model_config_validate(const struct model_config *c, const char *source, stru
     if (!status && model_config_has_states(c)) status = check_states(c, source, err);
     if (!status && c->latent.rank != 0) status = check_latent(c, source, err);
     if (status) return status;
-    if (c->num_heads % c->num_kv_heads || c->num_heads % window.num_kv_heads)
+    if (c->num_heads % c->num_kv_heads || num_window_heads % window.num_kv_heads)
         return error_set(err, STATUS_INVALID, "%s: %d attention heads cannot share %d K/V heads evenly",
-                         source, c->num_heads,
+                         source, c->num_heads % c->num_kv_heads ? c->num_heads : num_window_heads,
                          c->num_heads % c->num_kv_heads ? c->num_kv_heads : window.num_kv_heads);
     if (!(c->rms_norm_eps >= 0 && c->rms_norm_eps < 1 && c->post_norm_eps >= 0 && c->post_norm_eps < 1))
         return error_set(err, STATUS_INVALID,
@@ -449,6 +460,11 @@ bool model_config_has_window_heads(const struct model_config *c)
     return c->window_heads.head_dim > 0;
 }
 
+int32_t model_config_most_heads(const struct model_config *c)
+{
+    return max_of(c->num_heads, c->num_window_heads);
+}
+
 int32_t model_config_widest_head(const struct model_config *c)
 {
     return max_of(c->head_dim, c->window_heads.head_dim);
@@ -472,8 +488,8 @@ uint64_t model_config_kv_bytes_per_token(const struct model_config *c, enum dtyp
 int64_t model_config_mixed_width(const struct model_config *c, int32_t layer)
 {
     if (!model_config_has_attention(c, layer)) return model_config_delta_width(c);
-    return (int64_t)c->num_heads *
-           (c->latent.rank > 0 ? c->latent.value_dim : model_config_layer(c, layer).v_dim);
+    const struct layer_config l = model_config_layer(c, layer);
+    return (int64_t)l.num_heads * (c->latent.rank > 0 ? c->latent.value_dim : l.v_dim);
 }
 
 int32_t model_config_mlp_width(const struct model_config *c)

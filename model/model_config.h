@@ -49,6 +49,7 @@ struct model_config {
     char architecture[64]; /* as the file says, e.g. "LlamaForCausalLM" or "llama" */
     const struct family *family;
     int32_t hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_dim;
+    int32_t num_window_heads; /* of Q, of windowed_layers; 0: as of all others */
     struct head_config {
         int32_t num_kv_heads, head_dim, v_dim;
     } window_heads; /* of windowed_layers; head_dim 0: as of all others */
@@ -72,6 +73,7 @@ struct model_config {
     float
         temperature_scale; /* of queries, in layers that do not rotate unless the family scales all (attention_args) */
     int32_t temperature_floor;
+    bool gates_by_head; /* attention's gates have one value for each head, not one for each of its values */
     int32_t sliding_window;  /* of windowed_layers; 0: none */
     bool windows_are_chunks; /* they do not slide, but begin at multiples of their size */
     int32_t delta_k_heads, delta_v_heads, delta_k_dim,
@@ -117,7 +119,7 @@ struct model_config {
 
 /* What may differ from layer to layer. */
 struct layer_config {
-    int32_t num_kv_heads, head_dim, v_dim;
+    int32_t num_heads, num_kv_heads, head_dim, v_dim;
     bool v_is_k;      /* there is no product of V's own */
     bool shares_kv;   /* nor of K's: both are those of layer kv_layer */
     int32_t kv_layer; /* else itself */
@@ -144,6 +146,9 @@ enum layer_block { BLOCK_STATE, BLOCK_ATTENTION, BLOCK_MLP, BLOCK_EXPERTS, LAYER
  * the file, for the sentence. */
 int model_config_add_block(struct model_config *c, enum layer_block kind, const char *source,
                            struct error *err) must_check;
+
+/* All layers have the window but every period-th, the last of each period or, in families where it leads, the first; period 0: all. */
+void model_config_add_windows(struct model_config *c, int32_t period);
 
 /* What follows from windowed_layers for unrotated_layers. */
 void model_config_take_windows(struct model_config *c);
@@ -185,6 +190,8 @@ int model_config_validate(const struct model_config *c, const char *source, stru
 
 extern const struct generation_defaults generation_defaults_none; /* nothing given */
 
+/* Of Q, in the layer that has most. */
+int32_t model_config_most_heads(const struct model_config *c);
 /* Of the largest head. */
 int32_t model_config_widest_head(const struct model_config *c);
 /* Of what attention's output product takes, or that of a layer's state where there is no attention. */

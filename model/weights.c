@@ -422,6 +422,14 @@ const struct weight_change afmoe_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
+const struct weight_change laguna_weights[] = {
+    {WEIGHT_ATTENTION_GATE,
+     {"attn_gate.weight", "self_attn.g_proj.weight", DIM_GATES, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_ROUTER_BIAS,
+     {"exp_probs_b.bias", "mlp.experts.e_score_correction_bias", DIM_1, DIM_EXPERTS, PRESENT_IF_ROUTER_BIAS}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
 /* Gates of attention's output, norms as Gemma names them, those of q and k in GGUF files alone, with what q is multiplied by. */
 const struct weight_change muse_glimmer_weights[] = {
     {WEIGHT_ATTENTION_GATE,
@@ -1036,19 +1044,21 @@ int64_t weight_dimension(const struct model_config *c, enum weight_dimension dim
     case DIM_LAYER_EMBEDDINGS:
         return (int64_t)c->num_layers * c->layer_embedding_dim;
     case DIM_Q:
-        return (int64_t)c->num_heads * l.head_dim;
+        return (int64_t)l.num_heads * l.head_dim;
     case DIM_GATED_Q:
-        return 2 * (int64_t)c->num_heads * l.head_dim;
+        return 2 * (int64_t)l.num_heads * l.head_dim;
     case DIM_KV:
         return (int64_t)l.num_kv_heads * l.head_dim;
     case DIM_V:
         return (int64_t)l.num_kv_heads * l.v_dim;
     case DIM_ATTENDED:
-        return (int64_t)c->num_heads * l.v_dim;
+        return (int64_t)l.num_heads * l.v_dim;
     case DIM_HEAD:
         return l.head_dim;
     case DIM_NUM_HEADS:
-        return c->num_heads;
+        return l.num_heads;
+    case DIM_GATES:
+        return (int64_t)l.num_heads * (c->gates_by_head ? 1 : l.head_dim);
     case DIM_ROTATIONS:
         return c->rope.rotary_dim / 2;
     case DIM_EXPERTS:

@@ -43,10 +43,10 @@ enum weight_role {
     WEIGHT_K_BIAS,
     WEIGHT_V_BIAS,
     WEIGHT_O_BIAS,
-    WEIGHT_ATTENTION_GATE, /* [Q][H]: of the gates of attention's output, where they are not behind Q's heads */
-    WEIGHT_SINKS,          /* [1][heads]: scores without a value (attention_args) */
-    WEIGHT_Q_NORM,         /* [1][D], or [1][Q] */
-    WEIGHT_K_NORM,         /* [1][D], or [1][KV] */
+    WEIGHT_ATTENTION_GATE, /* [Q][H], or [heads][H]: of the gates of attention's output, where they are not behind Q's heads */
+    WEIGHT_SINKS,               /* [1][heads]: scores without a value (attention_args) */
+    WEIGHT_Q_NORM,              /* [1][D], or [1][Q] */
+    WEIGHT_K_NORM,              /* [1][D], or [1][KV] */
     WEIGHT_ATTENTION_POST_NORM, /* [1][H]: of what attention gives, before it is added; of encoders: of the sum */
     WEIGHT_ATTENTION_POST_NORM_BIAS,
     /* of latent attention (device.h: latent_desc) */
@@ -135,6 +135,7 @@ enum weight_dimension {
     DIM_ATTENDED, /* what they make, of all heads */
     DIM_HEAD,
     DIM_NUM_HEADS,
+    DIM_GATES, /* of attention's output: as many, or as Q has values */
     DIM_ROTATIONS,
     DIM_LAYER_VOCAB,
     DIM_LAYER_EMBEDDING,
@@ -223,7 +224,7 @@ extern const struct weight_change gemma_weights[], olmo_weights[], phi_weights[]
     granite_hybrid_weights[], nemotron_h_weights[], jais2_weights[], hunyuan_weights[], apertus_weights[],
     phimoe_weights[], lfm2_weights[], modernbert_weights[], modernbert_score_weights[], nomic_weights[],
     gte_weights[], gte_score_weights[], hunyuan_moe_weights[], hy3_weights[], exaone_moe_weights[],
-    hyperclovax_weights[], afmoe_weights[], muse_glimmer_weights[], falcon_h1_weights[],
+    hyperclovax_weights[], afmoe_weights[], laguna_weights[], muse_glimmer_weights[], falcon_h1_weights[],
     olmo_hybrid_weights[], kimi_linear_weights[], bailing_weights[], granite_swa_weights[],
     granite_moe_swa_weights[], gemma4_weights[], mimo_weights[], numbered_weights[],
     llama4_numbered_weights[];

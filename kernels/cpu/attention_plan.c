@@ -63,7 +63,8 @@ static bool alloc_threads(struct attention_workspace *w, struct device_memory *m
 static void take_layer(struct attention_workspace *w, const struct attention_args *a)
 {
     int32_t group = a->num_heads / a->num_kv_heads;
-    assert_always(a->num_heads == group * a->num_kv_heads && a->num_heads == w->num_heads);
+    assert_always(a->num_heads == group * a->num_kv_heads);
+    w->num_heads = max_of(w->num_heads, a->num_heads);
     w->num_kv_heads = max_of(w->num_kv_heads, a->num_kv_heads);
     w->dim = max_of(w->dim, kv_pool_dim(a->head_dim));
     w->group = max_of(w->group, group);
@@ -73,7 +74,7 @@ int attention_workspace_create(struct attention_workspace *w, struct device_memo
                                const struct step_limits *limits, const struct attention_args *layers,
                                int32_t num_layers, struct error *err)
 {
-    *w = (struct attention_workspace){.num_threads = num_threads, .num_heads = layers[0].num_heads};
+    *w = (struct attention_workspace){.num_threads = num_threads};
     for (int32_t i = 0; i < num_layers; i++) take_layer(w, &layers[i]);
     w->tokens_per_item = max_of(1, min_of(TOKENS_PER_ITEM_MAX, ROWS_PER_ITEM / w->group));
     w->num_partials =

@@ -613,13 +613,32 @@ void cpu_split_gates(struct device *d, const struct batch *b, void *qkv, void *g
                    &t);
 }
 
+/* Of other gates than sigmoids of each value. */
+static void gate_row(float *x, const float *gates, int64_t width, const struct attention_args *a)
+{
+    const int32_t per_gate = a->gates_by_head ? a->head_dim : 1;
+    for (int64_t i = 0; i < width; i += per_gate) {
+        const double gate = (double)gates[i / per_gate];
+        const float by = (float)(a->gates_are_softplus ? softplus(gate) : 1 / (1 + exp(-gate)));
+        for (int32_t j = 0; j < per_gate; j++) x[i + j] *= by;
+    }
+}
+
 static void gate_rows(void *context, int thread_idx, int num_threads)
 {
     const struct gate_task *t = context;
-    int64_t begin, end, q = (int64_t)t->args->num_heads * t->args->head_dim;
+    const struct attention_args *a = t->args;
+    const int64_t q = (int64_t)a->num_heads * a->head_dim, width = a->gates_by_head ? a->num_heads : q;
+    int64_t begin, end;
     thread_pool_range(t->num_tokens, thread_idx, num_threads, &begin, &end);
-    for (int64_t i = begin; i < end; i++)
-        t->device->isa->deltas->sigmoid_mul((int32_t)q, t->x + i * q, t->gates_of_x + i * q);
+    for (int64_t i = begin; i < end; i++) {
+        float *x = t->x + i * q;
+        const float *gates = t->gates_of_x + i * width;
+        if (a->gates_are_softplus || a->gates_by_head)
+            gate_row(x, gates, q, a);
+        else
+            t->device->isa->deltas->sigmoid_mul((int32_t)q, x, gates);
+    }
 }
 
 void cpu_apply_gates(struct device *d, const struct batch *b, void *x, const void *gates,

@@ -127,13 +127,14 @@ static int cpu_prepare(struct device *d, const struct step_limits *limits, int32
                        int32_t num_layers, struct error *err)
 {
     struct cpu_device *c = cpu_device_of(d);
-    int32_t head_dim = 0;
-    for (int32_t i = 0; i < num_layers; i++) head_dim = max_of(head_dim, layers[i].head_dim);
+    int32_t q_width = 0;
+    for (int32_t i = 0; i < num_layers; i++)
+        q_width = max_of(q_width, layers[i].num_heads * layers[i].head_dim);
     assert_always(!c->sealed && !c->logits);
     c->limits = *limits;
     c->vocab_size = vocab_size;
     c->hidden_size = hidden_size;
-    int32_t max_k = max_of(max_of(hidden_size, intermediate_size), layers[0].num_heads * head_dim);
+    int32_t max_k = max_of(max_of(hidden_size, intermediate_size), q_width);
     int32_t max_rows = max_of(limits->num_tokens, limits->num_logits);
     if (!alloc_step(c, limits, max_rows, max_k) || !alloc_history(c, limits) || !alloc_sampling(c) ||
         !alloc_rows(c, limits))

@@ -391,11 +391,12 @@ void launch_decode(struct cuda_device *d, masked_args a, const struct batch *b, 
 
 } // namespace
 
-/* Plans of the other kernels are made for heads of one kind; where layers differ they are in a pool whose blocks are whole numbers of
+/* Plans of the other kernels are made for heads of one kind, and for as many items of them as a K/V head's query heads are; where layers differ they are in a pool whose blocks are whole numbers of
  * such heads (kv_pool.cu). */
 bool cuda_attention_is_masked(const struct cuda_device *d, const struct attention_args *args)
 {
     if (args->chunk > 0 || args->temperature_floor > 0 || d->latent_rotary_dim > 0) return true;
+    if (cuda_decode_heads(args) != cuda_decode_heads(&d->attention)) return true;
     if (!d->layers_differ) return !cuda_attention_supports(args->head_dim);
     return !cuda_attention_has_different(args->head_dim) || args->head_dim != d->attention.head_dim ||
            args->num_kv_heads != d->attention.num_kv_heads;

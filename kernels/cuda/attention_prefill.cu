@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(WARPS * 32) prefill_kernel(prefill_args a)
     extern __shared__ __align__(128) unsigned char shared[];
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     struct prefill_tile tile = a.tiles[blockIdx.x];
-    int32_t head = tile.first_head + blockIdx.y, kv_head = head / a.group;
+    int32_t head = tile.first_kv_head * a.group + blockIdx.y, kv_head = head / a.group;
     int32_t first_token = a.cu_seqlens_q[tile.seq], num_rows = a.cu_seqlens_q[tile.seq + 1] - first_token;
     int32_t seqlen = a.seqlens_k[tile.seq],
             offset = seqlen - num_rows; /* position of the chunk's first row */
@@ -309,7 +309,7 @@ struct prefill_args prefill_args_of(const struct batch *b, __nv_bfloat16 *out, c
                                     const struct kv_pool *pool, int32_t layer,
                                     const struct attention_args *args)
 {
-    assert_always(b->num_prefill_tiles > 0 && args->num_heads % b->prefill_heads_per_tile == 0);
+    assert_always(b->num_prefill_tiles > 0 && args->num_kv_heads % b->prefill_kv_heads_per_tile == 0);
     prefill_args a = {};
     a.out = out;
     a.qkv = qkv;
@@ -325,7 +325,7 @@ struct prefill_args prefill_args_of(const struct batch *b, __nv_bfloat16 *out, c
     a.group = args->num_heads / args->num_kv_heads;
     a.head_dim = args->head_dim;
     a.row_heads = cuda_row_heads(args);
-    a.heads_per_tile = b->prefill_heads_per_tile;
+    a.heads_per_tile = b->prefill_kv_heads_per_tile * a.group;
     a.sliding_window = args->sliding_window;
     a.scale_log2 = (args->softcap > 0 ? args->softcap : args->scale) * 1.4426950408889634f;
     a.softcap = args->softcap > 0 ? args->scale / args->softcap : 0;

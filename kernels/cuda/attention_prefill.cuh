@@ -51,9 +51,10 @@ struct prefill_plan {
     std::vector<struct prefill_cta> ctas;
 };
 void cuda_prefill_plan_prepare(const struct cuda_device *d, struct prefill_plan *plan);
-/* Writes a step's tiles in the order of the queue and returns how many there are; each is an item of heads_per_tile heads. */
+/* Writes a step's tiles in the order of the queue and returns how many there are; each is as many items as kv_heads_per_tile K/V heads
+ * have query heads. */
 int32_t cuda_prefill_plan(const struct cuda_device *d, const struct step *step, struct prefill_plan *plan,
-                          struct prefill_tile *tiles, int32_t *heads_per_tile);
+                          struct prefill_tile *tiles, int32_t *kv_heads_per_tile);
 
 /* attention_prefill_hopper.cu. Rows of a tile, or 0 where the portable kernel is to be used. */
 int32_t prefill_hopper_rows_per_tile(const struct cuda_device *d, int32_t head_dim);

@@ -154,7 +154,7 @@ __device__ __forceinline__ void load_tile(const CUtensorMap *pool_map, const vie
 __device__ __forceinline__ void fill_item(const prefill_args &a, const struct prefill_tile &tile,
                                           int32_t head, bool is_whole, struct item *w)
 {
-    w->head = tile.first_head + head;
+    w->head = tile.first_kv_head * a.group + head;
     w->first_row = tile.first_row;
     w->first_token = a.cu_seqlens_q[tile.seq];
     w->num_rows = tile.piece > 0 && is_whole ? 0 : a.cu_seqlens_q[tile.seq + 1] - w->first_token;
@@ -405,7 +405,7 @@ inline struct hopper_args hopper_args_of(const struct cuda_device *d, const stru
     h.slots = (float4 *)d->prefill_slots;
     h.arrivals = d->prefill_arrivals;
     h.num_piece_slots = d->num_prefill_slots;
-    h.num_items = b->num_prefill_tiles * b->prefill_heads_per_tile;
+    h.num_items = b->num_prefill_tiles * args->heads_per_tile;
     h.boxes = kv_boxes_of(pool, layer, args->num_kv_heads, args->head_dim);
     return h;
 }

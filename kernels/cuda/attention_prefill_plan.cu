@@ -22,9 +22,9 @@ enum { ITEM_KEYS = 256, PIECE_KEYS = 768 };
 
 enum { ROUNDS_MAX = 8 }; /* of items: with more, what the last of them leaves idle matters no more */
 
-/* Heads that are worked on at a time: K and V of so many of the longest sequence should stay in the L2 while tile after tile
+/* K/V heads that are worked on at a time: K and V of so many of the longest sequence should stay in the L2 while tile after tile
  * reads them. */
-int32_t choose_heads_per_tile(const struct cuda_device *d, const struct step *step)
+int32_t choose_kv_heads_per_tile(const struct cuda_device *d, const struct step *step)
 {
     const struct attention_args *a = &d->attention;
     int32_t longest = 0, kv_heads = a->num_kv_heads;
@@ -32,13 +32,19 @@ int32_t choose_heads_per_tile(const struct cuda_device *d, const struct step *st
     size_t head_bytes = (size_t)longest * (size_t)a->head_dim * 4;
     while (kv_heads > 1 && (a->num_kv_heads % kv_heads != 0 || (size_t)kv_heads * head_bytes > L2_BYTES))
         kv_heads--;
-    return kv_heads * (a->num_heads / a->num_kv_heads);
+    return kv_heads;
 }
 
 /* Rows of a tile, and keys of a piece. */
 struct tiling {
     int32_t rows, piece;
 };
+
+/* Query heads of a K/V head, in the layer that has most: no other one takes more slots. */
+int32_t group_of(const struct cuda_device *d)
+{
+    return d->attention.num_heads / d->attention.num_kv_heads;
+}
 
 struct tiling tiling_of(const struct cuda_device *d)
 {
@@ -84,21 +90,22 @@ bool comes_before(const struct step *step, struct tiling g, const struct prefill
 {
     int32_t class_x = class_of(step, g, x), class_y = class_of(step, g, y);
     if (class_x != class_y) return class_x < class_y;
-    if (class_x < 2 && x.first_head != y.first_head) return x.first_head < y.first_head;
+    if (class_x < 2 && x.first_kv_head != y.first_kv_head) return x.first_kv_head < y.first_kv_head;
     int32_t keys_x = keys_of(step, g, x), keys_y = keys_of(step, g, y);
     if (keys_x != keys_y) return keys_x > keys_y;
     if (x.seq != y.seq) return x.seq < y.seq;
-    if (x.first_head != y.first_head) return x.first_head < y.first_head;
+    if (x.first_kv_head != y.first_kv_head) return x.first_kv_head < y.first_kv_head;
     return x.first_row != y.first_row ? x.first_row > y.first_row : x.piece < y.piece;
 }
 
 /* Sequences from the longest on, in batches whose K and V stay in the L2 while they are read again and again. */
 int32_t pack(const struct cuda_device *d, const struct step *step, struct prefill_plan *plan,
-             int32_t heads_per_tile, struct prefill_tile *tiles)
+             int32_t kv_heads_per_tile, struct prefill_tile *tiles)
 {
     const struct attention_args *a = &d->attention;
     const struct tiling g = tiling_of(d);
-    const size_t key_bytes = (size_t)a->num_kv_heads * heads_per_tile / a->num_heads * a->head_dim * 4;
+    const size_t key_bytes = (size_t)kv_heads_per_tile * a->head_dim * 4;
+    const int32_t heads_per_tile = kv_heads_per_tile * group_of(d);
     int32_t n = 0, num_slots = 0;
     for (size_t begin = 0, end; begin < plan->order.size(); begin = end) {
         size_t bytes = 0;
@@ -110,7 +117,7 @@ int32_t pack(const struct cuda_device *d, const struct step *step, struct prefil
             for (int32_t first = 0; first < num_rows(step, s); first += g.rows) {
                 int32_t pieces = num_pieces_of(step, g, s, first);
                 if (first / g.rows < plan->num_whole[(size_t)s]) pieces = 1;
-                for (int32_t head = 0; head < a->num_heads; head += heads_per_tile) {
+                for (int32_t head = 0; head < a->num_kv_heads; head += kv_heads_per_tile) {
                     for (int32_t piece = 0; piece < pieces; piece++)
                         tiles[n++] = prefill_tile{s, first, head, piece, pieces, num_slots};
                     num_slots += pieces > 1 ? pieces * heads_per_tile : 0;
@@ -127,10 +134,10 @@ int32_t pack(const struct cuda_device *d, const struct step *step, struct prefil
 
 /* When the last CTA is done with the queue, in keys. */
 int64_t end_of(const struct cuda_device *d, const struct step *step, struct prefill_plan *plan,
-               int32_t heads_per_tile, const struct prefill_tile *tiles, int32_t num_tiles)
+               int32_t kv_heads_per_tile, const struct prefill_tile *tiles, int32_t num_tiles)
 {
     const struct tiling g = tiling_of(d);
-    const int32_t num_items = num_tiles * heads_per_tile;
+    const int32_t heads_per_tile = kv_heads_per_tile * group_of(d), num_items = num_tiles * heads_per_tile;
     int32_t taken = 0;
     int64_t end = 0;
     auto take = [&]() { return taken < num_items ? taken++ : -1; };
@@ -185,11 +192,11 @@ void cuda_prefill_plan_prepare(const struct cuda_device *d, struct prefill_plan 
 }
 
 int32_t cuda_prefill_plan(const struct cuda_device *d, const struct step *step, struct prefill_plan *plan,
-                          struct prefill_tile *tiles, int32_t *heads_per_tile)
+                          struct prefill_tile *tiles, int32_t *kv_heads_per_tile)
 {
     const int32_t *keys = step->seqlens_k;
     int32_t num_tiles_all = 0;
-    *heads_per_tile = choose_heads_per_tile(d, step);
+    *kv_heads_per_tile = choose_kv_heads_per_tile(d, step);
     plan->order.resize((size_t)step->num_prefill_seqs);
     plan->num_whole.resize((size_t)step->num_prefill_seqs);
     std::iota(plan->order.begin(), plan->order.end(), 0);
@@ -197,25 +204,25 @@ int32_t cuda_prefill_plan(const struct cuda_device *d, const struct step *step, 
               [keys](int32_t x, int32_t y) { return keys[x] != keys[y] ? keys[x] > keys[y] : x < y; });
     for (int32_t seq : plan->order)
         num_tiles_all += plan->num_whole[(size_t)seq] = num_tiles_of(d, step, seq);
-    int32_t n = pack(d, step, plan, *heads_per_tile, tiles);
+    int32_t n = pack(d, step, plan, *kv_heads_per_tile, tiles);
     int64_t slots_left = d->num_prefill_slots;
     if ((int64_t)num_tiles_all * d->attention.num_heads > (int64_t)ROUNDS_MAX * d->num_sms) return n;
     int64_t end = -1; /* of the plan as it stands */
     for (int32_t seq : plan->order) {
         if (keys[seq] <= tiling_of(d).piece) break;
         int32_t *num_whole = &plan->num_whole[(size_t)seq], num_tiles = *num_whole, best = num_tiles;
-        if (end < 0) end = end_of(d, step, plan, *heads_per_tile, tiles, n);
+        if (end < 0) end = end_of(d, step, plan, *kv_heads_per_tile, tiles, n);
         for (int32_t whole : {num_in_rounds(d, num_tiles_all, num_tiles), 0}) {
             if (whole == num_tiles || num_slots_of(d, step, seq, whole) > slots_left) continue;
             *num_whole = whole;
-            n = pack(d, step, plan, *heads_per_tile, tiles);
-            int64_t this_end = end_of(d, step, plan, *heads_per_tile, tiles, n);
+            n = pack(d, step, plan, *kv_heads_per_tile, tiles);
+            int64_t this_end = end_of(d, step, plan, *kv_heads_per_tile, tiles, n);
             if (this_end < end) best = whole;
             end = std::min(end, this_end);
         }
         if (*num_whole != best) {
             *num_whole = best;
-            n = pack(d, step, plan, *heads_per_tile, tiles);
+            n = pack(d, step, plan, *kv_heads_per_tile, tiles);
         }
         slots_left -= num_slots_of(d, step, seq, best);
     }

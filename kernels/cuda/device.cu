@@ -63,18 +63,25 @@ struct attention_args widest_of(const struct attention_args *layers, int32_t num
 {
     struct attention_args widest = layers[0];
     for (int32_t i = 1; i < num_layers; i++) {
+        widest.num_heads = max(widest.num_heads, layers[i].num_heads);
         widest.num_kv_heads = max(widest.num_kv_heads, layers[i].num_kv_heads);
         widest.head_dim = max(widest.head_dim, layers[i].head_dim);
     }
     return widest;
 }
 
-/* Whose heads steps are planned for. */
-const struct attention_args *first_planned(const struct attention_args *layers, int32_t num_layers)
+/* Whose heads steps are planned for: of those that have the same ones of K and V the layer with most query heads. */
+const struct attention_args *planned(const struct attention_args *layers, int32_t num_layers)
 {
+    const struct attention_args *first = NULL, *most;
+    for (int32_t i = 0; i < num_layers && !first; i++)
+        if (cuda_attention_has_different(layers[i].head_dim)) first = &layers[i];
+    most = first = first ? first : &layers[0];
     for (int32_t i = 0; i < num_layers; i++)
-        if (cuda_attention_has_different(layers[i].head_dim)) return &layers[i];
-    return &layers[0];
+        if (layers[i].num_kv_heads == first->num_kv_heads && layers[i].head_dim == first->head_dim &&
+            layers[i].num_heads > most->num_heads)
+            most = &layers[i];
+    return most;
 }
 
 int prepare(struct device *device, const struct step_limits *limits, int32_t vocab_size, int32_t hidden_size,
@@ -82,7 +89,7 @@ int prepare(struct device *device, const struct step_limits *limits, int32_t voc
             struct error *err)
 {
     const struct attention_args widest = widest_of(layers, num_layers),
-                                *attention = first_planned(layers, num_layers);
+                                *attention = planned(layers, num_layers);
     struct cuda_device *d = cuda_enter(device);
     for (int32_t i = 0; i < num_layers; i++)
         if (layers[i].v_dim > 0 && layers[i].v_dim != layers[i].head_dim)

@@ -60,12 +60,13 @@ struct decode_range {
     int32_t seq, head, split, num_items;
 };
 
-/* One tile of prefill attention, for prefill_heads_per_tile heads from first_head on (attention_prefill.cu). */
+/* One tile of prefill attention, for all query heads of prefill_kv_heads_per_tile K/V heads from first_kv_head on (attention_prefill.cu): layers may have other
+ * numbers of query heads. */
 struct prefill_tile {
     int32_t seq, first_row; /* row of the sequence's chunk */
-    int32_t first_head;
+    int32_t first_kv_head;
     int32_t piece, num_pieces; /* of its keys, where each piece is an item; else 0 of 1 */
-    int32_t first_slot;        /* first_head's, of num_pieces slots a head */
+    int32_t first_slot;        /* the first query head's, of num_pieces slots a head */
 };
 
 /* Words at the head of a step's buffer: sizes, and where the parts of variable length begin (word offsets). */
@@ -101,7 +102,7 @@ struct batch {
     const int32_t *lists;                     /* + counts[COUNT_LISTS]: bias and banned words */
     const struct prefill_tile *prefill_tiles; /* these three are exact: steps with prefill are not recorded */
     const int32_t *prefill_tables;            /* as tables, offset included */
-    int32_t num_prefill_tiles, prefill_heads_per_tile;
+    int32_t num_prefill_tiles, prefill_kv_heads_per_tile;
     const int32_t *sequence_masks; /* [S] attention_masked.cuh; NULL: the step has no masks of sequences */
     const struct step *step;       /* the host's */
     bool is_constrained;           /* some row is */

@@ -411,7 +411,8 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
     pack_tokens(words, l, step, padded);
     size_t tail = l->tail, n;
     struct prefill_tile *tiles = (struct prefill_tile *)(words + tail);
-    b->num_prefill_tiles = cuda_prefill_plan(d, step, &d->steps->prefill, tiles, &b->prefill_heads_per_tile);
+    b->num_prefill_tiles =
+        cuda_prefill_plan(d, step, &d->steps->prefill, tiles, &b->prefill_kv_heads_per_tile);
     size_t tiles_at = tail;
     tail += ((size_t)b->num_prefill_tiles * PREFILL_TILE_WORDS + 3) / 4 * 4;
     size_t lists_at = tail;

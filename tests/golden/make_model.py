@@ -1730,6 +1730,60 @@ CASES |= {
         None,
     ),
 }
+LAGUNA = {
+    "architectures": ["LagunaForCausalLM"],
+    "model_type": "laguna",
+    "num_hidden_layers": 5,
+    "num_attention_heads": 4,
+    "num_attention_heads_per_layer": [4, 6, 6, 6, 4],
+    "layer_types": ["full_attention", *3 * ["sliding_attention"], "full_attention"],
+    "mlp_layer_types": ["dense"] + 4 * ["sparse"],
+    "sliding_window": 37,
+    "gating": "per-head",
+    "num_experts": 8,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 48,
+    "shared_expert_intermediate_size": 40,
+    "moe_routed_scaling_factor": 2.5,
+    "tie_word_embeddings": False,
+    "rope_parameters": {
+        "full_attention": {"rope_type": "yarn", "rope_theta": 500000.0, "factor": 8.0, "original_max_position_embeddings": 64, "beta_fast": 64.0, "beta_slow": 1.0, "attention_factor": 1.2079441541679836, "partial_rotary_factor": 0.5},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0},
+    },
+}
+LAGUNA_KEYS = {
+    "rope.freq_base": 500000.0,
+    "rope.dimension_count": 32,
+    "rope.scaling.type": "yarn",
+    "rope.scaling.factor": 8.0,
+    "rope.scaling.original_context_length": 64,
+    "rope.scaling.yarn_attn_factor": 1.2079441541679836,
+    "rope.scaling.yarn_beta_fast": 64.0,
+    "rope.scaling.yarn_beta_slow": 1.0,
+    "expert_count": 8,
+    "expert_used_count": 3,
+    "expert_feed_forward_length": 48,
+    "expert_shared_feed_forward_length": 40,
+    "expert_weights_scale": 2.5,
+    "expert_weights_norm": True,
+    "expert_gating_func": 2,
+    "leading_dense_block_count": 1,
+}
+CASES |= {
+    "laguna": (
+        LAGUNA,
+        ("laguna", {**LAGUNA_KEYS, "attention.head_count": LAGUNA["num_attention_heads_per_layer"], "attention.sliding_window": 37, "rope.freq_base_swa": 10000.0, "rope.dimension_count_swa": 64}),
+    ),
+    "laguna, a gate for each value": (
+        {
+            **{k: v for k, v in LAGUNA.items() if k not in ("num_attention_heads_per_layer", "layer_types", "sliding_window")},
+            "num_hidden_layers": 2,
+            "mlp_layer_types": ["dense", "sparse"],
+            "gating": "per-element",
+        },
+        ("laguna", {**LAGUNA_KEYS, "attention.head_count": [4, 4]}),
+    ),
+}
 CASES |= {"gpt-oss, stacked experts": ({**CASES["gpt-oss, as GGUF files are"][0], "num_hidden_layers": 2}, None)}
 # What lies otherwise in a directory, so that a case is one or the other.
 GGUF_ONLY = {
@@ -1766,6 +1820,8 @@ GGUF_NAMES = {
     "mlp.expert": "exp_probs_b",
     "pre_mlp_layernorm": "ffn_norm",
     "self_attn.gate_proj": "attn_gate",
+    "self_attn.g_proj": "attn_gate",
+    "mlp.experts.e_score_correction": "exp_probs_b",
     **{f"mlp.shared_mlp.{p}_proj": f"ffn_{p}_shexp" for p in ("gate", "up", "down")},
     "block_sparse_moe.gate": "ffn_gate_inp",
     "mlp.shared_expert_gate": "ffn_gate_inp_shexp",

@@ -631,10 +631,20 @@ static void test_all_sets_give_the_same_bits(void **state)
     for_each_isa(gives_the_same_bits);
 }
 
-static void gates(const char *isa)
+/* What a gate multiplies by. */
+static double gate_of(double x, bool is_softplus)
+{
+    return is_softplus ? log1p(exp(x)) : 1 / (1 + exp(-x));
+}
+
+static void gates_of(const char *isa, bool by_head, bool are_softplus)
 {
     enum { HEADS = 3, KV_HEADS = 1, DIM = 64, TOKENS = 9, Q = HEADS * DIM, KV = 2 * KV_HEADS * DIM };
-    const struct attention_args args = {.num_heads = HEADS, .num_kv_heads = KV_HEADS, .head_dim = DIM};
+    const struct attention_args args = {.num_heads = HEADS,
+                                        .num_kv_heads = KV_HEADS,
+                                        .head_dim = DIM,
+                                        .gates_by_head = by_head,
+                                        .gates_are_softplus = are_softplus};
     const struct step_limits limits = {TOKENS, 1, TOKENS, 1, TOKENS, 1, 1, 0, false};
     struct random random = {.seed = test_seed()};
     struct error err = {0};
@@ -664,13 +674,22 @@ static void gates(const char *isa)
             double q = (double)from[i / DIM * 2 * DIM + i % DIM],
                    g = (double)from[i / DIM * 2 * DIM + DIM + i % DIM];
             assert_true((double)own[t * Q + i] == g);
-            assert_true(fabs((double)x[t * Q + i] - q / (1 + exp(-g))) <= tolerance * fabs(q));
+            if (by_head) g = (double)own[t * HEADS + i / DIM]; /* the first ones that are there */
+            g = gate_of(g, are_softplus);
+            assert_true(fabs((double)x[t * Q + i] - q * g) <= tolerance * fmax(g, 1) * fabs(q));
         }
         assert_memory_equal(after + t * (Q + KV) + Q, from + 2 * Q, KV * sizeof(float));
     }
     free(values);
     test_step_free(step);
     d->ops->close(d);
+}
+
+static void gates(const char *isa)
+{
+    gates_of(isa, false, false);
+    gates_of(isa, false, true);
+    gates_of(isa, true, true);
 }
 
 static void test_gates(void **state)

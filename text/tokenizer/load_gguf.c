@@ -120,6 +120,7 @@ static const char *const afmoe[] = {
     "\u1100-\u11FF]+",
     NULL,
 };
+static const char *const laguna[] = {"[\n]+", NULL};
 static const char *const deepseek_v3[] = {"\\p{N}{1,3}", "[\u4E00-\u9FA5\u3040-\u309F\u30A0-\u30FF]+", NULL};
 
 static const struct {
@@ -176,6 +177,7 @@ static const struct {
     {"youtu", youtu, {PRETOKENIZE_YOUTU}, 1, true, false, false},
     {"exaone-moe", NULL, {PRETOKENIZE_EXAONE_MOE}, 1, false, false, false},
     {"afmoe", afmoe, {PRETOKENIZE_THREES, PRETOKENIZE_DEEPSEEK3}, 2, false, false, false},
+    {"laguna", laguna, {PRETOKENIZE_QWEN2}, 1, false, false, false},
     {"seed-coder", NULL, {PRETOKENIZE_SEED}, 1, false, false, false},
     {"gpt-4o", O200K, false, false, false}, /* Phi-4-mini, gpt-oss */
     {"llama4", O200K, false, false, false},

@@ -640,6 +640,33 @@ static void reads_mimo(void **state)
     }
 }
 
+#define LAGUNA(extra)                                                                                        \
+    "{'architectures':['LagunaForCausalLM'],'hidden_size':64,'intermediate_size':64,"                        \
+    "'num_attention_heads':4,'num_key_value_heads':2,'head_dim':16,'num_hidden_layers':3,'vocab_size':32,"   \
+    "'num_experts':4,'num_experts_per_tok':2,'rope_parameters':{'full_attention':{'rope_theta':500000.0,"    \
+    "'partial_rotary_factor':0.5},'sliding_attention':{'rope_theta':10000.0}}" extra "}"
+
+static void reads_laguna(void **state)
+{
+    (void)state;
+    struct model_config c = read_good(LAGUNA(
+        ",'layer_types':['full_attention','sliding_attention','sliding_attention'],'sliding_window':32,"
+        "'num_attention_heads_per_layer':[4,6,6],'gating':'per-head','moe_routed_scaling_factor':2.5,"
+        "'mlp_layer_types':['dense','sparse','sparse']"));
+    const struct layer_config full = model_config_layer(&c, 0), windowed = model_config_layer(&c, 1);
+    assert_true(full.num_heads == 4 && windowed.num_heads == 6 && windowed.num_kv_heads == 2);
+    assert_true(full.sliding_window == 0 && windowed.sliding_window == 32);
+    assert_true(full.rope->theta == 500000 && full.rope->rotary_dim == 8);
+    assert_true(windowed.rope->theta == 10000 && windowed.rope->rotary_dim == 16);
+    assert_true(c.gates_by_head && c.router_scale == 2.5f && c.has_router_bias && c.router_normalizes);
+    assert_true(!bit_set_has(c.sparse_layers, 0) && bit_set_has(c.sparse_layers, 1));
+    assert_int_equal(model_config_mixed_width(&c, 1), 6 * 16);
+    assert_int_equal(weight_dimension(&c, DIM_GATES, 1), 6);
+    c = read_good(LAGUNA(",'gating':'per-element'"));
+    assert_true(!c.gates_by_head && weight_dimension(&c, DIM_GATES, 1) == 4 * 16);
+    assert_true(model_config_layer(&c, 1).sliding_window == 0 && model_config_layer(&c, 1).num_heads == 4);
+}
+
 static void refuses_what_it_does_not_compute(void **state)
 {
     (void)state;
@@ -668,6 +695,10 @@ static void refuses_what_it_does_not_compute(void **state)
          "per_layer_config is not supported unless"},
         {GEMMA_4(",'hidden_size_per_layer_input':0,'per_layer_config':{'1':{'head_dim':64},'0':{}}"),
          "per_layer_config is not supported"},
+        {LAGUNA(",'gating':false"), "gating is not supported unless"},
+        {LAGUNA(",'moe_router_logit_softcapping':30.0"), "moe_router_logit_softcapping"},
+        {LAGUNA(",'moe_apply_router_weight_on_input':true"), "moe_apply_router_weight_on_input"},
+        {LAGUNA(",'num_attention_heads_per_layer':[4,4,6]"), "differs between layers of one kind"},
         {"{'model_type':'gpt2'}", "\"gpt2\" is not supported: it needs learned positions and LayerNorm"},
         {"{'model_type':'rwkv'}", "\"rwkv\" is not supported; llama, mistral, qwen2, qwen3, "},
         {"{}", "\"\" is not supported; llama"},
@@ -749,6 +780,9 @@ static void refuses_what_makes_no_sense(void **state)
         {GEMMA_4(",'hidden_size_per_layer_input':0,'attention_k_eq_v':true,'num_global_key_value_heads':3"),
          "the number of K/V heads is 3; 1 to 2 are possible"},
         {GEMMA_4(",'hidden_size_per_layer_input':0,'global_head_dim':2000"), "the size of a head is 2000"},
+        {LAGUNA(",'num_attention_heads_per_layer':[4]"), "has 1 entries for 3 layers"},
+        {LAGUNA(",'num_attention_heads_per_layer':[4,0,4]"), "no list of possible numbers"},
+        {LAGUNA(",'num_attention_heads_per_layer':[3,3,3]"), "3 attention heads cannot share 2"},
         {MIMO(",'hybrid_layer_pattern':[0,1]"), "hybrid_layer_pattern has 2 entries for 3 layers"},
         {MIMO(",'hybrid_layer_pattern':[0,1,2]"), "neither 0 nor 1"},
         {MIMO(",'v_head_dim':256"), "the size of a head of values is 256"},
@@ -828,6 +862,7 @@ int main(void)
         TEST(generation_config_adds_eos_ids_and_defaults),
         TEST(nothing_is_given_without_generation_config),
         TEST(reads_mimo),
+        TEST(reads_laguna),
         TEST(refuses_what_it_does_not_compute),
         TEST(refuses_what_makes_no_sense),
         TEST(a_missing_config_is_not_found),
