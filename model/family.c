@@ -136,6 +136,13 @@ static const struct family families[] = {
         .norm_eps = 1e-5,
     },
     {
+        .names = {"minicpm", "MiniCPMForCausalLM", "minicpm"}, /* 1, 2 and 4 */
+        .gguf_rope_style = ROPE_PAIRS,
+        .has_depth_scale = true,
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 2048,
+    },
+    {
         .names = {NULL, "HyperCLOVAXForCausalLM", "hyperclovax"},
         .weight_changes = hyperclovax_weights,
         .has_multipliers = true,
@@ -695,6 +702,26 @@ static const struct family families[] = {
         LATENT,
         .is_tied = true,
         .max_position_embeddings = 131072,
+    },
+    {
+        .names = {"minicpm3", "MiniCPM3ForCausalLM", "minicpm3"},
+        .weight_changes = latent_weights,
+        .latent_attention = true,
+        .latent_norm_eps = 1e-6, /* in its own class, whatever the file says */
+        .has_depth_scale = true,
+        .kv_heads_may_be_missing = true,
+        .is_tied = true,
+        .max_position_embeddings = 32768,
+        .norm_eps = 1e-5,
+    },
+    {
+        .names = {NULL, "SarvamMLAForCausalLM", "sarvam_mla"},
+        LATENT_MOE,
+        .router_scores = ROUTER_SIGMOID,
+        .router_normalizes = true,
+        .has_router_bias = true,
+        .num_dense_layers = 1,
+        .max_position_embeddings = 4096,
     },
     {
         .names = {NULL, "Glm4MoeLiteForCausalLM", "glm4_moe_lite"}, /* GLM-4.7-Flash */

@@ -78,14 +78,17 @@ struct family {
     bool may_cap_logits;       /* of logits alone, where it is given */
     bool has_multipliers;      /* of embeddings, residuals, scores and logits */
     bool multiplies_logits;    /* logits_scaling is what they are multiplied by, not divided */
-    bool has_query_scalar;     /* scores are divided by the root of query_pre_attn_scalar */
-    double attention_scale;    /* of scores; 0: one by the root of head_dim */
+    bool
+        has_depth_scale; /* MiniCPM's: scale_emb of embeddings, scale_depth of all residuals together, dim_model_base of logits */
+    bool has_query_scalar;  /* scores are divided by the root of query_pre_attn_scalar */
+    double attention_scale; /* of scores; 0: one by the root of head_dim */
     bool
         has_window_heads; /* MiMo's: layers with a window have swa_num_key_value_heads, values a size and a factor of their own */
-    bool partial_rotary;   /* partial_rotary_factor counts */
-    double rotary_part;    /* it, where none is given; 0: 1 */
-    bool latent_attention; /* kernels/device.h: latent_desc */
-    bool gated_attention;  /* each head of q has a gate of attention's output behind it */
+    bool partial_rotary;    /* partial_rotary_factor counts */
+    double rotary_part;     /* it, where none is given; 0: 1 */
+    bool latent_attention;  /* kernels/device.h: latent_desc */
+    double latent_norm_eps; /* of latents; 0: as all others */
+    bool gated_attention;   /* each head of q has a gate of attention's output behind it */
     bool
         gates_are_softplus; /* gates of attention's output have a product of their own, and are no sigmoids; gating says how many there are */
     bool has_layer_heads; /* num_attention_heads_per_layer: layers with a window may have other heads of Q */

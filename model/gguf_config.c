@@ -167,9 +167,9 @@ static int check_unsupported(struct keys *k, const struct family *family)
         {"final_logit_softcapping",
          family->has_softcaps || family->logit_softcap > 0 || family->may_cap_logits},
         {"attention.scale", family->has_multipliers},
-        {"residual_scale", family->has_multipliers},
-        {"embedding_scale", family->has_multipliers},
-        {"logit_scale", family->has_multipliers || family->has_logit_scale},
+        {"residual_scale", family->has_multipliers || family->has_depth_scale},
+        {"embedding_scale", family->has_multipliers || family->has_depth_scale},
+        {"logit_scale", family->has_multipliers || family->has_depth_scale || family->has_logit_scale},
         {"attention.temperature_scale", family->scales_queries},
         {"rope.scaling.yarn_log_multiplier", family->latent_attention},
         {"expert_group_count", family->latent_attention || family->router_scores == ROUTER_SIGMOID},
@@ -211,14 +211,17 @@ static int read_latent(struct keys *k, struct model_config *c)
         first++;
     const bool has_both = find_int(k, "attention.key_length_mla", &ignored);
     const int32_t key_dim = required_int(k, has_both ? "attention.key_length_mla" : "attention.key_length");
-    c->latent = (struct latent_config){
-        .rank = required_int(k, "attention.kv_lora_rank"),
-        .q_rank = find_int(k, "attention.q_lora_rank", &ignored) && ignored != 0
-                      ? required_int(k, "attention.q_lora_rank")
-                      : 0,
-        .rotary_dim = required_int(k, "rope.dimension_count"),
-        .value_dim = required_int(k, has_both ? "attention.value_length_mla" : "attention.value_length"),
-        .is_split = has_layer_tensor(k, first, "attn_k_b.weight")};
+    const bool has_none = c->family->has_depth_scale && !find_int(k, "attention.value_length", &ignored);
+    c->latent =
+        (struct latent_config){.rank = required_int(k, "attention.kv_lora_rank"),
+                               .q_rank = find_int(k, "attention.q_lora_rank", &ignored) && ignored != 0
+                                             ? required_int(k, "attention.q_lora_rank")
+                                             : 0,
+                               .rotary_dim = required_int(k, "rope.dimension_count"),
+                               .value_dim = has_none ? max_of(c->hidden_size / c->num_heads, 1)
+                                                     : required_int(k, has_both ? "attention.value_length_mla"
+                                                                                : "attention.value_length"),
+                               .is_split = has_layer_tensor(k, first, "attn_k_b.weight")};
     c->latent.plain_dim = key_dim - c->latent.rotary_dim;
     if (c->latent.plain_dim < 1)
         return fail(k, STATUS_INVALID, "heads have %d values, of which %d are rotated", key_dim,
@@ -400,6 +403,11 @@ static void read_multipliers(struct keys *k, struct model_config *c)
 {
     const struct family *family = c->family;
     float logit_divisor = 1;
+    if (family->has_depth_scale) { /* older files, and all of MiniCPM 3, say nothing */
+        c->embedding_scale = 12;
+        c->residual_scale = (float)(1.4 / sqrt((double)c->num_layers));
+        logit_divisor = (float)c->hidden_size / 256;
+    }
     read_multiplier(k, "attention.scale", &c->attention_scale);
     read_multiplier(k, "embedding_scale", &c->embedding_scale);
     read_multiplier(k, "residual_scale", &c->residual_scale);

@@ -243,11 +243,13 @@ static int read_latent(struct json_reader *r, struct model_config *c)
 {
     const bool has_no_q_rank = cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(r->object, "q_lora_rank"));
     if (!c->family->latent_attention) return STATUS_OK;
+    const int32_t value_dim =
+        c->family->has_depth_scale ? max_of(c->hidden_size / c->num_heads, 1) : 128; /* MiniCPM3's */
     c->latent = (struct latent_config){.rank = hf_size(r, "kv_lora_rank", 512),
                                        .q_rank = has_no_q_rank ? 0 : hf_size(r, "q_lora_rank", 1536),
                                        .plain_dim = hf_size(r, "qk_nope_head_dim", 128),
                                        .rotary_dim = hf_size(r, "qk_rope_head_dim", 64),
-                                       .value_dim = hf_size(r, "v_head_dim", 128)};
+                                       .value_dim = hf_size(r, "v_head_dim", value_dim)};
     model_config_take_latent(c);
     if (c->qkv_bias)
         return error_set(r->err, STATUS_UNSUPPORTED, "%s: attention_bias is set, which is not supported",
@@ -461,6 +463,19 @@ static void read_branch_scales(struct json_reader *r, struct model_config *c)
     c->logit_scale = (float)read_factor(r, "lm_head_multiplier");
 }
 
+/* null is by nothing. */
+static void read_depth_scale(struct json_reader *r, struct model_config *c)
+{
+    const cJSON *root = r->object;
+    const bool has_no_depth = cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(root, "scale_depth")),
+               has_no_base = cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(root, "dim_model_base"));
+    const double depth = json_real(r, "scale_depth", 1.4, 1e-9, 1e9),
+                 base = json_real(r, "dim_model_base", 256, 1e-9, 1e9);
+    c->embedding_scale = (float)json_real(r, "scale_emb", 12, 1e-9, 1e9);
+    if (!has_no_depth) c->residual_scale = (float)(depth / sqrt((double)c->num_layers));
+    if (!has_no_base) c->logit_scale = (float)(base / c->hidden_size);
+}
+
 static void read_multipliers(struct json_reader *r, struct model_config *c)
 {
     const struct family *family = c->family;
@@ -484,6 +499,7 @@ static void read_multipliers(struct json_reader *r, struct model_config *c)
     if (family->has_logit_scale && !family->scales_q)
         c->logit_scale = (float)json_real(r, "logit_scale", 0.0625, 1e-9, 1e9);
     if (family->has_branch_scales) read_branch_scales(r, c);
+    if (family->has_depth_scale) read_depth_scale(r, c);
     if (!family->has_multipliers) return;
     if (family->multiplies_logits && !json_bool(r, "use_post_norm", true) && !r->status)
         r->status = error_set(r->err, STATUS_UNSUPPORTED,

@@ -16,6 +16,7 @@ static int find_rope_type(struct json_reader *r, bool has_ntk, enum rope_type *t
         {"linear", ROPE_LINEAR},
         {"llama3", ROPE_LLAMA3},
         {"yarn", ROPE_YARN},
+        {"deepseek_yarn", ROPE_YARN},
         {"longrope", ROPE_LONGROPE},
         {"su", ROPE_LONGROPE},
         {"dynamic", ROPE_DEFAULT}, /* it differs beyond max_position_embeddings only */

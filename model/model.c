@@ -437,21 +437,22 @@ static struct latent *create_latent(struct builder *b, int32_t layer)
                 error_set(b->err, STATUS_UNSUPPORTED, "the device %s has no latent attention", d->name);
         return NULL;
     }
-    const struct latent_desc desc = {.num_heads = c->num_heads,
-                                     .plain_dim = c->latent.plain_dim,
-                                     .rotary_dim = c->latent.rotary_dim,
-                                     .value_dim = c->latent.value_dim,
-                                     .rank = c->latent.rank,
-                                     .norm_eps = c->rms_norm_eps,
-                                     .q = find_weight(b, WEIGHT_Q, layer),
-                                     .q_a = find_weight(b, WEIGHT_LATENT_Q_A, layer),
-                                     .q_norm = find_weight(b, WEIGHT_LATENT_Q_NORM, layer),
-                                     .q_b = find_weight(b, WEIGHT_LATENT_Q_B, layer),
-                                     .kv_a = find_weight(b, WEIGHT_LATENT_KV_A, layer),
-                                     .kv_norm = find_weight(b, WEIGHT_LATENT_KV_NORM, layer),
-                                     .kv_b = find_weight(b, WEIGHT_LATENT_KV_B, layer),
-                                     .k_b = find_weight(b, WEIGHT_LATENT_K_B, layer),
-                                     .v_b = find_weight(b, WEIGHT_LATENT_V_B, layer)};
+    const struct latent_desc desc = {
+        .num_heads = c->num_heads,
+        .plain_dim = c->latent.plain_dim,
+        .rotary_dim = c->latent.rotary_dim,
+        .value_dim = c->latent.value_dim,
+        .rank = c->latent.rank,
+        .norm_eps = c->family->latent_norm_eps > 0 ? (float)c->family->latent_norm_eps : c->rms_norm_eps,
+        .q = find_weight(b, WEIGHT_Q, layer),
+        .q_a = find_weight(b, WEIGHT_LATENT_Q_A, layer),
+        .q_norm = find_weight(b, WEIGHT_LATENT_Q_NORM, layer),
+        .q_b = find_weight(b, WEIGHT_LATENT_Q_B, layer),
+        .kv_a = find_weight(b, WEIGHT_LATENT_KV_A, layer),
+        .kv_norm = find_weight(b, WEIGHT_LATENT_KV_NORM, layer),
+        .kv_b = find_weight(b, WEIGHT_LATENT_KV_B, layer),
+        .k_b = find_weight(b, WEIGHT_LATENT_K_B, layer),
+        .v_b = find_weight(b, WEIGHT_LATENT_V_B, layer)};
     if (!b->status) b->status = d->ops->latent_create(d, &desc, &latent, b->err);
     return latent;
 }

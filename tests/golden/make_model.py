@@ -1784,6 +1784,84 @@ CASES |= {
         ("laguna", {**LAGUNA_KEYS, "attention.head_count": [4, 4]}),
     ),
 }
+MINICPM_LONGROPE = {"rope_type": "longrope", "long_factor": [1.0 + 0.3 * i for i in range(16)], "short_factor": [1.0 + 0.02 * i for i in range(16)], "original_max_position_embeddings": 512}
+CASES |= {
+    "minicpm 3": (
+        {
+            "architectures": ["MiniCPM3ForCausalLM"],
+            "model_type": "minicpm3",
+            "num_hidden_layers": 2,
+            "num_key_value_heads": 4,
+            "head_dim": 32,
+            "q_lora_rank": 48,
+            "kv_lora_rank": 32,
+            "qk_nope_head_dim": 16,
+            "qk_rope_head_dim": 32,
+            "v_head_dim": None,
+            "scale_emb": 12,
+            "scale_depth": 1.4,
+            "dim_model_base": 16,
+            "rope_scaling": MINICPM_LONGROPE,
+            "tie_word_embeddings": False,
+        },
+        None,
+    ),
+    "minicpm 3, as GGUF files are": (
+        {
+            "architectures": ["MiniCPM3ForCausalLM"],
+            "model_type": "minicpm3",
+            "hidden_size": 512,
+            "num_attention_heads": 8,
+            "num_hidden_layers": 2,
+            "num_key_value_heads": 8,
+            "head_dim": 32,
+            "q_lora_rank": 48,
+            "kv_lora_rank": 64,
+            "qk_nope_head_dim": 16,
+            "qk_rope_head_dim": 32,
+            "tie_word_embeddings": True,
+        },
+        ("minicpm3", {"attention.q_lora_rank": 48, "attention.kv_lora_rank": 64, "attention.key_length": 48, "attention.value_length": 64, "rope.dimension_count": 32}),
+    ),
+    "minicpm": (  # as Granite, which has its parts
+        {
+            "architectures": ["GraniteForCausalLM"],
+            "model_type": "granite",
+            "num_hidden_layers": 2,
+            "embedding_multiplier": 12.0,
+            "residual_multiplier": 0.9,
+            "logits_scaling": 8.0,
+            "attention_multiplier": 0.125,
+            "tie_word_embeddings": True,
+        },
+        ("minicpm", {"embedding_scale": 12.0, "residual_scale": 0.9, "logit_scale": 8.0, "rope.dimension_count": 64}),
+    ),
+    "sarvam mla": (
+        {
+            "architectures": ["SarvamMLAForCausalLM"],
+            "model_type": "sarvam_mla",
+            "rms_norm_eps": 1e-6,
+            "num_hidden_layers": 2,
+            "num_key_value_heads": 4,
+            "kv_lora_rank": 32,
+            "q_lora_rank": None,
+            "qk_nope_head_dim": 32,
+            "qk_rope_head_dim": 16,
+            "v_head_dim": 24,
+            "head_dim": 48,
+            "num_experts": 8,
+            "num_experts_per_tok": 3,
+            "num_shared_experts": 1,
+            "moe_intermediate_size": 48,
+            "first_k_dense_replace": 1,
+            "norm_topk_prob": True,
+            "routed_scaling_factor": 1.5,
+            "rope_scaling": {"type": "deepseek_yarn", "factor": 4.0, "original_max_position_embeddings": 128, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0},
+            "tie_word_embeddings": False,
+        },
+        None,
+    ),
+}
 CASES |= {"gpt-oss, stacked experts": ({**CASES["gpt-oss, as GGUF files are"][0], "num_hidden_layers": 2}, None)}
 # What lies otherwise in a directory, so that a case is one or the other.
 GGUF_ONLY = {
@@ -2173,7 +2251,7 @@ def gguf_keys(name, config):
 
 def heads_to_permute(name, config, architecture):
     """The converter reorders rows of Q and K of the architectures that are rotated in pairs."""
-    if architecture not in ("llama", "granite", "smollm3", "mistral3", "arcee"):
+    if architecture not in ("llama", "granite", "smollm3", "mistral3", "arcee", "minicpm"):
         return 0
     config = text_of(config)
     return config["num_attention_heads"] if ".q_proj" in name else config["num_key_value_heads"] if ".k_proj" in name else 0

@@ -640,6 +640,25 @@ static void reads_mimo(void **state)
     }
 }
 
+static void reads_minicpm(void **state)
+{
+    (void)state;
+    const char *const classes[] = {"MiniCPMForCausalLM", "MiniCPM3ForCausalLM"};
+    for (size_t i = 0; i < array_length(classes); i++) {
+        char config[1024];
+        snprintf(config, sizeof config,
+                 "{'architectures':['%s'],'hidden_size':512,'intermediate_size':64,'num_attention_heads':8,"
+                 "'num_hidden_layers':49,'vocab_size':32,'kv_lora_rank':64,'q_lora_rank':48,'scale_emb':12,"
+                 "'dim_model_base':256,'scale_depth':1.4,'rms_norm_eps':1e-05}",
+                 classes[i]);
+        const struct model_config c = read_good(config);
+        assert_true(c.embedding_scale == 12 && c.residual_scale == 0.2f && c.logit_scale == 0.5f);
+        assert_true(c.tie_word_embeddings == (i == 1) && c.rope.style == ROPE_HALVES);
+        assert_true(i == 0 ? c.num_kv_heads == 8 && c.attention_scale == 0.125f
+                           : c.latent.rank == 64 && c.latent.value_dim == 64);
+    }
+}
+
 #define LAGUNA(extra)                                                                                        \
     "{'architectures':['LagunaForCausalLM'],'hidden_size':64,'intermediate_size':64,"                        \
     "'num_attention_heads':4,'num_key_value_heads':2,'head_dim':16,'num_hidden_layers':3,'vocab_size':32,"   \
@@ -863,6 +882,7 @@ int main(void)
         TEST(nothing_is_given_without_generation_config),
         TEST(reads_mimo),
         TEST(reads_laguna),
+        TEST(reads_minicpm),
         TEST(refuses_what_it_does_not_compute),
         TEST(refuses_what_makes_no_sense),
         TEST(a_missing_config_is_not_found),
