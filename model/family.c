@@ -77,6 +77,24 @@ static const struct family families[] = {
         .window = WINDOW_DEFAULT_4096,
         .gguf_head_scalar_layers = 46,
     },
+    {
+        .names = {NULL, "VaultGemmaForCausalLM", "vaultgemma"},
+        .weight_changes = vaultgemma_weights,
+        .gate = GATE_GELU_TANH,
+        .norms_add_one = true,
+        .scaled_embeddings = true,
+        .has_query_scalar = true,
+        .has_softcaps = true,
+        .full_layer_period = 2,
+        .is_tied = true,
+        .num_heads = 8,
+        .num_kv_heads = 4,
+        .head_dim = 256,
+        .vocab_size = 256000,
+        .max_position_embeddings = 8192,
+        .query_scalar = 256,
+        .window = WINDOW_DEFAULT_4096,
+    },
 #define GEMMA_3                                                                                              \
     .weight_changes = gemma_weights, .qk_norm = true, .gate = GATE_GELU_TANH, .norms_add_one = true,         \
     .scaled_embeddings = true, .has_query_scalar = true, .full_layer_period = 6, .window_theta = 10000,      \
@@ -107,6 +125,19 @@ static const struct family families[] = {
     {.names = {NULL, "Gemma4UnifiedForConditionalGeneration", "gemma4_unified"},
      GEMMA_4,
      .is_in_text_config = true},
+    {
+        .names = {"phi2", "PhiForCausalLM", "phi"}, /* Phi-1 and 1.5, too */
+        .weight_changes = phi2_weights,
+        .has_layer_norm = true,
+        .is_parallel = true,
+        .gate = GATE_GELU_TANH,
+        .qkv_bias = true,
+        .partial_rotary = true,
+        .rotary_part = 0.5,
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 2048,
+        .norm_eps = 1e-5,
+    },
     {
         .names = {"phi3", "Phi3ForCausalLM", "phi3"}, /* Phi-4 too */
         .weight_changes = phi_weights,

@@ -52,6 +52,7 @@ static int check_activation(struct json_reader *r, const struct family *family)
     for (size_t i = 0; i < array_length(keys); i++) {
         const char *own = names[family->gate], *act = json_text(r, keys[i], own);
         if (!strcmp(act, "swish")) act = "silu"; /* one function, two names */
+        if (!strcmp(act, "gelu_new")) act = "gelu_pytorch_tanh";
         if (!strcmp(act, "gelu") && family->gate == GATE_GELU_TANH && family->norms_add_one)
             act = own; /* as Gemma's first files say */
         if (strcmp(act, own) != 0)

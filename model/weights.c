@@ -160,6 +160,13 @@ const struct weight_change gemma_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
+/* One before each, of another name. */
+const struct weight_change vaultgemma_weights[] = {
+    {WEIGHT_MLP_NORM,
+     {"ffn_norm.weight", "pre_feedforward_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
 const struct weight_change gemma4_weights[] = {
     GEMMA_NORMS,
     {WEIGHT_K, {"attn_k.weight", "self_attn.k_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_IF_OWN_KV}},
@@ -811,6 +818,25 @@ const struct weight_change jais2_weights[] = {
 
 const struct weight_change stablelm_weights[] = {
     NORM_BIASES,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+/* One norm for attention and MLP, biases everywhere, an MLP without a gate. */
+const struct weight_change phi2_weights[] = {
+    NO_GATE,
+    {WEIGHT_OUTPUT_NORM, {"output_norm.weight", "final_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_OUTPUT_NORM_BIAS,
+     {"output_norm.bias", "final_layernorm.bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_LM_HEAD_BIAS, {"output.bias", "/lm_head.bias", DIM_1, DIM_VOCAB, PRESENT_ALWAYS}},
+    {WEIGHT_ATTENTION_NORM_BIAS,
+     {"attn_norm.bias", "input_layernorm.bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_MLP_NORM, {.presence = PRESENT_NEVER}},
+    {WEIGHT_O, {"attn_output.weight", "self_attn.dense.weight", DIM_HIDDEN, DIM_Q, PRESENT_ALWAYS}},
+    {WEIGHT_O_BIAS, {"attn_output.bias", "self_attn.dense.bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_UP, {"ffn_up.weight", "mlp.fc1.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_UP_BIAS, {"ffn_up.bias", "mlp.fc1.bias", DIM_1, DIM_INTERMEDIATE, PRESENT_ALWAYS}},
+    {WEIGHT_DOWN, {"ffn_down.weight", "mlp.fc2.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_ALWAYS}},
+    {WEIGHT_DOWN_BIAS, {"ffn_down.bias", "mlp.fc2.bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
     {.role = WEIGHT_ROLE_COUNT},
 };
 

@@ -1784,6 +1784,38 @@ CASES |= {
         ("laguna", {**LAGUNA_KEYS, "attention.head_count": [4, 4]}),
     ),
 }
+CASES |= {
+    "phi-2": (
+        {
+            "architectures": ["PhiForCausalLM"],
+            "model_type": "phi",
+            "num_hidden_layers": 2,
+            "num_key_value_heads": 4,
+            "hidden_size": 256,
+            "hidden_act": "gelu_new",
+            "layer_norm_eps": 1e-5,
+            "partial_rotary_factor": 0.5,
+            "rope_theta": 10000.0,
+            "tie_word_embeddings": False,
+        },
+        ("phi2", {"attention.layer_norm_epsilon": 1e-5, "rope.dimension_count": 32}),
+    ),
+    "vaultgemma": (
+        {
+            "architectures": ["VaultGemmaForCausalLM"],
+            "model_type": "vaultgemma",
+            "num_hidden_layers": 3,
+            "hidden_activation": "gelu_pytorch_tanh",
+            "query_pre_attn_scalar": 64,
+            "attn_logit_softcapping": 3.0,
+            "final_logit_softcapping": 4.0,
+            "sliding_window": 37,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "rope_theta": 10000.0,
+        },
+        None,
+    ),
+}
 MINICPM_LONGROPE = {"rope_type": "longrope", "long_factor": [1.0 + 0.3 * i for i in range(16)], "short_factor": [1.0 + 0.02 * i for i in range(16)], "original_max_position_embeddings": 512}
 CASES |= {
     "minicpm 3": (
@@ -1899,6 +1931,9 @@ GGUF_NAMES = {
     "pre_mlp_layernorm": "ffn_norm",
     "self_attn.gate_proj": "attn_gate",
     "self_attn.g_proj": "attn_gate",
+    "self_attn.dense": "attn_output",
+    "mlp.fc1": "ffn_up",
+    "mlp.fc2": "ffn_down",
     "mlp.experts.e_score_correction": "exp_probs_b",
     **{f"mlp.shared_mlp.{p}_proj": f"ffn_{p}_shexp" for p in ("gate", "up", "down")},
     "block_sparse_moe.gate": "ffn_gate_inp",
@@ -1962,7 +1997,7 @@ def gguf_name(name, has_post_norms):
     name += ".weight" if name.endswith("layer_scalar") else ""
     if name.endswith((".router.scale", ".router.per_expert_scale")):
         return f"blk.{name.split('.')[2]}.{'ffn_down_exps' if 'expert' in name else 'ffn_gate_inp'}.scale"
-    known = {"model.embed_tokens_per_layer.weight": "per_layer_token_embd.weight", "model.per_layer_model_projection.weight": "per_layer_model_proj.weight", "model.per_layer_projection_norm.weight": "per_layer_proj_norm.weight", "model.embed_tokens.weight": "token_embd.weight", "model.word_embeddings.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight", "model.norm.bias": "output_norm.bias", "model.embedding_norm.weight": "token_embd_norm.weight", "lm_head.weight": "output.weight"}
+    known = {"model.embed_tokens_per_layer.weight": "per_layer_token_embd.weight", "model.per_layer_model_projection.weight": "per_layer_model_proj.weight", "model.per_layer_projection_norm.weight": "per_layer_proj_norm.weight", "model.embed_tokens.weight": "token_embd.weight", "model.word_embeddings.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight", "model.norm.bias": "output_norm.bias", "model.embedding_norm.weight": "token_embd_norm.weight", "lm_head.weight": "output.weight", "lm_head.bias": "output.bias", **{f"model.final_layernorm.{k}": f"output_norm.{k}" for k in ("weight", "bias")}}
     if name in known:
         return known[name]
     if name.endswith(".mlp.expert_bias") and not has_post_norms:  # Hy3's
