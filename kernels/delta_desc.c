@@ -9,6 +9,11 @@ int64_t delta_desc_num_channels(const struct delta_desc *desc)
     return 2 * (int64_t)desc->num_k_heads * desc->k_dim + (int64_t)desc->num_v_heads * desc->v_dim;
 }
 
+int32_t delta_desc_num_taps(const struct delta_desc *desc)
+{
+    return desc->kind == DELTA_CONVOLUTION ? (int32_t)desc->convolution[0].cols : DELTA_TAPS;
+}
+
 int64_t delta_desc_num_decays(const struct delta_desc *desc)
 {
     return (int64_t)desc->num_v_heads * (desc->kind == DELTA_CHANNELS ? desc->k_dim : 1);
@@ -17,7 +22,8 @@ int64_t delta_desc_num_decays(const struct delta_desc *desc)
 static int check_short(const struct delta_desc *desc, struct error *err)
 {
     assert_always(desc->num_v_heads == 1 && desc->num_k_heads == 0);
-    if (desc->convolution[0].rows == desc->v_dim && desc->convolution[0].cols == SHORT_TAPS)
+    const int64_t num_taps = desc->convolution[0].cols;
+    if (desc->convolution[0].rows == desc->v_dim && (num_taps == 3 || num_taps == SHORT_TAPS_MAX))
         return weight_view_check_whole(&desc->convolution[0], err);
     return error_set(err, STATUS_INVALID, "a convolution's shape is not that of its channels");
 }
@@ -68,17 +74,16 @@ static float scale_of_channel(const struct delta_desc *desc, int64_t channel)
 
 void delta_desc_read_taps(const struct delta_desc *desc, float *out)
 {
-    const int num = desc->kind == DELTA_CONVOLUTION ? SHORT_TAPS : DELTA_TAPS;
+    const int num = delta_desc_num_taps(desc);
     const int64_t num_channels = delta_desc_num_channels(desc);
     int64_t channel = 0;
     for (int part = 0; part < DELTA_CONVOLUTION_PARTS && desc->convolution[part].data; part++) {
         const struct weight_view *taps = &desc->convolution[part];
         const size_t row_bytes = dtype_row_bytes(taps->dtype, (uint64_t)num);
         for (int64_t i = 0; i < taps->rows; i++, channel++) {
-            float row[DELTA_TAPS] = {0};
-            dtype_row_to_f32(taps->dtype, (const char *)taps->data + (size_t)i * row_bytes, num,
-                             row + DELTA_TAPS - num);
-            for (int j = 0; j < DELTA_TAPS; j++)
+            float row[SHORT_TAPS_MAX];
+            dtype_row_to_f32(taps->dtype, (const char *)taps->data + (size_t)i * row_bytes, num, row);
+            for (int j = 0; j < num; j++)
                 out[j * num_channels + channel] = row[j] * scale_of_channel(desc, channel);
         }
     }

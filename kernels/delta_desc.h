@@ -17,8 +17,9 @@ int64_t delta_desc_num_channels(const struct delta_desc *desc);
 int64_t delta_desc_num_decays(const struct delta_desc *desc);
 /* STATUS_INVALID where a weight has not the shape that the others say. */
 int delta_desc_check(const struct delta_desc *desc, struct error *err) must_check;
-/* out[DELTA_TAPS][channels]: a tap of all channels is a row, with what its channel's input is multiplied by; of DELTA_CONVOLUTION the
- * first is 0. */
+/* Tokens that a convolution sees. */
+int32_t delta_desc_num_taps(const struct delta_desc *desc);
+/* out[taps][channels]: a tap of all channels is a row, with what its channel's input is multiplied by. */
 void delta_desc_read_taps(const struct delta_desc *desc, float *out);
 /* out[Gv]: e^decay. */
 void delta_desc_read_decay(const struct delta_desc *desc, float *out);

@@ -137,7 +137,7 @@ struct latent_desc {
 
 struct latent; /* device's own */
 
-enum { DELTA_TAPS = 4, SHORT_TAPS = 3, DELTA_CONVOLUTION_PARTS = 3 };
+enum { DELTA_TAPS = 4, SHORT_TAPS_MAX = 7, DELTA_CONVOLUTION_PARTS = 3 };
 
 /* What a layer does with its state. */
 enum delta_kind {
@@ -160,8 +160,8 @@ enum delta_kind {
  * DELTA_CHANNELS (Kimi Team, "Kimi Linear", 2025: KDA): the same with a decay for each of Dk rows of S, which comes of Gv Dk values f in the
  * place of a, e^(-e^decay softplus(f + dt_bias)), or, with decay_floor, e^(decay_floor sigmoid(e^decay (f + dt_bias))). Gk is Gv.
  *
- * DELTA_CONVOLUTION (LFM2): the state is the convolution's alone. Of Dv channels each b, c and x are projected, in a row, and it
- * gives c times the convolution of b x over SHORT_TAPS tokens. Gk and Dk are 0, Gv is 1, there are no rates.
+ * DELTA_CONVOLUTION (LFM2, LFM3): the state is the convolution's alone. Of Dv channels each b, c and x are projected, in a row, and it
+ * gives c times the convolution of b x over as many tokens as that has columns, 3 or 7. Gk and Dk are 0, Gv is 1, there are no rates.
  *
  * DELTA_STATE_SPACE (Dao and Gu, "Transformers are SSMs", 2024: Mamba-2): z and v, Gv heads of Dv, k and q (B and C there), Gk
  * heads of Dk, and Gv steps t are projected, in a row. v, k and q, in that order, go through a convolution with a bias, and
@@ -183,7 +183,7 @@ struct delta_desc {
     float decay_floor;    /* of DELTA_CHANNELS; 0: none */
     bool has_rates;       /* decay holds -e^decay, as GGUF files have it */
     float norm_eps;
-    /* [2 Gk Dk + Gv Dv][DELTA_TAPS]: of q, k and v, newest token last, in one or one for each; DELTA_CONVOLUTION: [Dv][SHORT_TAPS], and no
+    /* [2 Gk Dk + Gv Dv][DELTA_TAPS]: of q, k and v, newest token last, in one or one for each; DELTA_CONVOLUTION: [Dv][3 or 7], and no
      * other weight */
     struct weight_view convolution[DELTA_CONVOLUTION_PARTS];
     struct weight_view decay, dt_bias; /* [1][Gv]; of DELTA_CHANNELS dt_bias [1][Gv Dk] */

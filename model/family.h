@@ -99,6 +99,8 @@ struct family {
     bool has_branch_scales;       /* model_config.h: branch_scales */
     bool
         mlps_are_layers; /* a file counts an MLP, or experts, as a layer behind the one that it is of, which may have none */
+    int32_t
+        short_taps; /* of DELTA_CONVOLUTION; 0: 3. With another number: layers with attention that have windows, and gates by head */
     bool delta_z_is_apart; /* device.h: delta_desc */
     bool delta_is_gated_by_sigmoid;
     double delta_norm_eps; /* of what a state gives; 0: as all others */

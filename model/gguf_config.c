@@ -579,7 +579,7 @@ static int read_states(struct keys *k, struct model_config *c)
     if (c->family->delta_kind == DELTA_CONVOLUTION) {
         c->delta_v_heads = 1;
         c->delta_v_dim = c->hidden_size;
-        return expect_taps(k, "shortconv.l_cache", SHORT_TAPS);
+        return expect_taps(k, "shortconv.l_cache", c->short_taps);
     }
     if (interval == 0) return k->status;
     if (find_int(k, "full_attention_interval", &interval))

@@ -61,8 +61,10 @@ static int read_windowed_layers(struct json_reader *r, struct model_config *c)
 {
     const struct hf_layer_kind kinds[] = {
         {"full_attention", NULL},
-        {c->family->has_chunks ? "chunked_attention" : "sliding_attention", c->windowed_layers}};
-    return hf_read_layer_kinds(r, "layer_types", c->num_layers, kinds, array_length(kinds));
+        {c->family->has_chunks ? "chunked_attention" : "sliding_attention", c->windowed_layers},
+        {"conv", NULL}}; /* where a layer may be one, it is known to be (hf_read_states) */
+    const size_t num_kinds = array_length(kinds) - (c->family->delta_kind == DELTA_CONVOLUTION ? 0 : 1);
+    return hf_read_layer_kinds(r, "layer_types", c->num_layers, kinds, num_kinds);
 }
 
 /* 0: there is none, whatever the layers. */
@@ -75,6 +77,7 @@ static int32_t read_window(struct json_reader *r, const struct family *family)
         return (int32_t)json_int(r, "sliding_window_size", 0, 1, INT32_MAX - 1) + 1;
     int fallback = family->has_window_heads                            ? 129
                    : family->window == WINDOW_DEFAULT_4096 && !is_null ? 4096
+                   : family->short_taps > 0                            ? 256
                    : family->window == WINDOW_IF_LISTED                ? 512
                                                                        : 0;
     int32_t window = (int32_t)json_int(r, "sliding_window", fallback, 0, INT32_MAX);

@@ -81,27 +81,48 @@ static bool is_in_list(const cJSON *list, int64_t value)
 /* Which layers have a short convolution in the place of attention: layer_types, or full_attn_idxs, name them. */
 static int read_convolved_layers(struct json_reader *r, struct model_config *c)
 {
-    const struct hf_layer_kind kinds[] = {{"full_attention", NULL}, {"conv", c->stateful_layers}};
+    const struct hf_layer_kind kinds[] = {
+        {"full_attention", NULL}, {"conv", c->stateful_layers}, {"sliding_attention", NULL}};
+    const size_t num_kinds = array_length(kinds) - (c->family->short_taps > 0 ? 0 : 1);
     const cJSON *full = json_find(r, "full_attn_idxs");
     if (json_find(r, "layer_types"))
-        return hf_read_layer_kinds(r, "layer_types", c->num_layers, kinds, array_length(kinds));
+        return hf_read_layer_kinds(r, "layer_types", c->num_layers, kinds, num_kinds);
+    if (c->family->short_taps > 0)
+        return error_set(r->err, STATUS_INVALID, "%s: layer_types is missing", r->path);
     for (int32_t i = 0; i < min_of(c->num_layers, LAYERS_MAX) && full; i++)
         if (!is_in_list(full, i)) bit_set_add(c->stateful_layers, (size_t)i);
     return STATUS_OK;
 }
 
+/* LFM3's. */
+static int read_lfm3(struct json_reader *r, struct model_config *c)
+{
+    static const char *const must_be_true[] = {"use_attention_gate", "use_sandwich_norm"};
+    if (c->family->short_taps == 0) return r->status;
+    for (size_t i = 0; i < array_length(must_be_true); i++)
+        if (!json_bool(r, must_be_true[i], true))
+            return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s is false, which is not supported", r->path,
+                             must_be_true[i]);
+    if (!json_find(r, "rope_parameters"))
+        return error_set(r->err, STATUS_INVALID, "%s: rope_parameters is missing", r->path);
+    c->short_taps = c->family->short_taps;
+    c->gates_by_head = true;
+    return r->status;
+}
+
 static int read_short_convolutions(struct json_reader *r, struct model_config *c)
 {
     int status = read_convolved_layers(r, c);
+    if (!status) status = read_lfm3(r, c);
     if (status) return status;
-    if (!c->family->has_experts) read_lfm2_width(r, c);
+    if (!c->family->has_experts && c->family->short_taps == 0) read_lfm2_width(r, c);
     c->rms_norm_eps = (float)json_real(r, "norm_eps", c->family->norm_eps, 0, 1);
     c->tie_word_embeddings = json_bool(r, "tie_embedding", c->tie_word_embeddings);
     c->delta_v_heads = 1;
     c->delta_v_dim = c->hidden_size;
-    if (json_int(r, "conv_L_cache", SHORT_TAPS, 1, INT32_MAX) != SHORT_TAPS)
+    if (json_int(r, "conv_L_cache", c->short_taps, 1, INT32_MAX) != c->short_taps)
         return error_set(r->err, STATUS_UNSUPPORTED, "%s: conv_L_cache is not supported unless it is %d",
-                         r->path, SHORT_TAPS);
+                         r->path, c->short_taps);
     if (json_bool(r, "conv_bias", false))
         return error_set(r->err, STATUS_UNSUPPORTED, "%s: conv_bias is set, which is not supported", r->path);
     return r->status;

@@ -74,7 +74,9 @@ struct kv_layout kv_layout_single(const struct model_config *c)
 
 struct kv_layout kv_layout_of(const struct model_config *c, int32_t max_model_len)
 {
-    const bool has_windows = num_alike(c, c->num_layers, true) > 0 && c->sliding_window < max_model_len;
+    /* what keeps states keeps whole beginnings of texts with them */
+    const bool has_windows = num_alike(c, c->num_layers, true) > 0 && c->sliding_window < max_model_len &&
+                             !model_config_has_states(c);
     return has_windows ? best_layout(c) : kv_layout_single(c);
 }
 

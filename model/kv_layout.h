@@ -27,7 +27,8 @@ struct kv_layout {
 
 /* One group of all layers that have K and V; but as for sequences of any length where layers differ in their heads. */
 struct kv_layout kv_layout_single(const struct model_config *c);
-/* For sequences of at most max_model_len tokens: a window that none of them leaves is none where layers are alike. */
+/* For sequences of at most max_model_len tokens: a window that none of them leaves is none where layers are alike, nor
+ * is any of a model with states. */
 struct kv_layout kv_layout_of(const struct model_config *c, int32_t max_model_len);
 
 static inline int32_t kv_layout_num_groups(const struct kv_layout *l)

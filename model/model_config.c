@@ -60,6 +60,7 @@ void model_config_init(struct model_config *c)
     memset(c, 0, sizeof *c);
     c->embedding_scale = c->residual_scale = c->logit_scale = c->router_scale = c->delta_beta_scale = 1;
     c->num_expert_groups = c->num_chosen_expert_groups = 1;
+    c->short_taps = 3;
     c->scales = (struct branch_scales){1, 1, 1, 1, 1, 1, 1, 1, 1};
     c->score_pooling = POOLING_FIRST;
     c->bos_id = -1;
@@ -445,8 +446,9 @@ int64_t model_config_num_decays(const struct model_config *c)
 
 uint64_t model_config_state_bytes(const struct model_config *c)
 {
+    const int32_t taps = c->family->delta_kind == DELTA_CONVOLUTION ? c->short_taps : DELTA_TAPS;
     uint64_t floats = (uint64_t)model_config_delta_width(c) * (uint64_t)c->delta_k_dim +
-                      (DELTA_TAPS - 1) * (uint64_t)model_config_delta_channels(c);
+                      (uint64_t)(taps - 1) * (uint64_t)model_config_delta_channels(c);
     return sizeof(float) * floats * (uint64_t)model_config_num_stateful_layers(c);
 }
 

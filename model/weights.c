@@ -437,6 +437,30 @@ const struct weight_change laguna_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
+/* Seven taps, norms behind both, a gate for each head. */
+const struct weight_change lfm3_weights[] = {
+    {WEIGHT_OUTPUT_NORM, {NULL, "embedding_norm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_ATTENTION_NORM, {NULL, "operator_norm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_ATTENTION_POST_NORM, {NULL, "post_operator_norm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_MLP_NORM, {NULL, "ffn_norm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_MLP_POST_NORM, {NULL, "post_ffn_norm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_Q, {NULL, "self_attn.q_proj.weight", DIM_Q, DIM_HIDDEN, PRESENT_IF_ATTENTION}},
+    {WEIGHT_K, {NULL, "self_attn.k_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_IF_ATTENTION}},
+    {WEIGHT_V, {NULL, "self_attn.v_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_IF_ATTENTION}},
+    {WEIGHT_ATTENTION_GATE,
+     {NULL, "self_attn.gate_proj.weight", DIM_GATES, DIM_HIDDEN, PRESENT_IF_ATTENTION}},
+    {WEIGHT_O, {NULL, "self_attn.o_proj.weight", DIM_HIDDEN, DIM_Q, PRESENT_IF_ATTENTION}},
+    {WEIGHT_Q_NORM, {NULL, "self_attn.q_norm.weight", DIM_1, DIM_HEAD, PRESENT_IF_ATTENTION}},
+    {WEIGHT_K_NORM, {NULL, "self_attn.k_norm.weight", DIM_1, DIM_HEAD, PRESENT_IF_ATTENTION}},
+    {WEIGHT_GATE, {NULL, "feed_forward.w1.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_IF_DENSE}},
+    {WEIGHT_UP, {NULL, "feed_forward.w3.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_IF_DENSE}},
+    {WEIGHT_DOWN, {NULL, "feed_forward.w2.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_IF_DENSE}},
+    {WEIGHT_DELTA_QKVZ, {NULL, "conv.in_proj.weight", DIM_DELTA_PROJECTED, DIM_HIDDEN, PRESENT_IF_STATE}},
+    {WEIGHT_DELTA_CONVOLUTION, {NULL, "conv.conv.weight", DIM_DELTA_WIDTH, DIM_SHORT_TAPS, PRESENT_IF_STATE}},
+    {WEIGHT_DELTA_OUT, {NULL, "conv.out_proj.weight", DIM_HIDDEN, DIM_DELTA_WIDTH, PRESENT_IF_STATE}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
 /* Gates of attention's output, norms as Gemma names them, those of q and k in GGUF files alone, with what q is multiplied by. */
 const struct weight_change muse_glimmer_weights[] = {
     {WEIGHT_ATTENTION_GATE,
@@ -1132,7 +1156,7 @@ int64_t weight_dimension(const struct model_config *c, enum weight_dimension dim
     case DIM_DELTA_PROJECTED:
         return model_config_projected_width(c);
     case DIM_SHORT_TAPS:
-        return SHORT_TAPS;
+        return c->short_taps;
     }
     return 0;
 }

@@ -13,8 +13,6 @@
 #include "kernels/cpu/device.h"
 #include "kernels/delta_desc.h"
 
-enum { NUM_BEFORE = DELTA_TAPS - 1 };
-
 /* Where a batch_slot is. */
 struct delta_place {
     int32_t position; /* tokens that the newest state has seen */
@@ -23,19 +21,19 @@ struct delta_place {
 
 struct delta_net {
     int32_t num_batch_slots;
-    int32_t num_k_heads, num_v_heads, k_dim, v_dim;
+    int32_t num_k_heads, num_v_heads, k_dim, v_dim, num_taps;
     enum delta_kind kind;
     bool by_k_head, rates_by_k_head, tiled, z_is_apart, gate_is_sigmoid;
     bool has_norm;
     float norm_eps, step_scale, beta_scale, decay_floor;
-    float *taps, *bias;            /* [DELTA_TAPS][channels], [channels] of the convolution */
+    float *taps, *bias;            /* [num_taps][channels], [channels] of the convolution */
     float *decay, *dt_bias, *norm; /* [num_v_heads] e^decay of the desc; as the desc has them */
     float *skip;                   /* [num_v_heads] */
     struct delta_place *places;    /* [num_batch_slots] */
     int32_t *kept;                 /* [num_states] tokens that a kept state has seen */
     float *
         states; /* [num_batch_slots][2][num_v_heads], then [num_states][num_v_heads], as delta_kernels.h has them */
-    float *inputs; /* of each of these [NUM_BEFORE][channels] q, k and v of the newest tokens */
+    float *inputs; /* of each of these [num_taps - 1][channels] q, k and v of the newest tokens */
 };
 
 /* For all layers of a model, which are alike. */
@@ -74,7 +72,7 @@ static int64_t state_floats(const struct delta_net *n)
 
 static int64_t input_floats(const struct delta_net *n)
 {
-    return NUM_BEFORE * num_channels(n);
+    return (n->num_taps - 1) * num_channels(n);
 }
 
 static float *state_of(const struct delta_net *n, int32_t batch_slot, int32_t which)
@@ -110,7 +108,7 @@ static bool alloc_net(struct cpu_device *c, struct delta_net *n, int64_t num_dec
     struct device_memory *m = &c->memory;
     uint64_t slots = (uint64_t)c->limits.num_batch_slots, num_kept = (uint64_t)c->limits.num_states,
              channels = (uint64_t)num_channels(n);
-    n->taps = device_memory_alloc_array(m, channels, DELTA_TAPS * sizeof *n->taps);
+    n->taps = device_memory_alloc_array(m, channels, (size_t)n->num_taps * sizeof *n->taps);
     n->bias = device_memory_alloc_array(m, channels, sizeof *n->bias); /* zeros */
     n->skip = device_memory_alloc_array(m, (uint64_t)n->num_v_heads, sizeof *n->skip);
     n->decay = device_memory_alloc_array(m, (uint64_t)n->num_v_heads, sizeof *n->decay);
@@ -152,6 +150,7 @@ int cpu_delta_net_create(struct device *d, const struct delta_desc *desc, struct
                                 .num_v_heads = desc->num_v_heads,
                                 .k_dim = desc->k_dim,
                                 .v_dim = desc->v_dim,
+                                .num_taps = delta_desc_num_taps(desc),
                                 .by_k_head = desc->by_k_head,
                                 .rates_by_k_head = desc->rates_by_k_head,
                                 .tiled = desc->tiled,
@@ -252,16 +251,14 @@ static void make_unit(const float *x, int32_t n, double scale, float *out)
 }
 
 /* Rows for the convolution of token t of the step, i-th of its sequence here. */
-static void find_inputs(const struct delta_task *t, int32_t seq, int32_t token, int32_t i,
-                        const float *in[DELTA_TAPS])
+static void find_inputs(const struct delta_task *t, int32_t seq, int32_t token, int32_t i, const float **in)
 {
     const struct delta_net *n = t->net;
     int32_t slot = t->step->batch_slots[seq];
     const float *before = inputs_of(n, slot, n->places[slot].newest);
-    for (int j = 0; j < DELTA_TAPS; j++) {
-        int32_t back = NUM_BEFORE - j; /* tokens */
-        in[j] = back <= i ? t->raw + (token - back) * t->raw_stride
-                          : before + (NUM_BEFORE - back + i) * num_channels(n);
+    for (int j = 0; j < n->num_taps; j++) {
+        int32_t back = n->num_taps - 1 - j; /* tokens */
+        in[j] = back <= i ? t->raw + (token - back) * t->raw_stride : before + (j + i) * num_channels(n);
     }
 }
 
@@ -269,15 +266,15 @@ static void find_inputs(const struct delta_task *t, int32_t seq, int32_t token, 
 static void convolve_shortly(const struct delta_task *t, int32_t seq, int32_t token, int32_t i)
 {
     const int64_t channels = num_channels(t->net);
-    const float *in[DELTA_TAPS], *c = t->projected + (3 * (int64_t)token + 1) * channels,
-                                 *taps = t->net->taps;
+    const float *in[SHORT_TAPS_MAX], *c = t->projected + (3 * (int64_t)token + 1) * channels;
     float *out = t->out + token * channels;
     find_inputs(t, seq, token, i, in);
-    for (int64_t k = 0; k < channels; k++) {
-        float sum = 0;
-        for (int j = DELTA_TAPS - SHORT_TAPS; j < DELTA_TAPS; j++) sum += taps[j * channels + k] * in[j][k];
-        out[k] = c[k] * sum;
+    memset(out, 0, (size_t)channels * sizeof *out);
+    for (int j = 0; j < t->net->num_taps; j++) {
+        const float *taps = t->net->taps + j * channels, *input = in[j];
+        for (int64_t k = 0; k < channels; k++) out[k] += taps[k] * input[k];
     }
+    for (int64_t k = 0; k < channels; k++) out[k] *= c[k];
 }
 
 static void convolve_token(const struct delta_task *t, int32_t seq, int32_t token, int32_t i)
@@ -314,10 +311,11 @@ static void convolve(void *context, int thread_idx, int num_threads)
 static void keep_inputs(const struct delta_task *t, int32_t seq, int32_t before, const float *from, float *to)
 {
     const int64_t channels = num_channels(t->net);
-    for (int32_t j = 0; j < NUM_BEFORE; j++) {
-        int32_t i = before - NUM_BEFORE + j; /* of the part */
+    const int32_t num_before = t->net->num_taps - 1;
+    for (int32_t j = 0; j < num_before; j++) {
+        int32_t i = before - num_before + j; /* of the part */
         const float *row = i >= 0 ? t->raw + (t->step->cu_seqlens_q[seq] + i) * t->raw_stride
-                                  : from + (NUM_BEFORE + i) * channels;
+                                  : from + (num_before + i) * channels;
         memmove(to + j * channels, row, (size_t)channels * sizeof(float));
     }
 }

@@ -47,7 +47,7 @@ bool alloc_net(struct cuda_device *d, struct delta_net *n, const struct delta_de
     auto floats = [d](size_t count) {
         return (float *)cuda_alloc(&d->base, count * sizeof(float), "states");
     };
-    n->taps = floats(channels * DELTA_TAPS);
+    n->taps = floats(channels * (size_t)delta_desc_num_taps(desc));
     n->states = floats(num_states * state_floats(*n));
     if (n->kind == DELTA_CONVOLUTION) return n->taps && n->states;
     n->decay = floats((size_t)n->num_v_heads);
@@ -85,7 +85,8 @@ int upload_weights(struct cuda_device *d, struct delta_net *n, const struct delt
 {
     const size_t channels = (size_t)num_channels(*n), heads = (size_t)n->num_v_heads;
     delta_desc_read_taps(desc, scratch);
-    int status = cuda_upload(&d->base, n->taps, scratch, channels * DELTA_TAPS * sizeof(float));
+    int status =
+        cuda_upload(&d->base, n->taps, scratch, channels * (size_t)delta_desc_num_taps(desc) * sizeof(float));
     if (status || n->kind == DELTA_CONVOLUTION) return status;
     delta_desc_read_decay(desc, scratch);
     status = cuda_upload(&d->base, n->decay, scratch, heads * sizeof(float));
@@ -110,7 +111,7 @@ int cuda_delta_net_create(struct device *device, const struct delta_desc *desc, 
     n->num_batch_slots = d->limits.num_batch_slots;
     n->num_k_heads = desc->num_k_heads;
     n->num_v_heads = desc->num_v_heads;
-    n->k_dim = desc->kind == DELTA_CONVOLUTION ? SHORT_TAPS - 1 : desc->k_dim;
+    n->k_dim = desc->kind == DELTA_CONVOLUTION ? delta_desc_num_taps(desc) - 1 : desc->k_dim;
     n->v_dim = desc->v_dim;
     n->by_k_head = desc->by_k_head;
     n->rates_by_k_head = desc->rates_by_k_head;
@@ -122,7 +123,7 @@ int cuda_delta_net_create(struct device *device, const struct delta_desc *desc, 
     n->kind = desc->kind;
     n->norm_eps = desc->norm_eps;
     n->step_scale = desc->step_scale > 0 ? desc->step_scale : 1;
-    std::vector<float> scratch((size_t)num_channels(*n) * DELTA_TAPS);
+    std::vector<float> scratch((size_t)num_channels(*n) * std::max((int)DELTA_TAPS, (int)SHORT_TAPS_MAX));
     if (!alloc_net(d, n, desc) || !alloc_scratch(d, n))
         return error_set(err, STATUS_NO_MEMORY,
                          "no memory for the states of %d sequences: lower --max-num-seqs",

@@ -1785,6 +1785,23 @@ CASES |= {
     ),
 }
 CASES |= {
+    "lfm3": (
+        {
+            "architectures": ["Lfm3ForCausalLM"],
+            "model_type": "lfm3",
+            "num_hidden_layers": 6,
+            "norm_eps": 1e-5,
+            "layer_types": ["conv", "conv", "full_attention", "conv", "sliding_attention", "conv"],
+            "sliding_window": 37,
+            "conv_L_cache": 7,
+            "rope_parameters": {
+                "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+                "full_attention": {"rope_type": "proportional", "rope_theta": 1000000.0, "partial_rotary_factor": 0.5},
+            },
+            "tie_word_embeddings": True,
+        },
+        None,
+    ),
     "phi-2": (
         {
             "architectures": ["PhiForCausalLM"],

@@ -13,6 +13,7 @@ struct shape {
     bool is_scaled, has_no_norm; /* of a state space */
     bool z_is_apart, gate_is_sigmoid;
     float beta_scale, decay_floor;
+    int32_t short_taps; /* of a short convolution */
 };
 
 /* Of a state space that is scaled. */
@@ -41,7 +42,8 @@ static const struct shape shapes[] = {
     {24, 24, 16, 80, false, false, false, false, .kind = DELTA_CHANNELS, .z_is_apart = true},
     {2, 2, 100, 160, false, false, false, false, .kind = DELTA_CHANNELS, .z_is_apart = true,
      .gate_is_sigmoid = true, .beta_scale = 2, .decay_floor = -5},
-    {0, 1, 0, 40, false, false, false, false, .kind = DELTA_CONVOLUTION},
+    {0, 1, 0, 40, false, false, false, false, .kind = DELTA_CONVOLUTION, .short_taps = 3},
+    {0, 1, 0, 40, false, false, false, false, .kind = DELTA_CONVOLUTION, .short_taps = 7},
     {1, 1, 8, 16, false, false, false, false, .kind = DELTA_STATE_SPACE},
     {2, 6, 24, 48, false, false, false, true, .kind = DELTA_STATE_SPACE},
     {1, 4, 128, 64, false, false, false, false, .kind = DELTA_STATE_SPACE},
@@ -227,9 +229,10 @@ static void norm_reference(const struct layer *l, double *row)
 static double short_of(const struct layer *l, int32_t seq, int32_t token, int32_t channel)
 {
     double sum = 0;
-    for (int j = 0; j < SHORT_TAPS; j++) {
-        const int32_t at = token - SHORT_TAPS + 1 + j;
-        sum += (double)l->taps[channel * SHORT_TAPS + j] * projected_of(l, seq, at, channel) *
+    const int32_t num_taps = l->shape.short_taps;
+    for (int32_t j = 0; j < num_taps; j++) {
+        const int32_t at = token - num_taps + 1 + j;
+        sum += (double)l->taps[channel * num_taps + j] * projected_of(l, seq, at, channel) *
                projected_of(l, seq, at, 2 * l->width + channel);
     }
     return projected_of(l, seq, token, l->width + channel) * sum;
@@ -262,7 +265,7 @@ static void layer_init(struct layer *l, const struct shape *s, struct random *r)
     l->num_rates = (s->kind == DELTA_CHANNELS ? 1 : 2) * s->num_v_heads;
     l->num_decays = s->kind == DELTA_CHANNELS ? s->num_v_heads * s->k_dim : s->num_v_heads;
     if (s->kind == DELTA_STATE_SPACE) l->row += s->num_v_heads;
-    l->taps = normal_floats(r, (int64_t)l->channels * DELTA_TAPS, 0, 0.7f);
+    l->taps = normal_floats(r, (int64_t)l->channels * SHORT_TAPS_MAX, 0, 0.7f);
     l->decay = normal_floats(r, s->num_v_heads, -2, 1);
     for (int32_t h = 0; s->has_rates && h < s->num_v_heads; h++) l->decay[h] = -expf(l->decay[h]);
     l->dt_bias = normal_floats(r, l->num_decays, 0, 1);
@@ -313,7 +316,7 @@ static void rig_open(struct rig *r, const char *isa, int num_threads, const stru
 {
     const struct shape *s = &l->shape;
     const struct attention_args attention = {.num_heads = 1, .num_kv_heads = 1, .head_dim = 64};
-    const int num_taps = s->kind == DELTA_CONVOLUTION ? SHORT_TAPS : DELTA_TAPS;
+    const int num_taps = s->kind == DELTA_CONVOLUTION ? s->short_taps : DELTA_TAPS;
     const struct step_limits limits = {.num_tokens = TOKENS_MAX,
                                        .num_seqs = SEQS,
                                        .num_logits = 1,

@@ -236,6 +236,7 @@ static void a_text_model_among_others_is_found(void **state)
         {"qwen3, a window from the second layer on", "LlavaForConditionalGeneration", "model.",
          "model.language_model."},
         {"lfm2", "Lfm2VlForConditionalGeneration", "model.", "model.language_model."},
+        {"lfm3", "Lfm3VlForConditionalGeneration", "model.", "model.language_model."},
         {"gemma 4", "Gemma4ForConditionalGeneration", "model.", "model.language_model."},
         {"exaone 4", "Exaone4_5_ForConditionalGeneration", "model.", "model.language_model."},
         {"mistral 4, stacked experts", "Mistral3ForConditionalGeneration", "", "language_model."},

@@ -640,6 +640,26 @@ static void reads_mimo(void **state)
     }
 }
 
+#define LFM_3(extra)                                                                                         \
+    "{'architectures':['Lfm3ForCausalLM'],'hidden_size':64,'intermediate_size':100,"                         \
+    "'num_attention_heads':4,'num_key_value_heads':2,'head_dim':16,'num_hidden_layers':3,'vocab_size':32,"   \
+    "'layer_types':['conv','full_attention','sliding_attention'],'rope_parameters':{'full_attention':{"      \
+    "'rope_type':'proportional','rope_theta':1000000.0,'partial_rotary_factor':0.5},'sliding_attention':{"   \
+    "'rope_theta':10000.0}}" extra "}"
+
+static void reads_lfm3(void **state)
+{
+    (void)state;
+    const struct model_config c = read_good(LFM_3(",'sliding_window':32"));
+    assert_true(c.short_taps == 7 && c.gates_by_head && c.intermediate_size == 100);
+    assert_true(bit_set_has(c.stateful_layers, 0) && !bit_set_has(c.stateful_layers, 2));
+    assert_true(model_config_layer(&c, 1).sliding_window == 0 &&
+                model_config_layer(&c, 2).sliding_window == 32);
+    assert_true(model_config_layer(&c, 1).rope->num_turning == 4);
+    assert_true(model_config_layer(&c, 2).rope->theta == 10000);
+    assert_int_equal(model_config_state_bytes(&c), 6 * 64 * sizeof(float));
+}
+
 static void reads_minicpm(void **state)
 {
     (void)state;
@@ -714,6 +734,8 @@ static void refuses_what_it_does_not_compute(void **state)
          "per_layer_config is not supported unless"},
         {GEMMA_4(",'hidden_size_per_layer_input':0,'per_layer_config':{'1':{'head_dim':64},'0':{}}"),
          "per_layer_config is not supported"},
+        {LFM_3(",'conv_L_cache':3"), "conv_L_cache is not supported unless it is 7"},
+        {LFM_3(",'use_attention_gate':false"), "use_attention_gate is false"},
         {LAGUNA(",'gating':false"), "gating is not supported unless"},
         {LAGUNA(",'moe_router_logit_softcapping':30.0"), "moe_router_logit_softcapping"},
         {LAGUNA(",'moe_apply_router_weight_on_input':true"), "moe_apply_router_weight_on_input"},
@@ -883,6 +905,7 @@ int main(void)
         TEST(reads_mimo),
         TEST(reads_laguna),
         TEST(reads_minicpm),
+        TEST(reads_lfm3),
         TEST(refuses_what_it_does_not_compute),
         TEST(refuses_what_makes_no_sense),
         TEST(a_missing_config_is_not_found),
