@@ -400,6 +400,22 @@ static const struct family families[] = {
         .window = WINDOW_DEFAULT_4096,
     },
     {
+        .names = {NULL, "Cohere2MoeForCausalLM", "cohere2_moe"}, /* North Mini Code */
+        .weight_changes = cohere_moe_weights,
+        .hf_rope_style = ROPE_PAIRS,
+        .is_parallel = true,
+        .has_logit_scale = true,
+        .only_windows_rotate = true,
+        .has_experts = true,
+        .has_prefix_size = true,
+        .router_normalizes = true,
+        .is_tied = true,
+        .kv_heads_may_be_missing = true,
+        .head_dim = 128,
+        .max_position_embeddings = 8192,
+        .window = WINDOW_DEFAULT_4096,
+    },
+    {
         .names = {NULL, "MixtralForCausalLM", "mixtral"}, /* as GGUF it is a llama */
         .weight_changes = mixtral_weights,
         .has_experts = true,

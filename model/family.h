@@ -124,6 +124,8 @@ struct family {
     /* a mixture of experts */
     bool has_experts, gguf_may_have_experts; /* gguf_may: a GGUF file of that name may, a directory not */
     bool experts_may_be_none;                /* then the shared one is the MLP */
+    bool
+        has_prefix_size; /* Cohere's: intermediate_size is of experts, prefix_dense_intermediate_size of other layers, which may rotate without a window */
     bool mlp_beside_experts;  /* each with norms of its own; a config.json has enable_moe_block for experts */
     int32_t num_dense_layers; /* of the first ones, where a config.json does not say */
     enum router_scores router_scores;

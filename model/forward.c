@@ -187,7 +187,9 @@ static void run_mlp(const struct model *m, const struct batch *b, const struct l
     const struct kernel_table *k = d->ops;
     const enum row_set rows = t->residual.rows;
     const bool is_parallel = m->config.family->is_parallel;
-    const struct next_norm between = {&layer->mlp_norm, m->delta, t->normed};
+    /* side by side the experts get what attention has got */
+    const struct next_norm between = {&layer->mlp_norm, m->delta,
+                                      is_parallel && layer->moe ? m->seen : t->normed};
     if (!layer->moe && !layer->down) return; /* it has none */
     if (layer->moe && layer->down) {
         run_mlp_beside_experts(m, b, layer, t);
@@ -243,7 +245,8 @@ void forward(const struct model *m, const struct batch *b, const struct step *st
         mix_tokens(m, b, layer, i < last || step->num_logits > 0);
         if (i == last && step->num_logits == 0) return;
         if (i == last) t = last_tail(m, b, step, &t);
-        if (c->family->is_parallel) k->linear_gated(d, b, t.residual.rows, m->mlp, t.normed, layer->gate_up);
+        if (c->family->is_parallel && !layer->moe)
+            k->linear_gated(d, b, t.residual.rows, m->mlp, t.normed, layer->gate_up);
         project_mixed(m, b, layer, &t);
         run_mlp(m, b, layer, &t);
         add_layer_input(m, b, i, &t);

@@ -64,7 +64,7 @@ struct model {
         *narrow; /* (act) of delta_nets: delta_inputs, and what products' narrow ones make; NULL where there are none */
     void *state_mixed; /* (act) [T][U] what a delta_net beside attention gives; NULL where there is none */
     void *seen,
-        *both; /* of an MLP beside experts: [T][H] (act) what the router gets, [T][H] (res) their sum */
+        *both; /* of an MLP beside experts: [T][H] (act) what the router gets, [T][H] (res) their sum; seen is room for experts beside attention */
     void *layer_rows, *layer_inputs, *layer_logit_inputs; /* [T][L P] (res) [T][L P] (act) [R][L P] (act) */
     void *logit_residual;                                 /* [R + 1][H] (res) */
     void *logit_rows;                                     /* [R][H] (act) */

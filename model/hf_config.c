@@ -379,6 +379,45 @@ static void read_expert_widths(struct json_reader *r, struct model_config *c)
     c->intermediate_size = hf_size(r, "intermediate_size_mlp", 16384);
 }
 
+/* Cohere's. */
+static int read_prefix(struct json_reader *r, struct model_config *c)
+{
+    const char *scores = json_text(r, "expert_selection_fn", "softmax"),
+               *sum = json_text(r, "shared_expert_combination_strategy", "average");
+    if (!c->family->has_prefix_size) return r->status;
+    c->intermediate_size = hf_size(r, "prefix_dense_intermediate_size", c->intermediate_size);
+    if (!json_find(r, "rms_norm_eps"))
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: rms_norm_eps is missing, and LayerNorm beside experts is not supported",
+                         r->path);
+    if (json_bool(r, "use_qk_norm", false))
+        return error_set(r->err, STATUS_UNSUPPORTED, "%s: use_qk_norm is set, which is not supported",
+                         r->path);
+    if (!json_find(r, "layer_types"))
+        return error_set(r->err, STATUS_INVALID, "%s: layer_types is missing", r->path);
+    if (c->shared_intermediate_size > 0 && strcmp(sum, "sum") != 0)
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: shared_expert_combination_strategy is not supported unless it is \"sum\"",
+                         r->path);
+    if (strcmp(scores, "softmax") != 0 && strcmp(scores, "sigmoid") != 0)
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: expert_selection_fn is not supported unless it is \"softmax\" or \"sigmoid\"",
+                         r->path);
+    c->router_scores = !strcmp(scores, "sigmoid") ? ROUTER_SIGMOID : ROUTER_SOFTMAX;
+    if (c->router_scores == ROUTER_SOFTMAX) c->router_normalizes = true; /* of those chosen alone */
+    return r->status;
+}
+
+/* Layers without experts rotate, with a window or without. Which have one is known. */
+static void rotate_prefix(struct json_reader *r, struct model_config *c)
+{
+    if (!c->family->has_prefix_size ||
+        json_int(r, "prefix_dense_sliding_window_pattern", 1, 1, INT32_MAX) != 1)
+        return;
+    for (size_t i = 0; i < (size_t)min_of(c->num_layers, LAYERS_MAX); i++)
+        if (!bit_set_has(c->sparse_layers, i)) bit_set_remove(c->unrotated_layers, i);
+}
+
 static int read_experts(struct json_reader *r, struct model_config *c)
 {
     static const char *const names_of_number[] = {"num_experts", "num_local_experts", "n_routed_experts",
@@ -406,7 +445,8 @@ static int read_experts(struct json_reader *r, struct model_config *c)
     c->router_scores = c->family->router_scores;
     c->has_router_bias = c->family->has_router_bias && json_bool(r, "use_expert_bias", true) &&
                          json_bool(r, "moe_router_enable_expert_bias", true);
-    const int status = c->family->mlps_are_layers ? r->status : read_sparse_layers(r, c);
+    int status = c->family->mlps_are_layers ? r->status : read_sparse_layers(r, c);
+    if (!status) status = read_prefix(r, c);
     if (status) return status;
     return c->router_scores == ROUTER_SPARSE ? read_sparse_mixer(r, c) : read_choice(r, c);
 }
@@ -577,6 +617,7 @@ static int read_text_config(struct json_reader *r, struct model_config *c)
     if (!status) status = hf_read_unrotated_layers(r, c);
     if (!status) status = hf_read_windows(r, c);
     model_config_take_windows(c);
+    rotate_prefix(r, c);
     hf_read_temperature(r, c);
     if (!status) status = hf_read_layer_heads(r, c);
     if (!status) status = hf_check_layer_heads(r, c);

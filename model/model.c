@@ -720,8 +720,9 @@ static void create_activations(struct builder *b)
     m->qkv = alloc_act(b, tokens, max_of(widest(c, heads_width), mixed_width), "q, k and v");
     m->attended = alloc_act(b, tokens, mixed_width, "attention's output");
     create_inputs(b);
-    if (c->family->mlp_beside_experts && model_config_has_sparse_layers(c)) {
+    if ((c->family->mlp_beside_experts || c->family->is_parallel) && model_config_has_sparse_layers(c))
         m->seen = alloc_act(b, tokens, c->hidden_size, "what the router gets");
+    if (c->family->mlp_beside_experts && model_config_has_sparse_layers(c)) {
         m->both = alloc(b, (uint64_t)tokens, (uint64_t)c->hidden_size * (uint64_t)m->device->res_bytes,
                         "sums of MLP and experts");
     }

@@ -870,6 +870,12 @@ const struct weight_change cohere_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
+const struct weight_change cohere_moe_weights[] = {
+    {WEIGHT_MLP_NORM, {.presence = PRESENT_NEVER}},
+    SHARED_EXPERTS,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
 /* Norms behind attention and MLP and behind the embedding, biases everywhere, an MLP without a gate. */
 #define BERT_WEIGHTS                                                                                         \
     {WEIGHT_TOKEN_EMBEDDING,                                                                                 \

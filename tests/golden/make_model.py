@@ -1784,6 +1784,29 @@ CASES |= {
         ("laguna", {**LAGUNA_KEYS, "attention.head_count": [4, 4]}),
     ),
 }
+COHERE_MOE = {
+    "architectures": ["Cohere2MoeForCausalLM"],
+    "model_type": "cohere2_moe",
+    "num_hidden_layers": 3,
+    "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+    "mlp_layer_types": ["dense", "sparse", "sparse"],
+    "sliding_window": 37,
+    "intermediate_size": 48,
+    "prefix_dense_intermediate_size": 96,
+    "num_experts": 8,
+    "num_experts_per_tok": 3,
+    "logit_scale": 0.25,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": True,
+}
+CASES |= {
+    "cohere2 moe": ({**COHERE_MOE, "num_shared_experts": 0, "expert_selection_fn": "sigmoid", "norm_topk_prob": False}, None),
+    "cohere2 moe, a shared expert": (
+        {**COHERE_MOE, "num_hidden_layers": 2, "layer_types": ["full_attention", "sliding_attention"], "mlp_layer_types": ["sparse", "sparse"],
+         "num_shared_experts": 1, "shared_expert_combination_strategy": "sum", "expert_selection_fn": "softmax"},
+        None,
+    ),
+}
 CASES |= {
     "lfm3": (
         {

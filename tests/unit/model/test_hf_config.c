@@ -640,6 +640,30 @@ static void reads_mimo(void **state)
     }
 }
 
+#define COHERE_MOE(norm, extra)                                                                              \
+    "{'architectures':['Cohere2MoeForCausalLM'],'hidden_size':64,'intermediate_size':24,"                    \
+    "'prefix_dense_intermediate_size':96,'num_attention_heads':4,'num_key_value_heads':2,'head_dim':16,"     \
+    "'num_hidden_layers':3,'vocab_size':32,'num_experts':4,'num_experts_per_tok':2,"                         \
+    "'first_k_dense_replace':1" norm extra "}"
+#define COHERE_NORM ",'rms_norm_eps':1e-06"
+#define COHERE_LAYERS ",'layer_types':['full_attention','sliding_attention','full_attention']"
+
+static void reads_cohere_moe(void **state)
+{
+    (void)state;
+    struct model_config c = read_good(
+        COHERE_MOE(COHERE_NORM, COHERE_LAYERS
+                   ",'expert_selection_fn':'sigmoid','norm_topk_prob':false,'num_shared_experts':0"));
+    assert_true(c.router_scores == ROUTER_SIGMOID && !c.router_normalizes && !c.has_router_bias);
+    assert_true(c.intermediate_size == 96 && c.expert_intermediate_size == 24 &&
+                c.shared_intermediate_size == 0);
+    assert_true(!bit_set_has(c.sparse_layers, 0) && bit_set_has(c.sparse_layers, 1));
+    assert_true(model_config_layer(&c, 0).rope && model_config_layer(&c, 1).rope &&
+                !model_config_layer(&c, 2).rope);
+    c = read_good(COHERE_MOE(COHERE_NORM, COHERE_LAYERS ",'prefix_dense_sliding_window_pattern':4"));
+    assert_true(c.router_scores == ROUTER_SOFTMAX && c.router_normalizes && !model_config_layer(&c, 0).rope);
+}
+
 #define LFM_3(extra)                                                                                         \
     "{'architectures':['Lfm3ForCausalLM'],'hidden_size':64,'intermediate_size':100,"                         \
     "'num_attention_heads':4,'num_key_value_heads':2,'head_dim':16,'num_hidden_layers':3,'vocab_size':32,"   \
@@ -734,6 +758,10 @@ static void refuses_what_it_does_not_compute(void **state)
          "per_layer_config is not supported unless"},
         {GEMMA_4(",'hidden_size_per_layer_input':0,'per_layer_config':{'1':{'head_dim':64},'0':{}}"),
          "per_layer_config is not supported"},
+        {COHERE_MOE("", COHERE_LAYERS), "LayerNorm beside experts is not supported"},
+        {COHERE_MOE(COHERE_NORM, COHERE_LAYERS ",'num_shared_experts':1"),
+         "shared_expert_combination_strategy"},
+        {COHERE_MOE(COHERE_NORM, COHERE_LAYERS ",'expert_selection_fn':'tanh'"), "expert_selection_fn"},
         {LFM_3(",'conv_L_cache':3"), "conv_L_cache is not supported unless it is 7"},
         {LFM_3(",'use_attention_gate':false"), "use_attention_gate is false"},
         {LAGUNA(",'gating':false"), "gating is not supported unless"},
@@ -906,6 +934,7 @@ int main(void)
         TEST(reads_laguna),
         TEST(reads_minicpm),
         TEST(reads_lfm3),
+        TEST(reads_cohere_moe),
         TEST(refuses_what_it_does_not_compute),
         TEST(refuses_what_makes_no_sense),
         TEST(a_missing_config_is_not_found),
