@@ -989,6 +989,18 @@ static const struct other_family {
 #define SPARSE "attention to tokens that are chosen by an indexer"
     {{"deepseek32", "DeepseekV32ForCausalLM", "deepseek_v32"}, SPARSE},
     {{"glm-dsa", "GlmMoeDsaForCausalLM", "glm_moe_dsa"}, SPARSE},
+    {{NULL, "HYV4ForCausalLM", "hy_v4"}, SPARSE},
+    {{NULL, "MistralLarge4ForConditionalGeneration", "mistral_large4"}, SPARSE},
+    {{NULL, "Step3p7ForConditionalGeneration", "step3p7"},
+     "limits of gate and up that differ from layer to layer"},
+    {{NULL, "BailingHybridForCausalLM", "bailing_hybrid"},
+     "latents beside states under its own names and rules"},
+    {{"gptneox", "GPTNeoXForCausalLM", "gpt_neox"},
+     "an MLP beside attention that has a norm of its own, and rows of Q, K and V by heads"},
+    {{"olmo", "OlmoForCausalLM", "olmo"}, "LayerNorm without weights"},
+    {{NULL, "NanoChatForCausalLM", "nanochat"},
+     "RMSNorm without weights, and a rotation that turns the other way"},
+    {{NULL, "BambaForCausalLM", "bamba"}, "its own names for a state space and what is beside it"},
     {{"modern-bert", NULL, NULL},
      "windows of both sides from among the file's keys; as a directory it is read"},
 };
