@@ -9,8 +9,10 @@
  * An answer that must have a form says what its form lets it, and what that probably is comes from the front, with a mask for each
  * row (engine_guess.c); there what was found is offered. It is waited for a moment, where that is less than what such guesses have brought so far.
  *
- * Not for sequences with penalties: what a row of theirs draws depends on what the row before it has drawn. Nor for those that
- * another engine has begun: a request that kills engines is to do so at one place (server/recovery.h). */
+ * A row of a sequence with penalties counts the draft before it as drawn (struct sample_params): where that does not come
+ * true the row is in vain.
+ *
+ * Not for sequences that another engine has begun: a request that kills engines is to do so at one place (server/recovery.h). */
 #include "base/check.h"
 #include "base/clock.h"
 #include "engine/engine_internal.h"

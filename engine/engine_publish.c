@@ -104,7 +104,7 @@ static enum finish_reason finish_left_over(const struct engine *e, int32_t slot_
 static enum drafter_source source_of_drafts(const struct request_slot *slot)
 {
     bool was_begun = slot->scheduled_ns > 0; /* by another engine */
-    if (was_begun || sampling_uses_history(&slot->input.sampling)) return DRAFTER_OFF;
+    if (was_begun) return DRAFTER_OFF;
     return slot->input.constrained ? DRAFTER_IS_TOLD : DRAFTER_LOOKS_UP;
 }
 

@@ -183,13 +183,13 @@ static struct sample_params *add_row(struct step_buffer *buf, int32_t token_idx,
     return &buf->sample[row];
 }
 
-/* Behind the entry's i-th token. What follows a draft is known before the next step begins, so nothing remembers it. */
+/* Behind the entry's i-th token. */
 static void add_drawing_row(struct step_buffer *buf, const struct request_sampling *sampling,
                             const struct sequence *seq, const struct plan_entry *e, int32_t i)
 {
     struct sample_params *row = add_row(buf, buf->step.num_tokens - e->num_tokens + i, sampling);
     row->position = e->position + i + 1;
-    if (e->num_drafted > 0) row->batch_slot = -1;
+    row->num_drafted = max_of(i + 1 - (e->num_tokens - e->num_drafted), 0);
     buf->num_constrained += row->constrained;
     if (row->position - seq->num_prompt >= sampling->min_tokens) return;
     row->num_banned = sampling->num_banned;

@@ -413,8 +413,9 @@ struct kernel_table {
     void (*forbid)(struct device *d, const uint64_t *ids);
 
     /* Tokens that count for penalties. Sets slot's history to prompt tokens [0, num_prompt) and generated
-     * ones after them; every token sampled for the slot is appended by sample itself. Needed only for
-     * sequences with penalties. Host memory, copied. */
+     * ones after them; every token sampled for the slot is put at its position by sample itself, so that what was drawn
+     * behind a draft that did not come true is overwritten later. Needed only for sequences with penalties. Host memory,
+     * copied. */
     int (*history_set)(struct device *d, int32_t batch_slot, const int32_t *token_ids, int32_t num_prompt,
                        int32_t num_tokens) must_check;
 

@@ -41,9 +41,9 @@ enum { DRAW_TRIES = 4 }; /* cpu/sample_row.h, step 9 */
  *                         batch_slot's sum: the mean of tokens [pool_begin, pool_end) is known with the last of them. A
  *                         sequence's tokens from pool_begin on come in order, over as many steps as it takes */
 struct sample_params {
-    int32_t
-        batch_slot; /* whose history; also where a sampled token is remembered. -1: nowhere; without penalties */
-    int32_t position;         /* position of the token to draw, counted in the sequence */
+    int32_t batch_slot;  /* whose history; also where a sampled token is remembered */
+    int32_t position;    /* position of the token to draw, counted in the sequence: so long is its history */
+    int32_t num_drafted; /* the last so many of these are a draft: the step's tokens up to the row's own */
     int32_t score_token_id;   /* -1: sample */
     struct sampling sampling; /* scored rows report at least their token */
     int32_t num_logit_bias;

@@ -9,7 +9,7 @@
 
 struct history_slot {
     int32_t last_token;
-    int32_t num_prompt, num_tokens; /* prompt tokens first, generated ones after them */
+    int32_t num_prompt; /* these tokens first, generated ones after them */
 };
 
 struct history {
@@ -18,12 +18,12 @@ struct history {
     int32_t *tokens; /* [num_slots][max_tokens] */
 };
 
-/* Replaces the slot's tokens; beyond max_tokens they are dropped. */
+/* Replaces the slot's tokens: num_prompt <= num_tokens <= max_tokens. */
 void history_set(struct history *h, int32_t slot, const int32_t *token_ids, int32_t num_prompt,
                  int32_t num_tokens);
-/* A token was sampled. It joins the tokens only when keep is set (the request has penalties): otherwise
- * nobody reads them, and a slot's memory stays untouched. */
-void history_append(struct history *h, int32_t slot, int32_t token_id, bool keep);
+/* A token was sampled that stands at position < max_tokens. It joins the tokens only when keep is set (the request has
+ * penalties): otherwise nobody reads them, and a slot's memory stays untouched. */
+void history_put(struct history *h, int32_t slot, int32_t position, int32_t token_id, bool keep);
 
 static inline const int32_t *history_tokens(const struct history *h, int32_t slot)
 {

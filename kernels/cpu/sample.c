@@ -21,10 +21,12 @@ static void sample_rows(void *context, int thread_idx, int num_threads)
     struct cpu_device *c = t->device;
     int32_t row;
     while ((row = atomic_fetch_add(&t->next_row, 1)) < t->step->num_logits) {
-        if (sample_pools(&t->step->sample[row])) continue;
-        sampling_row(c->isa->rows, &c->sampling[thread_idx], &c->history,
-                     c->logits + (int64_t)row * c->vocab_size, c->vocab_size, cpu_forbidden(c),
-                     &t->step->sample[row], &c->results[row]);
+        const struct sample_params *p = &t->step->sample[row];
+        if (sample_pools(p)) continue;
+        const int32_t *drafted = t->step->token_ids + t->step->logit_rows[row] + 1 - p->num_drafted;
+        sampling_row(c->isa->rows, &c->sampling[thread_idx], &c->history, drafted,
+                     c->logits + (int64_t)row * c->vocab_size, c->vocab_size, cpu_forbidden(c), p,
+                     &c->results[row]);
     }
 }
 
@@ -109,7 +111,8 @@ void cpu_sample(struct device *d, struct batch *b)
     }
     for (int32_t row = 0; row < step->num_logits; row++) {
         const struct sample_params *p = &step->sample[row];
-        if (p->score_token_id < 0 && !p->withheld && !sample_pools(p) && p->batch_slot >= 0)
-            history_append(&c->history, p->batch_slot, c->results[row].token_id, sampling_has_penalties(p));
+        if (p->score_token_id < 0 && !p->withheld && !sample_pools(p))
+            history_put(&c->history, p->batch_slot, p->position, c->results[row].token_id,
+                        sampling_has_penalties(p));
     }
 }

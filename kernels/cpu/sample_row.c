@@ -98,20 +98,30 @@ static float repetition_penalised(float value, float penalty)
     return value > 0.0f ? value / penalty : value * penalty;
 }
 
-/* Each token once, however often it occurs: counts[id] becomes -1 when it has been dealt with. */
-static void apply_penalties(float *values, int32_t *counts, const int32_t *tokens,
-                            const struct history_slot *slot, const struct sample_params *p)
+/* What has come before the token to draw: what was drawn, or was the prompt, and behind it a draft. */
+struct past {
+    const int32_t *tokens, *drafted;
+    int32_t num_prompt, num_tokens, num_drafted;
+};
+
+/* A token once, however often it occurs: counts[id] becomes -1 when it has been dealt with. */
+static void penalise(float *values, int32_t *counts, int32_t id, const struct sampling *s)
 {
-    for (int32_t i = slot->num_prompt; i < slot->num_tokens; i++) counts[tokens[i]]++;
-    for (int32_t i = slot->num_tokens - 1; i >= 0; i--) { /* generated ones first: only they have a count */
-        int32_t id = tokens[i], count = counts[id];
-        if (count < 0) continue;
-        values[id] = repetition_penalised(values[id], p->sampling.repetition_penalty);
-        if (count > 0)
-            values[id] -= p->sampling.frequency_penalty * (float)count + p->sampling.presence_penalty;
-        counts[id] = -1;
-    }
-    for (int32_t i = 0; i < slot->num_tokens; i++) counts[tokens[i]] = 0;
+    int32_t count = counts[id];
+    if (count < 0) return;
+    values[id] = repetition_penalised(values[id], s->repetition_penalty);
+    if (count > 0) values[id] -= s->frequency_penalty * (float)count + s->presence_penalty;
+    counts[id] = -1;
+}
+
+static void apply_penalties(float *values, int32_t *counts, const struct past *p, const struct sampling *s)
+{
+    for (int32_t i = p->num_prompt; i < p->num_tokens; i++) counts[p->tokens[i]]++;
+    for (int32_t i = 0; i < p->num_drafted; i++) counts[p->drafted[i]]++;
+    for (int32_t i = 0; i < p->num_tokens; i++) penalise(values, counts, p->tokens[i], s);
+    for (int32_t i = 0; i < p->num_drafted; i++) penalise(values, counts, p->drafted[i], s);
+    for (int32_t i = 0; i < p->num_tokens; i++) counts[p->tokens[i]] = 0;
+    for (int32_t i = 0; i < p->num_drafted; i++) counts[p->drafted[i]] = 0;
 }
 
 /* ---- the draw: steps 5 to 9 ---- */
@@ -193,11 +203,19 @@ static int32_t draw(struct ranking *r, float *values, double *segment_sums, cons
     return draw_among(values, n, r->ids, num_kept, (double)rng_uniform(seed, position, DRAW_TRIES));
 }
 
-static int32_t choose_token(struct ranking *r, struct sampling_scratch *scratch,
-                            const struct history *history, const uint64_t *forbidden,
-                            const struct sample_params *p)
+static struct past past_of(const struct history *h, const int32_t *drafted, const struct sample_params *p)
 {
-    bool greedy = p->sampling.temperature < SAMPLING_GREEDY_BELOW, penalties = sampling_has_penalties(p);
+    int32_t num_tokens = p->position - p->num_drafted;
+    assert_debug(num_tokens >= h->slots[p->batch_slot].num_prompt && num_tokens <= h->max_tokens);
+    return (struct past){history_tokens(h, p->batch_slot), drafted, h->slots[p->batch_slot].num_prompt,
+                         num_tokens, p->num_drafted};
+}
+
+/* past: NULL without penalties. */
+static int32_t choose_token(struct ranking *r, struct sampling_scratch *scratch, const struct past *past,
+                            const uint64_t *forbidden, const struct sample_params *p)
+{
+    bool greedy = p->sampling.temperature < SAMPLING_GREEDY_BELOW;
     bool raw = !changes_logits(p) && !forbidden;
     if (!raw || !greedy) {
         memcpy(scratch->values, r->values, (size_t)r->num_values * sizeof *r->values);
@@ -207,9 +225,7 @@ static int32_t choose_token(struct ranking *r, struct sampling_scratch *scratch,
         bool has_nan;
         apply_bias(scratch->values, p);
         exclude(scratch->values, r->num_values, p->allowed, forbidden);
-        if (penalties)
-            apply_penalties(scratch->values, scratch->counts, history_tokens(history, p->batch_slot),
-                            &history->slots[p->batch_slot], p);
+        if (past) apply_penalties(scratch->values, scratch->counts, past, &p->sampling);
         r->max = r->kernels->max(r->values, r->num_values, &has_nan);
         if (has_nan || !isfinite(r->max)) return -1;
     }
@@ -221,8 +237,9 @@ static int32_t choose_token(struct ranking *r, struct sampling_scratch *scratch,
 }
 
 void sampling_row(const struct row_kernels *kernels, struct sampling_scratch *scratch,
-                  const struct history *history, const float *logits, int32_t vocab_size,
-                  const uint64_t *forbidden, const struct sample_params *p, struct sample_result *result)
+                  const struct history *history, const int32_t *drafted, const float *logits,
+                  int32_t vocab_size, const uint64_t *forbidden, const struct sample_params *p,
+                  struct sample_result *result)
 {
     bool has_nan;
     *result = (struct sample_result){.withheld = p->withheld};
@@ -238,7 +255,9 @@ void sampling_row(const struct row_kernels *kernels, struct sampling_scratch *sc
         result->token_id = p->score_token_id;
     } else {
         struct ranking chosen = raw;
-        int32_t token_id = choose_token(&chosen, scratch, history, forbidden, p);
+        bool penalties = sampling_has_penalties(p);
+        struct past past = penalties ? past_of(history, drafted, p) : (struct past){0};
+        int32_t token_id = choose_token(&chosen, scratch, penalties ? &past : NULL, forbidden, p);
         result->failed = token_id < 0;
         if (result->failed) return;
         result->token_id = token_id;

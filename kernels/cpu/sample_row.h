@@ -43,11 +43,12 @@ static inline int32_t sampling_num_segments(int32_t vocab_size)
     return (vocab_size + ROW_SEGMENT - 1) / ROW_SEGMENT;
 }
 
-/* Fills result from logits[vocab_size]; reads the history of p->batch_slot, does not append to it. forbidden: a
- * bit_set; NULL: none. A row that is withheld is not looked at. */
+/* Fills result from logits[vocab_size]; reads the history of p->batch_slot, does not add to it. drafted: [p->num_drafted] its
+ * last tokens. forbidden: a bit_set; NULL: none. A row that is withheld is not looked at. */
 void sampling_row(const struct row_kernels *kernels, struct sampling_scratch *scratch,
-                  const struct history *history, const float *logits, int32_t vocab_size,
-                  const uint64_t *forbidden, const struct sample_params *p, struct sample_result *result);
+                  const struct history *history, const int32_t *drafted, const float *logits,
+                  int32_t vocab_size, const uint64_t *forbidden, const struct sample_params *p,
+                  struct sample_result *result);
 
 /* Whether all that p wants is the token of step 4, of the raw logits of what is not forbidden. */
 bool sampling_is_plain_greedy(const struct sample_params *p);

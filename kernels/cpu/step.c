@@ -37,8 +37,8 @@ static void check_logit_row(const struct cpu_device *c, const struct step *s, in
     const struct sample_params *p = &s->sample[row];
     assert_debug(s->logit_rows[row] < s->num_tokens);
     assert_debug(s->logit_rows[row] > (row > 0 ? s->logit_rows[row - 1] : -1));
-    assert_debug(p->batch_slot >= -1 && p->batch_slot < c->history.num_slots);
-    assert_debug(p->batch_slot >= 0 || !(sampling_uses_history(&p->sampling) || p->num_row_logits > 0));
+    assert_debug(p->batch_slot >= 0 && p->batch_slot < c->history.num_slots);
+    assert_debug(p->num_drafted >= 0 && p->num_drafted <= s->logit_rows[row]);
     assert_debug(p->score_token_id < c->vocab_size);
     for (int32_t i = 0; i < p->num_logit_bias; i++)
         assert_debug(p->logit_bias[i].token_id >= 0 && p->logit_bias[i].token_id < c->vocab_size);

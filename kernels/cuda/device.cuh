@@ -45,7 +45,7 @@ enum { MASK_NONE = -1, MASK_WITHHELD = -2 };
 /* One row's sampling parameters as the device sees them. */
 struct device_sample_params {
     uint32_t flags;
-    int32_t batch_slot, position, score_token_id, top_k, num_top_logprobs;
+    int32_t batch_slot, position, num_drafted, score_token_id, top_k, num_top_logprobs;
     float temperature, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty;
     uint32_t seed_low, seed_high;
     int32_t bias_offset, num_bias;     /* into the step's bias words: id, float bits */

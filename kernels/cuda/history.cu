@@ -1,4 +1,4 @@
-/* history.cu - histories on their way to the device, where sampling reads them and appends what it draws. */
+/* history.cu - histories on their way to the device, where sampling reads them and adds what it draws. */
 #include <string.h>
 
 #include <algorithm>
@@ -35,12 +35,12 @@ int cuda_history_prepare(struct cuda_device *d, struct error *err)
     size_t slots = (size_t)d->limits.num_batch_slots, history_words = (size_t)d->limits.max_model_len;
     d->history = h;
     h->tokens = (int32_t *)base->ops->alloc(base, slots * history_words * 4, "sampling");
-    h->meta = (struct history_meta *)base->ops->alloc(base, slots * sizeof *h->meta, "sampling");
-    if (!h->tokens || !h->meta)
+    h->num_prompts = (int32_t *)base->ops->alloc(base, slots * 4, "sampling");
+    if (!h->tokens || !h->num_prompts)
         return error_set(err, STATUS_NO_MEMORY, "the GPU has no room for %zu histories of %zu tokens", slots,
                          history_words);
     struct staging *t = &h->staging;
-    t->half_words = std::max(history_words, (size_t)STAGING_WORDS_MIN) + sizeof(struct history_meta) / 4;
+    t->half_words = std::max(history_words, (size_t)STAGING_WORDS_MIN) + 1;
     for (int i = 0; i < 2; i++)
         if (!(t->halves[i] = (int32_t *)cuda_pinned_alloc(d, t->half_words * 4)) ||
             !CUDA_CHECK(d, cudaEventCreateWithFlags(&t->copied[i], cudaEventDisableTiming)))
@@ -63,14 +63,13 @@ int cuda_history_set(struct device *device, int32_t batch_slot, const int32_t *t
     struct history *h = d->history;
     assert_always(batch_slot >= 0 && batch_slot < d->limits.num_batch_slots);
     assert_always(num_prompt <= num_tokens && num_tokens <= d->limits.max_model_len);
-    struct history_meta meta = {num_prompt, num_tokens};
     int32_t *to = h->tokens + (size_t)batch_slot * (size_t)d->limits.max_model_len;
-    int32_t *from = staging_take(d, &h->staging, (size_t)num_tokens + sizeof meta / 4);
+    int32_t *from = staging_take(d, &h->staging, (size_t)num_tokens + 1);
     if (num_tokens > 0) memcpy(from, token_ids, (size_t)num_tokens * 4);
-    memcpy(from + num_tokens, &meta, sizeof meta);
+    from[num_tokens] = num_prompt;
     bool ok =
         CUDA_CHECK(d, cudaMemcpyAsync(to, from, (size_t)num_tokens * 4, cudaMemcpyHostToDevice, d->stream)) &&
-        CUDA_CHECK(d, cudaMemcpyAsync(h->meta + batch_slot, from + num_tokens, sizeof meta,
+        CUDA_CHECK(d, cudaMemcpyAsync(h->num_prompts + batch_slot, from + num_tokens, 4,
                                       cudaMemcpyHostToDevice, d->stream));
     return ok ? STATUS_OK : STATUS_DEVICE;
 }

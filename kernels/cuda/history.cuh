@@ -12,13 +12,9 @@ struct staging {
     int current;
 };
 
-struct history_meta {
-    int32_t num_prompt, num_tokens;
-};
-
 struct history {
-    int32_t *tokens;           /* [num_batch_slots][max_model_len]: the prompt's, then generated ones */
-    struct history_meta *meta; /* [num_batch_slots] */
+    int32_t *tokens;      /* [num_batch_slots][max_model_len]: the prompt's, then generated ones */
+    int32_t *num_prompts; /* [num_batch_slots]: of the first kind */
     struct staging staging;
 };
 

@@ -60,7 +60,7 @@ int cuda_sampler_prepare(struct cuda_device *d, struct error *err)
     int status = cuda_history_prepare(d, err);
     if (status) return status;
     a->history = d->history->tokens;
-    a->history_meta = d->history->meta;
+    a->num_prompts = d->history->num_prompts;
     a->mask_words = 2 * (int32_t)bit_set_words((size_t)d->vocab_size);
     a->forbidden = (uint32_t *)base->ops->alloc(base, (size_t)a->mask_words * 4, "sampling");
     a->chunk_forbids = (int32_t *)base->ops->alloc(base, (size_t)a->num_chunks * 4, "sampling");
@@ -134,6 +134,8 @@ void cuda_sampler_launch(struct cuda_device *d, const struct batch *b, bool foll
     sample_args a = d->sampler->args;
     a.results = b->results;
     a.params = b->sample;
+    a.token_ids = b->token_ids;
+    a.logit_rows = b->logit_rows;
     a.lists = b->lists;
     a.step_counts = b->counts;
     a.mask_places = b->mask_places;

@@ -45,7 +45,8 @@ struct sample_args {
     uint32_t *peaks, *raw_peaks; /* [R][tiles] key of a tile's highest logit, where draw asks for them */
     mass *masses;                /* [R][tiles], where a row is drawn from without top_k */
     int32_t *history, *last_tokens;
-    struct history_meta *history_meta;
+    const int32_t *num_prompts;            /* [num_batch_slots] of the history */
+    const int32_t *token_ids, *logit_rows; /* the step's */
     struct sample_result
         *results; /* pinned host memory: a few words a row cost less than a copy after the kernel */
     const struct device_sample_params *params;

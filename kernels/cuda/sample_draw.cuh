@@ -564,12 +564,11 @@ __device__ void report_ids(const sample_args &a, const struct device_sample_para
     out->logprobs.top_logprobs[threadIdx.x] = raw[ids[threadIdx.x]] - log_sum;
 }
 
-__device__ void remember_token(const sample_args &a, int32_t batch_slot, int32_t token)
+/* What follows a draft is known before the next step begins: it asks for no last token then. */
+__device__ void remember_token(const sample_args &a, const struct device_sample_params &p, int32_t token)
 {
-    struct history_meta *meta = &a.history_meta[batch_slot];
-    a.last_tokens[batch_slot] = token;
-    if (meta->num_tokens < a.max_model_len)
-        a.history[(size_t)batch_slot * a.max_model_len + meta->num_tokens++] = token;
+    if (p.num_drafted == 0) a.last_tokens[p.batch_slot] = token;
+    if (p.position < a.max_model_len) a.history[(size_t)p.batch_slot * a.max_model_len + p.position] = token;
 }
 
 /* The i-th of the logits that the row leaves for its batch_slot. */
@@ -618,7 +617,7 @@ __global__ void __launch_bounds__(DRAW_THREADS, 1) draw_kernel(const __grid_cons
     out->failed = failed;
     out->withheld = false;
     out->logprobs.logprob = !failed && (p.flags & SAMPLE_LOGPROB) ? raw[token] - log_sum : 0;
-    if (!scores && !failed && p.batch_slot >= 0) remember_token(a, p.batch_slot, token);
+    if (!scores && !failed) remember_token(a, p, token);
 }
 
 } // namespace

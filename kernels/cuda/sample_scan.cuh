@@ -105,21 +105,26 @@ __device__ __forceinline__ void fill_bias(const sample_args &a, const struct dev
     __syncthreads();
 }
 
-/* How often an id has been generated, and whether it is in the prompt. */
+/* How often an id has been generated, and whether it is in the prompt. A draft counts as generated. */
 __device__ __forceinline__ void count_history(const sample_args &a, const struct device_sample_params &p,
-                                              int32_t begin, union chunk_words *words)
+                                              int32_t row, int32_t begin, union chunk_words *words)
 {
-    struct history_meta meta = a.history_meta[p.batch_slot];
     const int32_t *history = a.history + (size_t)p.batch_slot * a.max_model_len;
+    const int32_t *drafted = a.token_ids + a.logit_rows[row] + 1 - p.num_drafted;
+    int32_t num_prompt = a.num_prompts[p.batch_slot], num_tokens = p.position - p.num_drafted;
     words->clear();
 #pragma unroll 4
-    for (int i = threadIdx.x; i < meta.num_tokens; i += SCAN_THREADS) {
+    for (int i = threadIdx.x; i < num_tokens; i += SCAN_THREADS) {
         uint32_t at = (uint32_t)(history[i] - begin);
         if (at >= SCAN_CHUNK) continue;
-        if (i < meta.num_prompt)
+        if (i < num_prompt)
             atomicOr(&words->counts[at], SEEN_IN_PROMPT);
         else
             atomicAdd(&words->counts[at], 1u);
+    }
+    for (int i = threadIdx.x; i < p.num_drafted; i += SCAN_THREADS) {
+        uint32_t at = (uint32_t)(drafted[i] - begin);
+        if (at < SCAN_CHUNK) atomicAdd(&words->counts[at], 1u);
     }
     __syncthreads();
 }
@@ -159,7 +164,7 @@ __device__ __forceinline__ bool adjust_chunk(const sample_args &a, const struct 
         part->change([&](int32_t id, float x) { return x + words.bias[id - begin]; });
     }
     if (p.flags & SAMPLE_PENALTIES) {
-        count_history(a, p, begin, &words);
+        count_history(a, p, row, begin, &words);
         part->change([&](int32_t id, float x) { return penalised(p, x, words.counts[id - begin]); });
     }
     if (forbids) keep_masked(a.forbidden, 0, a.vocab_size, part);

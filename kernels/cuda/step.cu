@@ -239,6 +239,7 @@ void pack_sample(const struct cuda_device *d, int32_t *words, const struct step_
         o.flags = sample_flags(d, p);
         o.batch_slot = p->batch_slot;
         o.position = p->position;
+        o.num_drafted = p->num_drafted;
         o.score_token_id = p->score_token_id;
         o.top_k = p->sampling.top_k;
         o.num_top_logprobs = p->sampling.num_logprobs;
@@ -424,8 +425,7 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
     memcpy(words + l->logit_rows, step->logit_rows, (size_t)step->num_logits * 4);
     for (int32_t r = step->num_logits; r < b->num_logits; r++) {
         struct device_sample_params idle = {};
-        idle.batch_slot = -1;
-        idle.score_token_id = 0;
+        idle.score_token_id = 0; /* so that nothing remembers it */
         idle.num_top_logprobs = -1;
         words[l->logit_rows + r] = step->num_tokens + (r - step->num_logits);
         ((struct device_sample_params *)(words + l->sample))[r] = idle;

@@ -46,7 +46,8 @@ static int32_t token_of_logits(enum cpu_isa_level isa, const float *logits, int3
     struct history history = {0};
     struct sample_result result;
     assert_true(sampling_is_plain_greedy(&greedy));
-    sampling_row(cpu_isa_kernels(isa)->rows, &scratch, &history, logits, num, forbidden, &greedy, &result);
+    sampling_row(cpu_isa_kernels(isa)->rows, &scratch, &history, NULL, logits, num, forbidden, &greedy,
+                 &result);
     free(scratch.ids);
     free(scratch.values);
     return result.failed ? -1 : result.token_id;

@@ -43,7 +43,7 @@ struct fake_kept {
 };
 
 struct fake_history {
-    int32_t *ids, num_prompt, num_ids;
+    int32_t *ids, num_prompt;
 };
 
 struct fake_flight {
@@ -110,7 +110,8 @@ static inline uint64_t fake_step_checksum(const struct step *s)
         const struct sample_params *p = &s->sample[i];
         h = fake_bytes_hash(h, p->logit_bias, (size_t)p->num_logit_bias * sizeof(p->logit_bias[0]));
         h = fake_bytes_hash(h, p->banned, (size_t)p->num_banned * sizeof(p->banned[0]));
-        h = fake_mix(h, p->sampling.seed ^ (uint64_t)p->position << 32 ^ (uint64_t)p->batch_slot);
+        h = fake_mix(h, p->sampling.seed ^ (uint64_t)p->position << 32 ^ (uint64_t)p->batch_slot ^
+                            (uint64_t)p->num_drafted << 16);
     }
     return h;
 }
@@ -125,14 +126,6 @@ static inline bool fake_goes_on(const struct step *s, int32_t seq)
 static inline int32_t fake_num_tokens(const struct step *s, int32_t seq)
 {
     return s->cu_seqlens_q[seq + 1] - s->cu_seqlens_q[seq];
-}
-
-/* Whose row it is; rows behind drafts do not say so themselves. */
-static inline int32_t fake_slot_of_row(const struct step *s, int32_t row)
-{
-    int32_t seq = 0;
-    while (s->cu_seqlens_q[seq + 1] <= s->logit_rows[row]) seq++;
-    return s->batch_slots[seq];
 }
 
 /* A batch_slot's part of a step, which may be several of the step's sequences: tokens [begin, end), and behind which it goes
@@ -152,7 +145,7 @@ static inline struct fake_part fake_part_of(const struct step *s, int32_t batch_
     }
     part.next = part.end;
     for (int32_t r = 0; r < s->num_logits; r++)
-        if (fake_slot_of_row(s, r) == batch_slot && s->sample[r].withheld)
+        if (s->sample[r].batch_slot == batch_slot && s->sample[r].withheld)
             part.next = min_of(part.next, s->sample[r].position - 1);
     return part;
 }
@@ -218,7 +211,14 @@ static inline void fake_check_overlap(const struct step *now, const struct step 
     }
 }
 
-static inline void fake_check_rows(const struct model *m, const struct step *s)
+static inline int32_t fake_slot_of_token(const struct step *s, int32_t token)
+{
+    int32_t seq = 0;
+    while (s->cu_seqlens_q[seq + 1] <= token) seq++;
+    return s->batch_slots[seq];
+}
+
+static inline void fake_check_rows(const struct step *s)
 {
     int32_t num_pooled = 0;
     for (int32_t r = 0; r < s->num_logits; r++) {
@@ -226,8 +226,8 @@ static inline void fake_check_rows(const struct model *m, const struct step *s)
         int32_t t = s->logit_rows[r];
         assert_always(t >= 0 && t < s->num_tokens && (r == 0 || t > s->logit_rows[r - 1]));
         assert_always(p->position == s->positions[t] + 1 && p->score_token_id < FAKE_VOCAB);
-        assert_always(p->batch_slot >= -1 && p->batch_slot < m->limits.num_batch_slots);
-        if (p->batch_slot < 0) assert_always(!fake_uses_history(p) && !sample_pools(p));
+        assert_always(p->batch_slot == fake_slot_of_token(s, t));
+        assert_always(p->num_drafted >= 0 && p->num_drafted <= t);
         for (int32_t i = 1; i < p->num_banned; i++) assert_always(p->banned[i] > p->banned[i - 1]);
         assert_always(p->constrained ? p->score_token_id < 0 : !p->allowed && !p->withheld);
         if (sample_pools(p)) assert_always(p->pool_begin < p->position && p->position <= p->pool_end);
@@ -249,7 +249,7 @@ static inline void fake_check_step(const struct model *m, const struct step *s)
         for (int32_t g = 0; g < step_num_kv_groups(s); g++) fake_check_blocks(m, s, g, seq);
     }
     fake_check_writes(m, s);
-    fake_check_rows(m, s);
+    fake_check_rows(s);
     for (int i = 0; i < m->num_in_flight; i++)
         fake_check_overlap(s, &m->flights[(m->oldest + i) % FAKE_FLIGHTS_MAX].step);
 }
@@ -404,21 +404,35 @@ static inline void fake_run_layer(struct model *m, const struct fake_flight *f, 
     for (int32_t seq = 0; seq < s->num_seqs; seq++) fake_read(m, layer, s, seq);
 }
 
+/* What came before the row's token: where a draft follows what was drawn, that counts as drawn, too. */
+static inline uint64_t fake_history_of(const struct model *m, const struct step *s, int32_t row)
+{
+    const struct sample_params *p = &s->sample[row];
+    const struct fake_history *h = &m->histories[p->batch_slot];
+    uint64_t hash = fake_history_hash(h->ids, h->num_prompt, p->position - p->num_drafted);
+    for (int32_t i = p->num_drafted - 1; i >= 0; i--)
+        hash = fake_mix(hash, (uint64_t)s->token_ids[s->logit_rows[row] - i]);
+    return hash;
+}
+
+/* Once all rows have drawn: none sees what another one has. */
+static inline void fake_remember(struct model *m, const struct sample_params *p, int32_t token_id)
+{
+    if (p->score_token_id >= 0 || p->withheld || sample_pools(p)) return;
+    m->last_tokens[p->batch_slot] = p->num_drafted > 0 ? FAKE_VOCAB : token_id;
+    if (fake_uses_history(p)) m->histories[p->batch_slot].ids[p->position] = token_id;
+}
+
 static inline void fake_run_rows(struct model *m, const struct step *s, struct sample_result *results)
 {
     for (int32_t r = 0; r < s->num_logits; r++) {
         const struct sample_params *p = &s->sample[r];
-        struct fake_history *history = &m->histories[max_of(p->batch_slot, 0)];
-        if (p->batch_slot >= 0) fake_pool(m->rows[p->batch_slot], p, m->reads[s->logit_rows[r]]);
+        fake_pool(m->rows[p->batch_slot], p, m->reads[s->logit_rows[r]]);
         bool with_history = fake_uses_history(p) && p->score_token_id < 0;
-        uint64_t hash =
-            with_history ? fake_history_hash(history->ids, history->num_prompt, history->num_ids) : 0;
+        uint64_t hash = with_history ? fake_history_of(m, s, r) : 0;
         results[r] = fake_sample(m->reads[s->logit_rows[r]], p, hash, m->forbidden | m->options.forbidden);
-        if (p->score_token_id >= 0 || p->withheld || sample_pools(p) || p->batch_slot < 0) continue;
-        m->last_tokens[p->batch_slot] = results[r].token_id;
-        if (with_history && history->num_ids < m->limits.max_model_len)
-            history->ids[history->num_ids++] = results[r].token_id;
     }
+    for (int32_t r = 0; r < s->num_logits; r++) fake_remember(m, &s->sample[r], results[r].token_id);
 }
 
 int model_step_end(struct model *m, struct sample_result *results, struct error *err)
@@ -475,7 +489,6 @@ static inline int fake_history_set(struct device *d, int32_t batch_slot, const i
     if (++m->num_histories == m->options.fail_at_history) return STATUS_DEVICE;
     memcpy(history->ids, token_ids, (size_t)num_tokens * sizeof(token_ids[0]));
     history->num_prompt = num_prompt;
-    history->num_ids = num_tokens;
     return 0;
 }
 
