@@ -29,57 +29,75 @@ static bool is_empty(const uint64_t *words, size_t num_words)
 /* How many bytes of a free text's begin complete the trigger; num_bytes + 1: it is not there yet. */
 static size_t find_trigger(struct constrained_answer *a, const char *bytes, size_t num_bytes)
 {
-    for (size_t i = 0; i < num_bytes; i++) {
+    size_t matched = a->place.matched_bytes, i = 0;
+    while (i < num_bytes && matched < a->trigger_bytes) {
         /* A trigger is short: what was matched is looked through again where it fails. */
-        while (a->matched_bytes > 0 && a->trigger[a->matched_bytes] != bytes[i]) {
-            size_t shorter = a->matched_bytes - 1;
-            while (shorter > 0 && memcmp(a->trigger, a->trigger + a->matched_bytes - shorter, shorter) != 0)
-                shorter--;
-            a->matched_bytes = shorter;
+        while (matched > 0 && a->trigger[matched] != bytes[i]) {
+            size_t shorter = matched - 1;
+            while (shorter > 0 && memcmp(a->trigger, a->trigger + matched - shorter, shorter) != 0) shorter--;
+            matched = shorter;
         }
-        if (a->trigger[a->matched_bytes] == bytes[i]) a->matched_bytes++;
-        if (a->matched_bytes == a->trigger_bytes) return i + 1;
+        matched += a->trigger[matched] == bytes[i++];
     }
-    return num_bytes + 1;
+    a->place.matched_bytes = matched;
+    return matched == a->trigger_bytes ? i : num_bytes + 1;
 }
 
 static bool is_free(const struct constrained_answer *a)
 {
-    return a->matched_bytes < a->trigger_bytes;
+    return a->place.matched_bytes < a->trigger_bytes;
 }
 
+/* What counts for the grammar: behind the trigger. Nothing has changed where that does not take it. */
+static int move_on(const struct mask_language *l, struct constrained_answer *a, int32_t id)
+{
+    const struct answer_place place = a->place;
+    size_t num_bytes, skip = 0;
+    const char *bytes = tokenizer_token_bytes(grammars_tokenizer(l->grammars), id, &num_bytes);
+    if (!a->shared) return 0;
+    if (is_free(a)) skip = find_trigger(a, bytes, num_bytes);
+    if (is_free(a) || (skip > 0 && skip == num_bytes)) return 0;
+    int status = matcher_accept(a->matcher, bytes + skip, num_bytes - skip);
+    a->place.num_accepted++;
+    spacing_take(&a->place.spacing, bytes + skip, num_bytes - skip);
+    if (status) a->place = place;
+    return status;
+}
+
+/* The token has come, those ahead are behind it. */
 static void keep_last(struct constrained_answer *a, int32_t id)
 {
     int32_t reach = a->limits ? token_limits_reach(a->limits) : 0;
     if (reach == 0) return;
-    if (a->num_last == reach) memmove(a->last, a->last + 1, (size_t)--a->num_last * sizeof *a->last);
     a->last[a->num_last++] = id;
+    if (a->num_last <= reach) return;
+    a->num_last = reach;
+    memmove(a->last, a->last + 1, (size_t)(reach + a->num_ahead) * sizeof *a->last);
 }
 
-/* What counts for the grammar: behind the trigger. */
-static int accept(const struct mask_language *l, struct constrained_answer *a, int32_t id, bool is_ahead)
+static void go_back(struct constrained_answer *a, int32_t num_ahead)
 {
-    size_t num_bytes, skip = 0;
-    const char *bytes = tokenizer_token_bytes(grammars_tokenizer(l->grammars), id, &num_bytes);
-    if (is_free(a)) skip = find_trigger(a, bytes, num_bytes);
-    if (skip >= num_bytes) return 0;
-    spacing_take(&a->spacing, bytes + skip, num_bytes - skip);
-    return is_ahead ? 0 : matcher_accept(a->matcher, bytes + skip, num_bytes - skip);
+    if (a->num_ahead == num_ahead) return;
+    const struct answer_place *to = &a->before[num_ahead];
+    int32_t num = a->place.num_accepted - to->num_accepted;
+    int status = num > 0 ? matcher_rollback(a->matcher, num) : 0;
+    assert_always(status == 0);
+    a->place = *to;
+    a->num_ahead = num_ahead;
 }
 
-/* Back to what has come. */
 static void forget_guess(struct constrained_answer *a)
 {
-    int status = a->num_ahead > 0 ? matcher_rollback(a->matcher, a->num_ahead) : 0;
-    assert_always(status == 0);
-    a->num_guessed = a->num_ahead = 0;
+    go_back(a, 0);
+    a->num_guessed = 0;
 }
 
 /* The first guessed token has come. */
 static void pass_guess(struct constrained_answer *a)
 {
     memmove(a->guess, a->guess + 1, (size_t)--a->num_guessed * sizeof a->guess[0]);
-    a->num_ahead -= a->num_ahead > 0;
+    if (a->num_ahead == 0) return;
+    memmove(a->before, a->before + 1, (size_t)--a->num_ahead * sizeof a->before[0]);
 }
 
 static int take_token(const struct mask_language *l, struct constrained_answer *a, int32_t id)
@@ -92,7 +110,7 @@ static int take_token(const struct mask_language *l, struct constrained_answer *
         forget_guess(a);
     a->num_taken++;
     keep_last(a, id);
-    return !a->shared || is_stop(l, a, id) ? 0 : accept(l, a, id, a->has_mask);
+    return a->has_mask || is_stop(l, a, id) ? 0 : move_on(l, a, id);
 }
 
 /* What ends an answer, beside the grammar. */
@@ -112,9 +130,15 @@ static void add_ends(const struct mask_language *l, const struct constrained_ans
 /* The engine draws none of them before min_tokens, so that with them alone nothing is left. */
 static void remove_ends(const struct mask_language *l, const struct constrained_answer *a, uint64_t *words)
 {
-    if (a->num_taken >= a->min_tokens) return;
+    if (a->num_taken + a->num_ahead >= a->min_tokens) return;
     for (int32_t i = 0; i < l->num_end_ids; i++) bit_set_remove(words, (size_t)l->end_ids[i]);
     for (int32_t i = 0; i < a->num_stop_token_ids; i++) bit_set_remove(words, (size_t)a->stop_token_ids[i]);
+}
+
+/* Behind those that are gone ahead of. */
+static int32_t num_last(const struct constrained_answer *a)
+{
+    return token_limits_reach(a->limits) > 0 ? a->num_last + a->num_ahead : 0;
 }
 
 int constrained_answer_make(struct constrained_answer *a, const struct mask_language *l,
@@ -131,7 +155,7 @@ int constrained_answer_make(struct constrained_answer *a, const struct mask_lang
     }
     if (a->limits) {
         remove_ends(l, a, scratch->words);
-        token_limits_apply(a->limits, a->last, a->num_last, scratch->words);
+        token_limits_apply(a->limits, a->last, num_last(a), scratch->words);
     }
     *state = is_empty(scratch->words, l->num_words) ? MASK_ENDED : a->num_taken + 1;
     return 0;
@@ -146,12 +170,6 @@ int constrained_answer_take(struct constrained_answer *a, const struct mask_lang
 }
 
 /* ---- what will come next ---- */
-
-/* Limits go by tokens, and are not gone ahead of. */
-static bool may_guess(const struct constrained_answer *a)
-{
-    return a->shared && !a->limits && !is_free(a) && a->num_guessed == 0;
-}
 
 /* The first ids that stand for the text's first bytes: a tokenizer may put something before a text. Returns how many. */
 static int32_t num_that_fit(const struct mask_language *l, const struct token_list *list, const char *text,
@@ -184,18 +202,19 @@ static size_t whole_characters(const char *text, size_t num_bytes)
     return num_bytes;
 }
 
-/* Where the form leaves no choice. Returns how many ids. */
+/* Where there is a form that leaves no choice. Returns how many ids. */
 static int32_t guess_by_form(struct constrained_answer *a, const struct mask_language *l, int32_t max_tokens)
 {
     char text[FORECAST_BYTES_MAX];
-    size_t num_bytes = whole_characters(text, forecast_text(a->matcher, &a->spacing, text));
+    if (!a->shared || is_free(a)) return 0;
+    size_t num_bytes = whole_characters(text, forecast_text(a->matcher, &a->place.spacing, text));
     return num_bytes > 0 ? tokenize(l, a, text, num_bytes, a->guess, max_tokens) : 0;
 }
 
 void constrained_answer_guess(struct constrained_answer *a, const struct mask_language *l, int32_t max_tokens,
                               const struct answer_offer *offer)
 {
-    if (max_tokens == 0 || !may_guess(a)) return;
+    if (max_tokens == 0 || a->num_guessed > 0) return;
     int32_t num = guess_by_form(a, l, max_tokens);
     a->is_offered = num == 0;
     if (a->is_offered) {
@@ -205,21 +224,27 @@ void constrained_answer_guess(struct constrained_answer *a, const struct mask_la
     while (a->num_guessed < num && !is_stop(l, a, a->guess[a->num_guessed])) a->num_guessed++;
 }
 
+/* Past the next guessed token. False: it may not come. */
+static bool step_ahead(const struct mask_language *l, struct constrained_answer *a)
+{
+    int32_t id = a->guess[a->num_ahead];
+    const struct answer_place before = a->place;
+    if (a->limits && !token_limits_let(a->limits, a->last, num_last(a), id)) return false;
+    if (move_on(l, a, id)) return false;
+    if (a->limits && token_limits_reach(a->limits) > 0) a->last[num_last(a)] = id;
+    a->before[a->num_ahead++] = before;
+    return true;
+}
+
 bool constrained_answer_go_ahead(struct constrained_answer *a, const struct mask_language *l,
                                  struct mask_scratch *scratch)
 {
-    size_t num_bytes;
-    int32_t state = MASK_NONE;
-    const char *bytes =
-        tokenizer_token_bytes(grammars_tokenizer(l->grammars), a->guess[a->num_ahead], &num_bytes);
-    if (matcher_accept(a->matcher, bytes, num_bytes) == 0) {
-        a->num_ahead++;
+    int32_t state = MASK_NONE, num_ahead = a->num_ahead;
+    if (step_ahead(l, a)) {
         if (constrained_answer_make(a, l, scratch, &state) == 0 && state != MASK_ENDED) return true;
-        int status = matcher_rollback(a->matcher, 1);
-        assert_always(status == 0);
-        a->num_ahead--;
+        go_back(a, num_ahead);
     }
-    a->num_guessed = a->num_ahead;
+    a->num_guessed = num_ahead;
     return false;
 }
 
@@ -235,10 +260,11 @@ int constrained_answer_init(struct constrained_answer *a, const struct mask_lang
                                      .num_stop_token_ids = input->num_stop_token_ids,
                                      .trigger_bytes = trigger ? strlen(trigger) : 0};
     assert_always(a->trigger_bytes <= TRIGGER_BYTES_MAX);
-    spacing_init(&a->spacing);
+    spacing_init(&a->place.spacing);
     memcpy(a->stop_token_ids, input->stop_token_ids, sizeof a->stop_token_ids);
     memcpy(a->trigger, trigger ? trigger : "", a->trigger_bytes);
-    if (reach > 0 && !(a->last = malloc((size_t)reach * sizeof *a->last))) return STATUS_NO_MEMORY;
+    if (reach > 0 && !(a->last = malloc((size_t)(reach + GUESS_TOKENS_MAX) * sizeof *a->last)))
+        return STATUS_NO_MEMORY;
     a->shared = rules->grammar ? grammars_hold(l->grammars, rules->grammar) : NULL;
     a->limits = token_limits_hold(rules->limits);
     return 0;

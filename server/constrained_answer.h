@@ -1,7 +1,7 @@
 /* constrained_answer.h - one constrained answer on its way (masks.h): takes its tokens, and says which may come next.
  *
- * Where its form leaves little choice it guesses what will (text/grammar/forecast.h), and goes ahead: masks behind tokens that
- * have not come are those that are due when they come. When others do it goes back.
+ * Where its form leaves little choice it guesses what will (text/grammar/forecast.h), elsewhere what it is offered, and goes
+ * ahead: masks behind tokens that have not come are those that are due when they come. When others do it goes back.
  *
  * Owner: masks.c. Thread: one user at a time; what it refers to is only read. */
 #ifndef SERVER_CONSTRAINED_ANSWER_H
@@ -29,23 +29,31 @@ struct mask_scratch {
     uint64_t *words;          /* [num_words] */
 };
 
+/* Where the text is, beside the matcher. */
+struct answer_place {
+    size_t matched_bytes; /* of the trigger; all: the grammar has begun */
+    int32_t num_accepted; /* tokens that the matcher has taken */
+    struct spacing spacing;
+};
+
 struct constrained_answer {
     const struct shared_grammar *shared; /* NULL: the answer has no form, */
     const struct token_limits *limits;   /* NULL: all tokens may be in it; not both */
-    int32_t *last;                       /* generated tokens, as far as the limits reach */
-    int32_t num_last;
-    struct matcher *matcher; /* NULL: nothing was asked yet */
-    int32_t num_taken;       /* generated tokens */
-    struct spacing spacing;
+    int32_t *last;                       /* generated tokens, as far as the limits reach, then those ahead */
+    int32_t num_last;                    /* without those ahead */
+    struct matcher *matcher;             /* NULL: nothing was asked yet */
+    int32_t num_taken;                   /* generated tokens */
     int32_t guess[GUESS_TOKENS_MAX], num_guessed; /* what is expected to follow them, */
-    int32_t num_ahead;                            /* of which the matcher has taken the first */
+    int32_t num_ahead;                            /* of which the first are gone ahead of */
+    struct answer_place place;                    /* behind these */
+    struct answer_place before[GUESS_TOKENS_MAX]; /* each of them */
     bool is_offered;                              /* somebody else has expected it */
     bool has_mask;                                /* of the next token: it was made ahead */
     int32_t min_tokens;
     bool ignore_eos;
     int32_t num_stop_token_ids;
     int32_t stop_token_ids[STOP_TOKEN_IDS_MAX];
-    size_t trigger_bytes, matched_bytes; /* equal: the grammar has begun */
+    size_t trigger_bytes;
     char trigger[TRIGGER_BYTES_MAX];
 };
 

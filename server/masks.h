@@ -17,7 +17,7 @@
  * begins with the byte behind it.
  *
  * Where the engine wants to know what an answer probably goes on with (struct slot_guess), and its form leaves little choice, or
- * lets through what the engine offers, a guess is told before the mask. The masks behind its tokens are made when no other is asked for, and count when the tokens come;
+ * form and limits let through what the engine offers, a guess is told before the mask. The masks behind its tokens are made when no other is asked for, and count when the tokens come;
  * when others do they are made anew.
  *
  * Limits of tokens (token_limits.h) come on top; an answer without a form has them alone, and its masks are those and

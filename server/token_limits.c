@@ -1,7 +1,6 @@
 #include "server/token_limits.h"
 
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,6 +75,17 @@ static bool ends_with(const int32_t *last, int32_t num_last, const int32_t *ids,
 {
     return num_ids <= num_last &&
            (num_ids == 0 || !memcmp(last + num_last - num_ids, ids, (size_t)num_ids * sizeof *ids));
+}
+
+bool token_limits_let(const struct token_limits *l, const int32_t *last, int32_t num_last, int32_t id)
+{
+    bool lets = !l->allowed || bit_set_has(l->allowed, (size_t)id);
+    for (size_t at = 0; at < l->num_ids && lets; at += (size_t)l->ids[at] + 1) {
+        const int32_t *word = l->ids + at + 1;
+        int32_t count = l->ids[at];
+        lets = word[count - 1] != id || !ends_with(last, num_last, word, count - 1);
+    }
+    return lets;
 }
 
 void token_limits_apply(const struct token_limits *l, const int32_t *last, int32_t num_last, uint64_t *words)

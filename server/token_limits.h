@@ -6,6 +6,7 @@
 #ifndef SERVER_TOKEN_LIMITS_H
 #define SERVER_TOKEN_LIMITS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -27,8 +28,10 @@ int token_limits_forbid(struct token_limits *l, const int32_t *ids, int32_t num_
 
 /* How many tokens of the answer's end decide what is forbidden. */
 int32_t token_limits_reach(const struct token_limits *l);
+/* Whether the id may follow; as token_limits_apply. */
+bool token_limits_let(const struct token_limits *l, const int32_t *last, int32_t num_last, int32_t id);
 /* Takes out of words, a mask of the logits' width, what may not follow: last is the answer's end, of num_last
- * tokens, token_limits_reach where there are as many. */
+ * tokens, token_limits_reach or more where there are as many. */
 void token_limits_apply(const struct token_limits *l, const int32_t *last, int32_t num_last, uint64_t *words);
 
 #endif

@@ -37,18 +37,37 @@ def penalties(number):
     return chat("Repeat this text word for word:\n\n%d. %s" % (number, STORY), number, repetition_penalty=1.05)
 
 
-CASES = {case.__name__: case for case in (penalties,)}
+def limits(number):
+    """The same, without a word of it."""
+    return chat("Repeat this text word for word:\n\n%d. %s" % (number, STORY), number, bad_words=["brass", "blue cover"])
+
+
+# Opens a block of reasoning.
+THINKS = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content.split('</think>')[-1] }}<|im_end|>\n{% endfor %}"
+          "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}")
+
+
+def reasoning(number):
+    """The form begins where the reasoning ends; what is quoted is in the reasoning."""
+    return chat("Repeat this text word for word:\n\n%d. %s" % (number, STORY), number, response_format={"type": "json_object"})
+
+
+CASES = {case.__name__: case for case in (penalties, limits, reasoning)}
 
 
 class Server:
-    def __init__(self, options, num_drafted):
+    def __init__(self, options, num_drafted, template):
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             self.url = "http://127.0.0.1:%d" % s.getsockname()[1]
         self.log = tempfile.NamedTemporaryFile(prefix="flashd-drafts-", suffix=".log")
-        self.process = subprocess.Popen(
-            [options.program, "serve", options.model, "--port", self.url.rsplit(":", 1)[1], "--num-speculative-tokens", str(num_drafted)],
-            stderr=self.log, stdout=subprocess.DEVNULL)
+        self.template = tempfile.NamedTemporaryFile("w", suffix=".jinja")
+        self.template.write(template)
+        self.template.flush()
+        command = [options.program, "serve", options.model, "--port", self.url.rsplit(":", 1)[1], "--num-speculative-tokens", str(num_drafted)]
+        if template:
+            command += ["--chat-template", self.template.name]
+        self.process = subprocess.Popen(command, stderr=self.log, stdout=subprocess.DEVNULL)
         while not self.is_ready():
             assert self.process.poll() is None, pathlib.Path(self.log.name).read_text()
             time.sleep(0.05)
@@ -87,7 +106,7 @@ def without_names(choice):
 
 def turn(options, case, num_drafted):
     """Returns the answers, and prints what they took."""
-    server = Server(options, num_drafted)
+    server = Server(options, num_drafted, THINKS if case is reasoning else "")
     server.ask(chat("Hello", 0))
     before, begin = server.counters(), time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(options.streams) as pool:

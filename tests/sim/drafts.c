@@ -1,8 +1,9 @@
 /* drafts.c - what sequences are expected to say. Random answers seldom say a thing twice, so whoever drafts looks ahead here: each
  * token is the one that will follow, more often than not. Of an answer with a form it is what the form says, or anything that
- * this lets through. */
+ * this lets through, or it is offered so. */
 #include <string.h>
 
+#include "sim/form.h"
 #include "sim/watch.h"
 #include "sim/wraps.h"
 
@@ -23,20 +24,40 @@ int32_t __wrap_drafter_num_worth(const struct drafter *d, double saved_us, doubl
     return rng_below(&world.draft_rng, max + 1);
 }
 
-int32_t __wrap_drafter_write(const struct drafter *d, int32_t *tokens, int32_t max)
+/* tokens: the slot's, or a copy that may be written to. */
+static void look_ahead(const struct watch *w, const struct drafter *d, int32_t *tokens, int32_t num)
 {
-    if (d->source == DRAFTER_IS_TOLD) return __real_drafter_write(d, tokens, max);
-    const struct watch *w = watch_of_tokens(tokens);
     struct reference ref = w->ref;
+    const struct request_slot_input *in = &w->expected.input;
     while (ref.num_tokens < d->num_seen) reference_push(&ref, tokens[ref.num_tokens]);
-    for (int32_t i = 0; i < max; i++) {
-        struct sample_result row = reference_row(&ref, &w->expected.input, tokens, -1);
+    for (int32_t i = 0; i < num; i++) {
+        int32_t num_generated = ref.num_tokens - ref.num_prompt;
+        if (w->expected.form > 0)
+            ref.allowed = form_allowed(w->expected.form, in, tokens + ref.num_prompt, num_generated);
+        struct sample_result row = reference_row(&ref, in, tokens, -1);
         bool is_right = !row.failed && rng_chance(&world.draft_rng, RIGHT_PERCENT);
         int32_t id = is_right ? row.token_id : rng_below(&world.draft_rng, FAKE_VOCAB);
         tokens[ref.num_tokens] = id;
         reference_push(&ref, id);
     }
+}
+
+int32_t __wrap_drafter_write(const struct drafter *d, int32_t *tokens, int32_t max)
+{
+    if (d->source == DRAFTER_IS_TOLD) return __real_drafter_write(d, tokens, max);
+    look_ahead(watch_of_tokens(tokens), d, tokens, max);
     return max;
+}
+
+/* What is offered to an answer that has a form. */
+int32_t __wrap_drafter_found(const struct drafter *d, const int32_t *tokens, int32_t *ids, int32_t max)
+{
+    int32_t copy[MODEL_LEN + GUESS_TOKENS_MAX], num = rng_below(&world.draft_rng, max + 1);
+    assert_always(max <= GUESS_TOKENS_MAX);
+    memcpy(copy, tokens, (size_t)d->num_seen * sizeof copy[0]);
+    look_ahead(watch_of_tokens(tokens), d, copy, num);
+    memcpy(ids, copy + d->num_seen, (size_t)num * sizeof ids[0]);
+    return num;
 }
 
 /* Words in a row that the form allows. */

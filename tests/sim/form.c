@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { TEXT_MAX = 1024, LETTERS_MAX = 12 };
+enum { TEXT_MAX = 1024, LETTERS_MAX = 12, LIMITS = NUM_FORMS - 1 };
 
 const char *form_members(int form)
 {
@@ -12,6 +12,7 @@ const char *form_members(int form)
         "\"guided_regex\":\"[a-f]{1,12}\"",
         "\"structured_outputs\":{\"regex\":\"(ab|\xC3\xA9)*z\"}",
         "\"guided_grammar\":\"root ::= \\\"a\\\" root \\\"b\\\" | \\\"c\\\"\"",
+        "\"allowed_token_ids\":[0,1,2,3,4,5,6,42,43,46],\"bad_words\":[\"ab\",\"ba\",\"cde\"]",
     };
     return members[form];
 }
@@ -57,8 +58,8 @@ static bool is_nested(const char *text, size_t n, bool whole)
 
 static bool fits(int form, const char *text, size_t n, bool whole)
 {
-    static bool (*const forms[NUM_FORMS])(const char *, size_t, bool) = {NULL, is_choice, is_letters,
-                                                                         is_pairs, is_nested};
+    static bool (*const forms[NUM_FORMS])(const char *, size_t, bool) = {NULL,     is_choice, is_letters,
+                                                                         is_pairs, is_nested, NULL};
     return forms[form](text, n, whole);
 }
 
@@ -89,10 +90,24 @@ static uint64_t ends_of(const struct request_slot_input *input)
     return ids;
 }
 
+/* Words of one token, two and three. They go by tokens, whatever their text. */
+static uint64_t limits_allow(const int32_t *generated, int32_t n)
+{
+    enum { A = 0, B = 1, C = 2, D = 4, E = 5, AB = 42 };
+    uint64_t ids = 0x7F | bit_of(43) | bit_of(46);
+    if (n >= 1 && generated[n - 1] == B) ids &= ~bit_of(A);
+    if (n >= 2 && generated[n - 2] == C && generated[n - 1] == D) ids &= ~bit_of(E);
+    return ids & ~bit_of(AB);
+}
+
 uint64_t form_allowed(int form, const struct request_slot_input *input, const int32_t *generated,
                       int32_t num_generated)
 {
     char text[TEXT_MAX + 16];
+    if (form == LIMITS) {
+        uint64_t limited = limits_allow(generated, num_generated);
+        return num_generated < input->min_tokens ? limited & ~(ends_of(input) | bit_of(FAKE_EOS)) : limited;
+    }
     size_t n = write_text(generated, num_generated, text);
     uint64_t ids = 0;
     for (int32_t id = 0; id < FAKE_VOCAB; id++) {

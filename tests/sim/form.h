@@ -1,11 +1,11 @@
-/* form.h - forms that answers must have, told to the server in its own notations and to the checks as plain
+/* form.h - forms that answers must have, and limits of tokens, told to the server in its own notations and to the checks as plain
  * predicates over a text: what the grammar engine makes of them is compared with the obvious. */
 #ifndef TESTS_SIM_FORM_H
 #define TESTS_SIM_FORM_H
 
 #include "sim/sim.h"
 
-enum { NUM_FORMS = 5 }; /* 0: none */
+enum { NUM_FORMS = 6 }; /* 0: none */
 
 /* The members of the body that ask for it. */
 const char *form_members(int form);

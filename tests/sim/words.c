@@ -68,14 +68,32 @@ void token_list_deinit(struct token_list *list)
     *list = (struct token_list){0};
 }
 
-/* Prompts come as ids. */
+/* The longest of the words that the text begins with; -1: none. */
+static int32_t first_word(const char *text, size_t num_bytes)
+{
+    int32_t best = -1;
+    for (int32_t id = 0; id < FAKE_VOCAB; id++) {
+        size_t n = strlen(word_of(id));
+        bool fits = n > 0 && n <= num_bytes && !memcmp(text, word_of(id), n);
+        if (fits && (best < 0 || n > strlen(word_of(best)))) best = id;
+    }
+    return best;
+}
+
+/* Encoding adds nothing. Prompts come as ids. */
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t num_bytes,
                      const struct text_range *untrusted, int num_untrusted, unsigned flags,
                      int32_t max_tokens, struct token_list *list)
 {
-    (void)t, (void)text, (void)num_bytes, (void)untrusted, (void)num_untrusted, (void)flags, (void)max_tokens,
-        (void)list;
-    return STATUS_UNSUPPORTED;
+    (void)t, (void)untrusted, (void)num_untrusted, (void)flags;
+    *list = (struct token_list){.ids = malloc((num_bytes + 1) * sizeof(int32_t))};
+    if (!list->ids) return STATUS_NO_MEMORY;
+    for (size_t at = 0; at < num_bytes; at += strlen(word_of(list->ids[list->num_ids++]))) {
+        if (list->num_ids == max_tokens) return STATUS_LIMIT;
+        list->ids[list->num_ids] = first_word(text + at, num_bytes - at);
+        if (list->ids[list->num_ids] < 0) return STATUS_INVALID;
+    }
+    return 0;
 }
 
 bool tokenizer_has_pairs(const struct tokenizer *t)

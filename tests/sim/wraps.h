@@ -70,6 +70,7 @@ WRAP(void, scheduler_append_token, struct scheduler *s, int32_t seq_id);
 /* drafts.c */
 WRAP(int32_t, drafter_num_worth, const struct drafter *d, double saved_us, double cost_us, int32_t max);
 WRAP(int32_t, drafter_write, const struct drafter *d, int32_t *tokens, int32_t max);
+WRAP(int32_t, drafter_found, const struct drafter *d, const int32_t *tokens, int32_t *ids, int32_t max);
 WRAP(size_t, forecast_text, const struct matcher *m, const struct spacing *s, char *out);
 /* judge.c */
 WRAP(bool, recovery_on_death, struct recovery *r, bool accuses, uint64_t ns);

@@ -59,17 +59,39 @@ static const struct shared_grammar *regex(const char *pattern)
     return g;
 }
 
-static int32_t begin(const char *pattern, const char *trigger, struct request_slot_input input)
+static int32_t begin_with(struct mask_rules rules, struct request_slot_input input)
 {
     int32_t slot_idx;
-    const struct shared_grammar *g = regex(pattern);
     assert_int_equal(request_slots_acquire(link_slots(link_), 1, &slot_idx), 0);
     input.constrained = true;
     input.num_prompt_tokens = NUM_PROMPT;
     slot_of(slot_idx)->input = input;
-    masks_begin(masks, slot_idx, &(struct mask_rules){.grammar = g, .trigger = trigger});
+    masks_begin(masks, slot_idx, &rules);
+    return slot_idx;
+}
+
+static int32_t begin(const char *pattern, const char *trigger, struct request_slot_input input)
+{
+    const struct shared_grammar *g = regex(pattern);
+    int32_t slot_idx = begin_with((struct mask_rules){.grammar = g, .trigger = trigger}, input);
     grammars_release(grammars, g); /* the slot holds it */
     return slot_idx;
+}
+
+static int32_t begin_limited(struct token_limits *limits, struct request_slot_input input)
+{
+    int32_t slot_idx = begin_with((struct mask_rules){.limits = limits}, input);
+    token_limits_release(limits); /* the slot holds them */
+    return slot_idx;
+}
+
+static struct token_limits *allow(const char *ids, bool with_end)
+{
+    struct token_limits *l;
+    assert_int_equal(token_limits_new(FAKE_LOGITS_WIDTH, &l), 0);
+    for (; *ids; ids++) assert_int_equal(token_limits_allow(l, *ids), 0);
+    if (with_end) assert_int_equal(token_limits_allow(l, FAKE_EOS), 0);
+    return l;
 }
 
 static void end(int32_t slot_idx)
@@ -340,56 +362,68 @@ static int32_t pick(const uint64_t *mask, uint32_t *random)
     }
 }
 
+/* Somewhere in it; much of it is not what the rules let through. */
+static void offer_some(int32_t slot_idx, int32_t k, uint32_t *random)
+{
+    static const char said[] = "a hellob</thello world</t>a</t>a hellobcdhello worldxabab";
+    int32_t ids[GUESS_TOKENS_MAX], at = (int32_t)(*random >> 8) % (int32_t)(sizeof said - 1), num = 0;
+    while (num < GUESS_TOKENS_MAX && said[at + num]) ids[num] = said[at + num], num++;
+    offer(slot_idx, k, ids, num);
+}
+
 /* One answer twice, with guesses and without, whether they come true or not: each mask is the same, and so are those ahead when
- * their tokens come. */
+ * their tokens come. Returns how many masks were made ahead of their tokens. */
+static int follow_twice(struct mask_rules rules, struct request_slot_input input, uint32_t *random)
+{
+    uint64_t seen[GUESS_TOKENS_MAX + 1][(FAKE_LOGITS_WIDTH + 63) / 64];
+    int32_t slots[] = {begin_with(rules, input), begin_with(rules, input)}, num_seen = 0, num_true = 0;
+    int num_ahead = 0;
+    atomic_store(&guess_of(slots[0])->num_wanted, GUESS_TOKENS_MAX);
+    offer_some(slots[0], 0, random);
+    for (int32_t k = 0; k < 100 && ask(slots[0]) > 0; k++) {
+        const uint64_t *guessed = request_slots_mask(link_slots(link_), slots[0], k),
+                       *alone = request_slots_mask(link_slots(link_), slots[1], (ask(slots[1]), k));
+        assert_memory_equal(guessed, alone, sizeof seen[0]);
+        if (num_true < num_seen) assert_memory_equal(seen[num_true], alone, sizeof seen[0]);
+        num_ahead += num_true > 0 && num_true < num_seen;
+        int32_t num_guessed = ask_ahead(slots[0]), id = pick(alone, random);
+        num_seen = num_guessed + 1;
+        for (int32_t i = 0; i < num_seen; i++)
+            memcpy(seen[i], request_slots_mask(link_slots(link_), slots[0], k + i), sizeof seen[0]);
+        int32_t next = guess_of(slots[0])->tokens[0];
+        if (num_guessed > 0 && bit_set_has(alone, (size_t)next) && *random % 100 < 80) id = next;
+        num_true = num_guessed > 0 && id == next ? 1 : num_seen;
+        offer_some(slots[0], k + 1, random);
+        for (int i = 0; i < 2; i++) publish(slots[i], id);
+        if (id == FAKE_EOS) break;
+    }
+    for (int i = 0; i < 2; i++) end(slots[i]);
+    return num_ahead;
+}
+
 static void guesses_change_no_mask(void **state)
 {
     (void)state;
     uint32_t random = 1;
-    uint64_t seen[GUESS_TOKENS_MAX + 1][(FAKE_LOGITS_WIDTH + 63) / 64];
-    for (int round = 0; round < 100; round++) {
-        const char pattern[] = "(a( hello|hello)?(b|bcd|\\n)(hello world){1,3}x?){2,9}";
-        int32_t slots[] = {begin_guessed(pattern, (struct request_slot_input){.min_tokens = round % 7}),
-                           begin(pattern, NULL, (struct request_slot_input){.min_tokens = round % 7})};
-        int32_t num_seen = 0, num_true = 0;
-        for (int32_t k = 0; ask(slots[0]) > 0; k++) {
-            const uint64_t *guessed = request_slots_mask(link_slots(link_), slots[0], k),
-                           *alone = request_slots_mask(link_slots(link_), slots[1], (ask(slots[1]), k));
-            assert_memory_equal(guessed, alone, sizeof seen[0]);
-            if (num_true < num_seen) assert_memory_equal(seen[num_true], alone, sizeof seen[0]);
-            int32_t num_guessed = ask_ahead(slots[0]), id = pick(alone, &random);
-            num_seen = num_guessed + 1;
-            for (int32_t i = 0; i < num_seen; i++)
-                memcpy(seen[i], request_slots_mask(link_slots(link_), slots[0], k + i), sizeof seen[0]);
-            bool comes_true = num_guessed > 0 && random % 100 < 70;
-            if (comes_true) id = guess_of(slots[0])->tokens[0];
-            num_true = num_guessed > 0 && id == guess_of(slots[0])->tokens[0] ? 1 : num_seen;
-            for (int i = 0; i < 2; i++) publish(slots[i], id);
-            if (id == FAKE_EOS) break;
-        }
-        for (int i = 0; i < 2; i++) end(slots[i]);
+    const struct shared_grammar *g = regex("(a( hello|hello)?(b|bcd|\\n)(hello world){1,3}x?){2,9}");
+    struct token_limits *l = allow("abcdehlorwx </t>", true);
+    assert_int_equal(token_limits_forbid(l, (int32_t[]){'l', 'd'}, 2), 0);
+    assert_int_equal(token_limits_forbid(l, (int32_t[]){'a', ' ', 'h', 'e'}, 4), 0);
+    assert_int_equal(token_limits_forbid(l, (int32_t[]){'x'}, 1), 0);
+    const struct mask_rules rules[] = {{.grammar = g},
+                                       {.grammar = g, .trigger = "</t>"},
+                                       {.limits = l},
+                                       {.grammar = g, .limits = l},
+                                       {.grammar = g, .limits = l, .trigger = "</t>"}};
+    for (size_t i = 0; i < array_length(rules); i++) {
+        int num_ahead = 0;
+        for (int32_t round = 0; round < 100; round++)
+            num_ahead +=
+                follow_twice(rules[i], (struct request_slot_input){.min_tokens = round % 7}, &random);
+        assert_true(num_ahead > 300);
     }
-}
-
-static int32_t begin_limited(struct token_limits *limits, struct request_slot_input input)
-{
-    int32_t slot_idx;
-    assert_int_equal(request_slots_acquire(link_slots(link_), 1, &slot_idx), 0);
-    input.constrained = true;
-    input.num_prompt_tokens = NUM_PROMPT;
-    slot_of(slot_idx)->input = input;
-    masks_begin(masks, slot_idx, &(struct mask_rules){.limits = limits});
-    token_limits_release(limits); /* the slot holds them */
-    return slot_idx;
-}
-
-static struct token_limits *allow(const char *ids, bool with_end)
-{
-    struct token_limits *l;
-    assert_int_equal(token_limits_new(FAKE_LOGITS_WIDTH, &l), 0);
-    for (; *ids; ids++) assert_int_equal(token_limits_allow(l, *ids), 0);
-    if (with_end) assert_int_equal(token_limits_allow(l, FAKE_EOS), 0);
-    return l;
+    grammars_release(grammars, g);
+    token_limits_release(l);
 }
 
 static void limits_without_a_form(void **state)
