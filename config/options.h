@@ -44,7 +44,7 @@ X(INT,   max_num_batched_tokens, "max-num-batched-tokens", 0, 0, 65536, "tokens"
 X(INT,   target_itl, "target-itl", 0, 0, 60000, "ms", "time between a stream's tokens that prompts of others are cut for; 0: 50 on a CPU, 25 on a GPU") \
 X(FLAG,  enable_prefix_caching, "enable-prefix-caching", true, 0, 0, "", "keep K/V blocks of finished prompts for prompts that begin alike") \
 X(FLAG,  share_answers, "share-answers", true, 0, 0, "", "on a GPU, too, keep the blocks of answers for a conversation's next turns: earlier answers in a prompt go through decode, as they did when they were made") \
-X(INT,   num_speculative_tokens, "num-speculative-tokens", 7, 0, 32, "tokens", "most tokens that a step verifies of what a sequence is expected to say next, since it said so before (prompt lookup) or since its form leaves no choice (up to 7); they make answers sooner and never others; 0: none") \
+X(INT,   num_speculative_tokens, "num-speculative-tokens", 7, 0, 32, "tokens", "most tokens that a step verifies of what a sequence is expected to say next, since it said so before (prompt lookup), its client predicts it, or its form leaves no choice (up to 7); they make answers sooner and never others; 0: none") \
 X(INT,   max_queued_requests, "max-queued-requests", 8192, 0, 65536, "sequences", "sequences that may wait beyond the running ones; more get 429; 0: no limit") \
 X(INT,   max_queued_tokens, "max-queued-tokens", 33554432, 0, 1LL << 40, "tokens", "prompt tokens that may wait, 4 bytes each; more get 429; 0: no limit") \
 SECTION("Engine") \

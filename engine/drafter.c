@@ -5,12 +5,14 @@
 #include "base/check.h"
 
 enum {
-    GRAM = 3,          /* tokens that must have stood there before */
-    LOOK_BACK = 16384, /* tokens, for where they did */
-    LANES = 16         /* compared together */
+    GRAM = 3,           /* tokens that must have stood there before */
+    PREDICTED_GRAM = 2, /* the same, where it is known about where */
+    LOOK_BACK = 16384,  /* tokens, for where they did */
+    LANES = 16          /* compared together */
 };
 
-static const double FIRST_HOPE = 0.5, FIRST_HOPE_OF_FORMS = 0.8, FIRST_GAIN = 1;
+static const double FIRST_HOPE = 0.5, FIRST_HOPE_OF_FORMS = 0.8, FIRST_HOPE_OF_PREDICTIONS = 0.8,
+                    FIRST_GAIN = 1;
 static const double MEMORY = 0.2; /* of the newest expectation */
 static const double LIKELY = 0.3; /* that a token comes, to be offered */
 
@@ -20,15 +22,27 @@ void drafter_init(struct drafter *d, enum drafter_source source)
         .source = source, .hope = FIRST_HOPE, .told_hope = FIRST_HOPE_OF_FORMS, .gain = FIRST_GAIN};
 }
 
+void drafter_predict(struct drafter *d, const int32_t *predicted, int32_t num_predicted, int32_t num_prompt)
+{
+    assert_debug(d->num_seen == 0);
+    d->prediction = (struct prediction){.tokens = predicted,
+                                        .num_tokens = num_predicted,
+                                        .num_prompt = num_prompt,
+                                        .hope = FIRST_HOPE_OF_PREDICTIONS};
+}
+
+/* Of LANES tokens. */
+static bool is_among(const int32_t *tokens, int32_t id)
+{
+    int32_t any = 0;
+    for (int32_t i = 0; i < LANES; i++) any |= tokens[i] == id;
+    return any;
+}
+
 /* The last place before end where id stands, not before begin; -1: none. */
 static int32_t find_last(const int32_t *tokens, int32_t begin, int32_t end, int32_t id)
 {
-    while (end - begin >= LANES) {
-        int32_t any = 0;
-        for (int32_t i = 1; i <= LANES; i++) any |= tokens[end - i] == id;
-        if (any) break;
-        end -= LANES;
-    }
+    while (end - begin >= LANES && !is_among(tokens + end - LANES, id)) end -= LANES;
     while (end > begin)
         if (tokens[--end] == id) return end;
     return -1;
@@ -48,6 +62,47 @@ static int32_t look_up(const int32_t *tokens, int32_t num_tokens)
     for (int32_t at = last; (at = find_last(tokens, begin, at, tokens[last])) >= 0;)
         if (ends_alike(tokens, at, last)) return at + 1;
     return 0;
+}
+
+/* ---- what was predicted ---- */
+
+/* Tokens that are expected to follow by it. */
+static int32_t num_predicted(const struct prediction *p)
+{
+    return p->next >= 0 ? p->num_tokens - p->next : 0;
+}
+
+/* Behind the first place in [begin, end) where the newest tokens stand; -1: there is none. */
+static int32_t find_predicted(const struct prediction *p, const int32_t *newest, int32_t begin, int32_t end)
+{
+    for (int32_t at = begin; at < end; at++) {
+        if (at + LANES <= end && !is_among(p->tokens + at, newest[0]))
+            at += LANES - 1;
+        else if (p->tokens[at] == newest[0] && p->tokens[at - 1] == newest[-1])
+            return at + 1;
+    }
+    return -1;
+}
+
+/* newest: points to the last of PREDICTED_GRAM tokens of the answer. First what comes next in the prediction, then what has come. */
+static void find_again(struct prediction *p, const int32_t *newest)
+{
+    const int32_t first = PREDICTED_GRAM - 1, from = max_of(p->from, first);
+    p->next = find_predicted(p, newest, from, min_of(p->num_tokens, from + LOOK_BACK));
+    if (p->next < 0)
+        p->next = find_predicted(p, newest, max_of(from - LOOK_BACK, first), min_of(from, p->num_tokens));
+}
+
+/* tokens[at] has come. */
+static void pass_predicted(struct prediction *p, const int32_t *tokens, int32_t at)
+{
+    if (num_predicted(p) > 0) {
+        bool came_true = p->tokens[p->next] == tokens[at];
+        p->hope += MEMORY * (came_true - p->hope);
+        p->next = came_true ? p->next + 1 : -1;
+        if (came_true) p->from = p->next;
+    }
+    if (num_predicted(p) == 0 && at - p->num_prompt + 1 >= PREDICTED_GRAM) find_again(p, tokens + at);
 }
 
 static void pass_told(struct drafter *d, int32_t token)
@@ -77,32 +132,46 @@ void drafter_follow(struct drafter *d, const int32_t *tokens, int32_t num_tokens
     if (d->num_seen == num_tokens || d->source == DRAFTER_OFF) return;
     for (int32_t i = d->num_seen; d->source == DRAFTER_IS_TOLD && i < num_tokens; i++)
         pass_told(d, tokens[i]);
+    for (int32_t i = max_of(d->num_seen, d->prediction.num_prompt);
+         d->prediction.num_tokens > 0 && i < num_tokens; i++)
+        pass_predicted(&d->prediction, tokens, i);
     for (; d->next > 0 && d->num_seen < num_tokens; d->num_seen++) {
         bool came_true = tokens[d->next] == tokens[d->num_seen];
         d->hope += MEMORY * (came_true - d->hope);
         d->next = came_true ? d->next + 1 : 0;
     }
     d->num_seen = num_tokens;
-    if (d->next == 0) d->next = look_up(tokens, num_tokens);
+    if (d->next == 0 && num_predicted(&d->prediction) == 0) d->next = look_up(tokens, num_tokens);
+}
+
+static double hope_of_found(const struct drafter *d)
+{
+    return num_predicted(&d->prediction) > 0 ? d->prediction.hope : d->hope;
 }
 
 int32_t drafter_found(const struct drafter *d, const int32_t *tokens, int32_t *ids, int32_t max)
 {
-    int32_t num = 0, most = d->next > 0 ? min_of(max, d->num_seen - d->next) : 0;
-    for (double all = d->hope; num < most && all > LIKELY; all *= d->hope, num++)
-        ids[num] = tokens[d->next + num];
+    const struct prediction *p = &d->prediction;
+    const int32_t *from = num_predicted(p) > 0 ? p->tokens + p->next : tokens + d->next;
+    int32_t num = 0, known = num_predicted(p) > 0 ? num_predicted(p)
+                             : d->next > 0        ? d->num_seen - d->next
+                                                  : 0;
+    const double hope = hope_of_found(d);
+    for (double all = hope; num < min_of(max, known) && all > LIKELY; all *= hope, num++)
+        ids[num] = from[num];
     return num;
 }
 
 static double hope_of(const struct drafter *d)
 {
-    return d->source == DRAFTER_IS_TOLD && !d->told_own ? d->told_hope : d->hope;
+    return d->source == DRAFTER_IS_TOLD && !d->told_own ? d->told_hope : hope_of_found(d);
 }
 
 /* Tokens that are expected, max at most. */
 static int32_t num_expected(const struct drafter *d, int32_t max)
 {
     if (d->source == DRAFTER_IS_TOLD) return min_of(d->num_told, max);
+    if (num_predicted(&d->prediction) > 0) return min_of(num_predicted(&d->prediction), max);
     return d->next > 0 ? max : 0;
 }
 
@@ -111,12 +180,23 @@ bool drafter_expects(const struct drafter *d)
     return num_expected(d, 1) > 0;
 }
 
-/* What was written is read again where the draft goes beyond what is known: a loop goes on as a loop. */
-int32_t drafter_write(const struct drafter *d, int32_t *tokens, int32_t max)
+/* Whoever has said so, too. */
+static int32_t count_predicted(const struct prediction *p, const int32_t *draft, int32_t num)
 {
-    int32_t num = num_expected(d, max);
-    bool is_told = d->source == DRAFTER_IS_TOLD;
-    for (int32_t i = 0; i < num; i++) tokens[d->num_seen + i] = is_told ? d->told[i] : tokens[d->next + i];
+    int32_t same = 0, most = min_of(num, num_predicted(p));
+    while (same < most && draft[same] == p->tokens[p->next + same]) same++;
+    return same;
+}
+
+/* What was written is read again where the draft goes beyond what is known: a loop goes on as a loop. */
+int32_t drafter_write(struct drafter *d, int32_t *tokens, int32_t max)
+{
+    const struct prediction *p = &d->prediction;
+    const int32_t num = num_expected(d, max), *from = tokens + d->next;
+    if (num_predicted(p) > 0) from = p->tokens + p->next;
+    if (d->source == DRAFTER_IS_TOLD) from = d->told;
+    for (int32_t i = 0; i < num; i++) tokens[d->num_seen + i] = from[i];
+    d->num_predicted = count_predicted(p, tokens + d->num_seen, num);
     return num;
 }
 

@@ -1,6 +1,7 @@
 /* drafter.h - what a sequence may say next, found in what was said: where its newest tokens have stood before, it may go on
- * as it did then (prompt lookup). Answers that quote, edit or sum up what they were given do, and so do loops. Or what it is
- * told, of an answer that must have a form: by whoever knows that form, each time that there are new tokens; that may be what it
+ * as it did then (prompt lookup). Answers that quote, edit or sum up what they were given do, and so do loops. Before that, what
+ * its client has predicted of the answer: it goes on there as long as that comes true, and looks for the newest tokens from there
+ * on when it does not. Or what it is told, of an answer that must have a form: by whoever knows that form, each time that there are new tokens; that may be what it
  * has found itself.
  *
  * A drafter that follows its sequence's tokens compares what it expected with what came, whether or not that was drafted, so
@@ -16,11 +17,22 @@
 
 enum drafter_source { DRAFTER_OFF /* it never expects anything */, DRAFTER_LOOKS_UP, DRAFTER_IS_TOLD };
 
+/* The client's guess at the answer. */
+struct prediction {
+    const int32_t *tokens;          /* [num_tokens], whoever's they are */
+    int32_t num_tokens, num_prompt; /* the answer begins behind so many of the sequence's tokens */
+    int32_t next;                   /* tokens[next] is expected, if it is there; -1: nothing is, */
+    int32_t from; /* and the newest tokens are looked for from here on: behind what came true last */
+    double hope;  /* as the drafter's */
+};
+
 struct drafter {
     enum drafter_source source;
     int32_t num_seen; /* tokens that it knows */
     int32_t next;     /* the token that stands here is expected to follow them; 0: none is */
     double hope;      /* share of these expectations that came true, the newest count most */
+    struct prediction prediction;
+    int32_t num_predicted; /* first tokens of what was written last that were predicted, too */
     /* told */
     bool is_told; /* since the last token */
     int32_t told[GUESS_TOKENS_MAX], num_told;
@@ -31,6 +43,8 @@ struct drafter {
 };
 
 void drafter_init(struct drafter *d, enum drafter_source source);
+/* Before it knows any token: predicted, [num_predicted], stays where it is, and is what follows the first num_prompt. */
+void drafter_predict(struct drafter *d, const int32_t *predicted, int32_t num_predicted, int32_t num_prompt);
 
 /* tokens: [num_tokens], those that it knows and more. */
 void drafter_follow(struct drafter *d, const int32_t *tokens, int32_t num_tokens);
@@ -46,7 +60,7 @@ int32_t drafter_found(const struct drafter *d, const int32_t *tokens, int32_t *i
 bool drafter_expects(const struct drafter *d);
 
 /* Writes what is expected to follow the tokens that it knows behind them: tokens[num_seen, + num), 0 <= num <= max. Returns num. */
-int32_t drafter_write(const struct drafter *d, int32_t *tokens, int32_t max);
+int32_t drafter_write(struct drafter *d, int32_t *tokens, int32_t max);
 
 /* How many tokens of a draft are worth it: each takes cost_us of a step, whoever is right saves saved_us. At most max; where
  * neither is known (0) max. */

@@ -67,6 +67,8 @@ static const char *input_problem(const struct engine *e, const struct request_sl
     if (input->num_prompt_tokens < 1 || input->max_tokens < 0) return "the request has no prompt";
     if ((int64_t)input->num_prompt_tokens + input->max_tokens > e->options.max_model_len)
         return "prompt and answer together exceed the model's context";
+    if (input->num_predicted < 0 || input->num_predicted > e->options.max_model_len)
+        return "more is predicted than the model's context has room for";
     if (input->num_logprob_ids < 0 || input->num_logprob_ids > TOP_LOGPROBS_MAX)
         return "too many log probabilities are wanted";
     if (e->options.whole_prompts && (!input->pooling || input->pooling == POOLING_LOGITS))
@@ -122,6 +124,8 @@ static void add_sequence(struct engine *e, int32_t slot_idx, int32_t num_generat
     struct request_slot *slot = request_slots_get(e->slots, slot_idx);
     const struct request_slot_input *input = &slot->input;
     drafter_init(&e->drafters[slot_idx], source_of_drafts(slot));
+    drafter_predict(&e->drafters[slot_idx], request_slots_predicted(e->slots, slot_idx), input->num_predicted,
+                    input->num_prompt_tokens);
     struct sequence_input sequence = {
         .slot_idx = slot_idx,
         .tokens = request_slots_tokens(e->slots, slot_idx),
@@ -262,6 +266,17 @@ static int32_t num_accepted(const struct engine *e, const struct plan_entry *ent
     return i;
 }
 
+/* Of the entry's draft, what the client had predicted. */
+static void count_predicted(const struct engine *e, struct request_slot *slot, const struct plan_entry *entry,
+                            const struct sequence *seq)
+{
+    int32_t num = min_of(e->drafters[seq->slot_idx].num_predicted, entry->num_verified);
+    int32_t num_true = min_of(num, entry->num_accepted);
+    if (entry->num_drafted == 0 || num == 0) return;
+    atomic_fetch_add_explicit(&slot->num_predicted_accepted, num_true, memory_order_relaxed);
+    atomic_fetch_add_explicit(&slot->num_predicted_rejected, num - num_true, memory_order_relaxed);
+}
+
 void engine_publish_entry(struct engine *e, struct plan_entry *entry, const struct sample_result *rows)
 {
     bool draws = entry->samples && !entry->withheld;
@@ -284,6 +299,7 @@ void engine_publish_entry(struct engine *e, struct plan_entry *entry, const stru
         return;
     }
     publish_prompt(e, slot, seq->slot_idx, entry, rows);
+    count_predicted(e, slot, entry, seq);
     if (draws)
         publish_tokens(e, slot, entry, drawn);
     else if (entry->withheld)

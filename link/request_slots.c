@@ -1,8 +1,8 @@
-/* request_slots.c - one region, six arrays in it: slots, payloads, masks, rows, tokens, log probabilities.
+/* request_slots.c - one region, seven arrays in it: slots, payloads, masks, rows, tokens, predicted tokens, log probabilities.
  *
- *   | slot 0 | slot 1 | ... | payloads | masks | rows | tokens of 0 | tokens of 1 | ... | logprobs of 0 | ... |
+ *   | slot 0 | slot 1 | ... | payloads | masks | rows | tokens of 0 | tokens of 1 | ... | predicted | logprobs of 0 | ... |
  *
- * Each slot's payload, mask, row, tokens and log probabilities begin on a page, so that a release can give whole pages
+ * Each slot's payload, mask, row, both kinds of tokens and log probabilities begin on a page, so that a release can give whole pages
  * back. A release puts all that was touched back to zero: short ranges by writing zeros (the pages stay, the
  * next request finds them warm), long ones and those of slots that never ran by madvise. */
 #include "link/request_slots.h"
@@ -19,7 +19,8 @@ enum { PAGE_BYTES = 4096, KEEP_BYTES_MAX = 16 * PAGE_BYTES, ROW_STRIDE = ROW_FLO
 
 struct layout {
     uint64_t slot_stride, payload_stride, mask_stride, tokens_stride, logprobs_stride; /* bytes */
-    uint64_t payloads_offset, masks_offset, rows_offset, tokens_offset, logprobs_offset, bytes;
+    uint64_t payloads_offset, masks_offset, rows_offset, tokens_offset, predicted_offset, logprobs_offset,
+        bytes;
     int32_t mask_words, num_masks; /* of a mask; of a slot */
 };
 
@@ -58,6 +59,7 @@ static bool layout_plan(struct layout *l, const struct request_slots_sizes *size
            layout_add(&l->bytes, count, l->mask_stride, &l->masks_offset) &&
            layout_add(&l->bytes, count, ROW_STRIDE, &l->rows_offset) &&
            layout_add(&l->bytes, count, l->tokens_stride, &l->tokens_offset) &&
+           layout_add(&l->bytes, count, l->tokens_stride, &l->predicted_offset) &&
            layout_add(&l->bytes, count, l->logprobs_stride, &l->logprobs_offset);
 }
 
@@ -146,6 +148,11 @@ int32_t *request_slots_tokens(struct request_slots *s, int32_t slot_idx)
     return part_of(s, s->layout.tokens_offset, s->layout.tokens_stride, slot_idx);
 }
 
+int32_t *request_slots_predicted(struct request_slots *s, int32_t slot_idx)
+{
+    return part_of(s, s->layout.predicted_offset, s->layout.tokens_stride, slot_idx);
+}
+
 struct token_logprobs *request_slots_logprobs(struct request_slots *s, int32_t slot_idx)
 {
     return part_of(s, s->layout.logprobs_offset, s->layout.logprobs_stride, slot_idx);
@@ -175,6 +182,7 @@ static void assert_initial(struct request_slots *s, int32_t slot_idx)
     assert_always(is_zero(masks_of(s, slot_idx), min_of(l->mask_stride, most)));
     assert_always(is_zero(request_slots_row(s, slot_idx), min_of((uint64_t)ROW_STRIDE, most)));
     assert_always(is_zero(request_slots_tokens(s, slot_idx), min_of(l->tokens_stride, most)));
+    assert_always(is_zero(request_slots_predicted(s, slot_idx), min_of(l->tokens_stride, most)));
     assert_always(is_zero(request_slots_logprobs(s, slot_idx), min_of(l->logprobs_stride, most)));
 }
 #else
@@ -226,6 +234,8 @@ void request_slots_release(struct request_slots *s, int32_t slot_idx)
                     ran ? used * sizeof(struct token_logprobs) : l->logprobs_stride, l->logprobs_stride);
     clear_range(request_slots_payload(s, slot_idx),
                 (uint64_t)slot->input.num_logit_bias * sizeof(struct logit_bias), l->payload_stride);
+    clear_range(request_slots_predicted(s, slot_idx), (uint64_t)slot->input.num_predicted * sizeof(int32_t),
+                l->tokens_stride);
     memset(request_slots_payload(s, slot_idx)->logprob_ids, 0,
            (size_t)slot->input.num_logprob_ids * sizeof(int32_t));
     memset(request_slots_payload(s, slot_idx)->row_logits, 0,

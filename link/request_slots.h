@@ -87,6 +87,7 @@ struct request_slot_input {
     int32_t stop_token_ids[STOP_TOKEN_IDS_MAX];
     uint8_t cache_salt[CACHE_SALT_BYTES]; /* blocks are shared only between equal salts */
     int32_t num_logit_bias;               /* in the payload */
+    int32_t num_predicted; /* tokens of the client's own guess at the answer; 0: it made none */
 };
 
 /* What few requests have, and what is long: as constant as the input. Pages that nobody touches cost nothing.
@@ -143,6 +144,8 @@ struct request_slot {
     int32_t num_row_floats;                           /* of the row, written before it; 0: none */
     uint64_t scheduled_ns, first_token_ns, finish_ns; /* monotonic; 0: not yet */
     _Atomic uint64_t last_token_ns; /* of the last published token, or one that follows it at once */
+    /* drafted tokens that the client had predicted, and that were verified: those that came true, and the others */
+    _Atomic int32_t num_predicted_accepted, num_predicted_rejected;
     _Atomic uint64_t
         energy_uj; /* its share of what the device has used, as far as it was read; 0: not measured */
     char error_text[160];
@@ -175,6 +178,8 @@ int32_t request_slots_count(const struct request_slots *s);
 struct request_slot *request_slots_get(struct request_slots *s, int32_t slot_idx);
 /* Prompt tokens, then generated ones: [max_model_len]. */
 int32_t *request_slots_tokens(struct request_slots *s, int32_t slot_idx);
+/* What the client expects of the answer: [max_model_len], num_predicted of them. As constant as the input. */
+int32_t *request_slots_predicted(struct request_slots *s, int32_t slot_idx);
 /* Log probabilities by position in the sequence (entry p describes tokens[p]): [max_model_len]. */
 struct token_logprobs *request_slots_logprobs(struct request_slots *s, int32_t slot_idx);
 struct request_payload *request_slots_payload(struct request_slots *s, int32_t slot_idx);

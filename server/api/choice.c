@@ -256,13 +256,19 @@ static void take_finish(struct choice *c, const struct choice_context *context, 
     }
 }
 
+static void take_counts(struct choice *c, const struct request_slot *slot)
+{
+    c->energy_uj = atomic_load_explicit(&slot->energy_uj, memory_order_relaxed);
+    c->num_predicted_accepted = atomic_load_explicit(&slot->num_predicted_accepted, memory_order_relaxed);
+    c->num_predicted_rejected = atomic_load_explicit(&slot->num_predicted_rejected, memory_order_relaxed);
+}
+
 /* Only once the engine has written them: with the first token, or the end. */
 static void take_times(struct choice *c, const struct choice_context *context, const struct view *v)
 {
     if (c->slot_idx >= 0 && v->finish != FINISH_NONE)
         c->num_preemptions = slot_of(c, context)->num_preemptions;
-    if (c->slot_idx >= 0)
-        c->energy_uj = atomic_load_explicit(&slot_of(c, context)->energy_uj, memory_order_relaxed);
+    if (c->slot_idx >= 0) take_counts(c, slot_of(c, context));
     if (c->scheduled_ns || c->slot_idx < 0 || (v->num_published == 0 && v->finish == FINISH_NONE)) return;
     const struct request_slot *slot = slot_of(c, context);
     c->num_cached_tokens = slot->num_cached_tokens;

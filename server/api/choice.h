@@ -44,10 +44,11 @@ struct choice {
     bool ended;              /* stream: the chunk with the finish_reason was written */
     bool prompt_counted;     /* in the metrics */
     int32_t num_preemptions; /* once the engine has finished it */
-    uint64_t energy_uj;      /* as far as the engine had measured when it was pulled last */
-    struct unread *unread;   /* NULL: nothing, or still in the slot */
-    double score;            /* of API_SCORING, once it has ended */
-    double sum_logprob;      /* of the tokens that were pulled, where the likeliest answers are wanted */
+    int32_t num_predicted_accepted, num_predicted_rejected; /* likewise, as of when it was pulled last */
+    uint64_t energy_uj;    /* as far as the engine had measured when it was pulled last */
+    struct unread *unread; /* NULL: nothing, or still in the slot */
+    double score;          /* of API_SCORING, once it has ended */
+    double sum_logprob;    /* of the tokens that were pulled, where the likeliest answers are wanted */
     struct text_stream text;
     struct buffer ready;           /* text for the client, not written yet */
     struct pieces *pieces;         /* what ready is taken apart into; NULL: it is not */

@@ -18,9 +18,10 @@ struct codec;
 
 struct usage {
     int64_t prompt_tokens, completion_tokens, cached_tokens;
-    int64_t reasoning_tokens;     /* of completion_tokens */
-    struct cache_miss cache_miss; /* of the first prompt */
-    uint64_t energy_uj;           /* of what has ended; 0: not told */
+    int64_t reasoning_tokens;                                       /* of completion_tokens */
+    struct cache_miss cache_miss;                                   /* of the first prompt */
+    uint64_t energy_uj;                                             /* of what has ended; 0: not told */
+    int64_t accepted_prediction_tokens, rejected_prediction_tokens; /* as request_slots.h has them */
 };
 
 /* An answer as its codec sees it, the same at every event. */
@@ -38,6 +39,7 @@ struct answer {
     const struct choice_context *context;
     const struct choice *choices;
     bool reports_cached_tokens; /* --report-cached-tokens */
+    bool reports_prediction;    /* there was one */
     bool reports_energy;        /* --report-energy, and there is a meter */
     const struct buffer
         *receipt; /* a JSON object, for the last event of a stream's text or the whole; NULL: none */

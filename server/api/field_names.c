@@ -18,7 +18,6 @@ static const char *const harmless[] = {
     "prompt_cache_key",
     "prompt_cache_options",
     "prompt_cache_retention",
-    "prediction",
     "web_search_options",
     "moderation",
     "function_call",

@@ -215,6 +215,7 @@ static const struct named_field read_elsewhere[] = {
     {"json_schema", ON_BOTH},
     {"allowed_token_ids", ON_BOTH},
     {"bad_words", ON_BOTH},
+    {"prediction", ON_BOTH},
     {"truncation_side", ON_ALL},
     {"request_id", ON_ALL | ON_SCORING},
     {"verbosity", ON_CHAT},

@@ -127,6 +127,8 @@ void generation_sum_usage(const struct generation *g, struct usage *u)
         u->completion_tokens += c->num_pulled;
         u->reasoning_tokens += c->num_reasoning;
         u->energy_uj += c->energy_uj;
+        u->accepted_prediction_tokens += c->num_predicted_accepted;
+        u->rejected_prediction_tokens += c->num_predicted_rejected;
         if (i % g->params.n != 0) continue; /* a prompt counts once */
         u->prompt_tokens += c->num_prompt_tokens;
         u->cached_tokens += c->num_cached_tokens;
@@ -307,6 +309,7 @@ static int make_answer(struct generation *g, struct preparation *p)
     a->api_key_idx = g->api_key_idx;
     a->arrival_ns = g->arrival_ns;
     a->reports_cached_tokens = g->api->server->config->report_cached_tokens;
+    a->reports_prediction = g->params.predicts;
     a->reports_energy = g->api->server->facts->measures_energy;
     a->context = &g->context;
     a->choices = g->choices;
@@ -403,7 +406,7 @@ static void fill_slots(struct generation *g, const struct prompts *prompts)
     }
     for (int i = 0; i < g->num_choices; i++) {
         struct choice *c = &g->choices[i];
-        slot_fill(g, c, &prompts->items[c->prompt_idx], salt);
+        slot_fill(g, c, prompts, salt);
         const struct mask_rules rules = {g->params.form.grammar, g->params.form.trigger, g->params.limits};
         if (rules.grammar || rules.limits) masks_begin(server->masks, c->slot_idx, &rules);
     }

@@ -129,8 +129,14 @@ static int num_left(const struct generation *g)
 static void append_delta(struct generation *g, struct choice *c, const struct part *part,
                          const struct logprobs_part *logprobs, const char *finish_reason)
 {
-    struct usage usage = {c->num_prompt_tokens, c->num_pulled, c->num_cached_tokens,
-                          c->num_reasoning,     c->cache_miss, finish_reason ? c->energy_uj : 0};
+    struct usage usage = {c->num_prompt_tokens,
+                          c->num_pulled,
+                          c->num_cached_tokens,
+                          c->num_reasoning,
+                          c->cache_miss,
+                          finish_reason ? c->energy_uj : 0,
+                          c->num_predicted_accepted,
+                          c->num_predicted_rejected};
     assert_debug(!c->ended && logprobs->begin == c->num_reported);
     if (finish_reason && num_left(g) == 1) receipt_make(g);
     append_start(g);

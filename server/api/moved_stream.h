@@ -14,7 +14,8 @@ struct generation;
 /* One slot, and what was told of it. Behind it stand its tokens and log probabilities. */
 struct moved_choice {
     struct request_slot_input input;
-    int32_t num_published, num_prompt_published, num_cached_tokens;
+    int32_t num_published, num_prompt_published, num_cached_tokens, num_predicted_accepted,
+        num_predicted_rejected;
     struct cache_miss cache_miss;
     uint64_t scheduled_ns, first_token_ns, last_token_ns, energy_uj;
     int32_t num_pulled;

@@ -47,6 +47,8 @@ static void describe_choice(const struct generation *g, const struct choice *c, 
     out->num_tokens = slot->input.num_prompt_tokens + out->num_published;
     out->num_logprobs = has_logprobs ? out->num_tokens : 0;
     out->energy_uj = atomic_load_explicit(&slot->energy_uj, memory_order_relaxed);
+    out->num_predicted_accepted = atomic_load_explicit(&slot->num_predicted_accepted, memory_order_relaxed);
+    out->num_predicted_rejected = atomic_load_explicit(&slot->num_predicted_rejected, memory_order_relaxed);
     if (out->num_published == 0) return; /* the rest is known with the first token */
     out->num_cached_tokens = slot->num_cached_tokens;
     out->cache_miss = slot->cache_miss;
@@ -318,6 +320,8 @@ static bool restore_slot(struct request_slots *slots, int32_t slot_idx, const st
            (size_t)h->num_logprobs * sizeof *from->logprobs);
     slot->num_cached_tokens = h->num_cached_tokens;
     atomic_store(&slot->energy_uj, h->energy_uj);
+    atomic_store(&slot->num_predicted_accepted, h->num_predicted_accepted);
+    atomic_store(&slot->num_predicted_rejected, h->num_predicted_rejected);
     slot->cache_miss = h->cache_miss;
     slot->scheduled_ns = h->scheduled_ns;
     slot->first_token_ns = h->first_token_ns;

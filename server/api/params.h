@@ -70,7 +70,8 @@ struct params {
                                     most of both */
     bool echo;                   /* the prompt's text, or a chat's last message, stands before the answer */
     bool return_tokens_as_token_ids, return_token_ids, return_prompt_text;
-    bool timings; /* the last chunk of a choice, or the whole answer, says how long it took */
+    bool predicts; /* usage says how much of a prediction came true */
+    bool timings;  /* the last chunk of a choice, or the whole answer, says how long it took */
     bool skip_special_tokens, include_stop_str_in_output;
     bool
         spaces_between_special_tokens; /* none are written there whatever it says, as by these models' decoders */

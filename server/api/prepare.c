@@ -4,6 +4,7 @@
 
 #include "server/api/limit_params.h"
 #include "server/api/nul_text.h"
+#include "server/api/prediction.h"
 #include "server/api/receipt.h"
 #include "server/api/tool_params.h"
 
@@ -111,6 +112,8 @@ int prepare_run(const struct prepare_input *in, struct arena *arena, struct para
         status = prompts_read_pairs(in->server, params, body, arena, prompts, err);
     else if (status == 0)
         status = prompts_read_completions(in->server, params, body, arena, prompts, err);
+    if (status == 0 && !api_kind_has_rows(t.kind))
+        status = prediction_read(in->server, params, body, &prompts->prediction, err);
     if (status == 0) status = keep_what_was_said(&t, params, prompts);
     if (status == 0 && params->uses_tools) status = tool_params_demand(in->server, body, arena, params, err);
     if (status == 0)

@@ -23,6 +23,7 @@ void prompts_deinit(struct prompts *p)
 {
     for (int i = 0; i < p->count; i++) token_list_deinit(&p->items[i].tokens);
     p->count = 0;
+    token_list_deinit(&p->prediction);
 }
 
 static int refuse_too_long(const struct prompt_reader *r, const char *param, const char *amount,

@@ -25,7 +25,8 @@ struct prompt {
 struct prompts {
     struct prompt *items; /* in the arena; their token lists on the heap */
     int count;
-    int num_dropped; /* messages of a chat that had no room */
+    int num_dropped;              /* messages of a chat that had no room */
+    struct token_list prediction; /* prediction.h; on the heap, too */
 };
 
 int prompts_read_completions(const struct server *server, const struct params *params, const cJSON *body,

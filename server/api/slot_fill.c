@@ -39,10 +39,18 @@ void slot_fill_cache_salt(const char *api_key, const char *cache_salt, size_t ca
     sha256_digest(&hash, CACHE_SALT_BYTES, out);
 }
 
-void slot_fill(const struct generation *g, struct choice *c, const struct prompt *prompt,
+static void fill_prediction(struct request_slots *slots, int32_t slot_idx, const struct token_list *from)
+{
+    request_slots_get(slots, slot_idx)->input.num_predicted = from->num_ids;
+    if (from->num_ids == 0) return;
+    memcpy(request_slots_predicted(slots, slot_idx), from->ids, (size_t)from->num_ids * sizeof *from->ids);
+}
+
+void slot_fill(const struct generation *g, struct choice *c, const struct prompts *prompts,
                const uint8_t cache_salt[CACHE_SALT_BYTES])
 {
     const struct server *server = g->api->server;
+    const struct prompt *prompt = &prompts->items[c->prompt_idx];
     const struct token_list *tokens = &prompt->tokens;
     struct request_slot_input *input = &request_slots_get(server->slots, c->slot_idx)->input;
     *input = *g->params.input;
@@ -73,4 +81,5 @@ void slot_fill(const struct generation *g, struct choice *c, const struct prompt
     memcpy(input->cache_salt, cache_salt, CACHE_SALT_BYTES);
     memcpy(request_slots_tokens(server->slots, c->slot_idx), tokens->ids,
            (size_t)tokens->num_ids * sizeof *tokens->ids);
+    fill_prediction(server->slots, c->slot_idx, &prompts->prediction);
 }

@@ -52,7 +52,17 @@ def reasoning(number):
     return chat("Repeat this text word for word:\n\n%d. %s" % (number, STORY), number, response_format={"type": "json_object"})
 
 
-CASES = {case.__name__: case for case in (penalties, limits, reasoning)}
+def edit(number):
+    """The text once more, with another word in it."""
+    return chat("Repeat this text, but write \"seven\" instead of \"six\":\n\n%d. %s" % (number, STORY), number)
+
+
+def prediction(number):
+    """The same, and the client says so."""
+    return {**edit(number), "prediction": {"type": "content", "content": "%d. %s" % (number, STORY)}}
+
+
+CASES = {case.__name__: case for case in (penalties, limits, reasoning, edit, prediction)}
 
 
 class Server:
@@ -115,8 +125,10 @@ def turn(options, case, num_drafted):
     server.stop()
     num_tokens = sum(a["usage"]["completion_tokens"] for a in answers)
     steps, accepted, rejected, processor_s = (b - a for a, b in zip(before, after))
-    print("%-12s %2d drafted: %d tokens in %d steps, %.0f tokens/s, %.2f ms of processor a token, %d accepted, %d rejected" % (
-        case.__name__, num_drafted, num_tokens, steps, num_tokens / seconds, 1000 * processor_s / num_tokens, accepted, rejected), flush=True)
+    details = [a["usage"]["completion_tokens_details"] for a in answers]
+    predicted = tuple(sum(d.get(name + "_prediction_tokens", 0) for d in details) for name in ("accepted", "rejected"))
+    print("%-12s %2d drafted: %d tokens in %d steps, %.0f tokens/s, %.2f ms of processor a token, %d accepted, %d rejected (%d, %d of a prediction)" % (
+        case.__name__, num_drafted, num_tokens, steps, num_tokens / seconds, 1000 * processor_s / num_tokens, accepted, rejected, *predicted), flush=True)
     return [[without_names(c) for c in a["choices"]] for a in answers]
 
 

@@ -166,6 +166,8 @@ struct seen_answer {
     struct seen choices[PROMPTS_MAX * CHOICES_MAX];
     bool done, has_error, has_usage;
     int64_t prompt_tokens, completion_tokens, cached_tokens, total_tokens;
+    bool has_predicted;
+    int64_t num_predicted_accepted;
     struct seen_receipt receipt;
 };
 
@@ -238,6 +240,11 @@ static void see_object(struct seen_answer *a, const struct request *r, const cha
         a->prompt_tokens = get(usage, "prompt_tokens")->valueint;
         a->completion_tokens = get(usage, "completion_tokens")->valueint;
         a->total_tokens = get(usage, "total_tokens")->valueint;
+        const cJSON *predicted = cJSON_GetObjectItemCaseSensitive(
+            cJSON_GetObjectItemCaseSensitive(usage, "completion_tokens_details"),
+            "accepted_prediction_tokens");
+        a->has_predicted = predicted != NULL;
+        a->num_predicted_accepted = predicted ? predicted->valueint : 0;
         a->cached_tokens = get(get(usage, "prompt_tokens_details"), "cached_tokens")->valueint;
     }
     cJSON_Delete(root);
@@ -327,6 +334,8 @@ static void compare_usage(const struct request *r, const struct seen_answer *a)
                a->total_tokens == prompt + completion,
            "%s: usage %lld + %lld, alone %lld + %lld", r->id, (long long)a->prompt_tokens,
            (long long)a->completion_tokens, (long long)prompt, (long long)completion);
+    expect(a->has_predicted == (r->prediction[0] != '\0') && a->num_predicted_accepted <= completion,
+           "%s: usage of a prediction", r->id);
     expect(a->cached_tokens >= 0 && a->cached_tokens < prompt && a->cached_tokens % BLOCK_SIZE == 0,
            "%s: %lld cached tokens of %lld", r->id, (long long)a->cached_tokens, (long long)prompt);
 }

@@ -42,9 +42,11 @@ static void look_ahead(const struct watch *w, const struct drafter *d, int32_t *
     }
 }
 
-int32_t __wrap_drafter_write(const struct drafter *d, int32_t *tokens, int32_t max)
+int32_t __wrap_drafter_write(struct drafter *d, int32_t *tokens, int32_t max)
 {
-    if (d->source == DRAFTER_IS_TOLD) return __real_drafter_write(d, tokens, max);
+    bool is_predicted = d->prediction.num_tokens > 0 && rng_chance(&world.draft_rng, 50);
+    if (d->source == DRAFTER_IS_TOLD || is_predicted) return __real_drafter_write(d, tokens, max);
+    d->num_predicted = 0;
     look_ahead(watch_of_tokens(tokens), d, tokens, max);
     return max;
 }

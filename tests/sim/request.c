@@ -114,6 +114,25 @@ static void make_terms(struct request *r)
     if (has(FEATURE_timeouts) && rng_chance(&rng, 30)) r->timeout_ms = 1 + (int32_t)rng_skewed(&rng, 4000);
 }
 
+/* What the answer will be, with mistakes, or what it will not. Without what has to be escaped. */
+static void make_prediction(struct request *r)
+{
+    static struct solo solo;
+    struct expected_input input;
+    struct rng rng = rng_of(r->id, 2);
+    if (!has(FEATURE_drafts) || r->embeds || !rng_chance(&rng, 40)) return;
+    solo.num_tokens = 0;
+    request_expected_input(r, 0, 0, (uint64_t)r->seed, &input);
+    if (r->has_seed && rng_chance(&rng, 80)) solo_run(&input, r->prompt[0], &solo);
+    size_t most = rng_chance(&rng, 80) ? 60 : PREDICTION_BYTES_MAX, n = 0;
+    for (int32_t i = 0; n + 3 <= most; i++) {
+        bool is_right = i < solo.num_tokens && rng_chance(&rng, 90);
+        const char *word = word_of(is_right ? solo.tokens[i] : 4 + rng_below(&rng, 22));
+        if (!strpbrk(word, "\"\\\n\t"))
+            n += (size_t)snprintf(r->prediction + n, sizeof r->prediction - n, "%s", word);
+    }
+}
+
 /* Instead of a completion. What is said of answers is not read then, a seed included. */
 static void make_embedding(struct request *r)
 {
@@ -161,6 +180,7 @@ void request_make(struct request *r, struct rng *rng, int client_idx, int idx)
     make_poison(r, rng);
     make_terms(r);
     make_embedding(r);
+    make_prediction(r);
     make_flaw(r, rng);
     int num_slots = world.max_num_seqs + (int)world.config.max_queued_requests;
     if (r->flaw == FLAW_NONE && request_num_sequences(r) > num_slots) r->flaw = FLAW_TOO_MANY;
@@ -228,6 +248,13 @@ static void append_prompts(const struct request *r, struct bytes *out)
     append_text(out, r->num_prompts > 1 ? "]" : "");
 }
 
+static void append_prediction(const struct request *r, struct bytes *out)
+{
+    append_text(out, ",\"prediction\":{\"type\":\"content\",\"content\":\"");
+    bytes_append(out, r->prediction, strlen(r->prediction));
+    append_text(out, "\"}");
+}
+
 static void append_answer_fields(const struct request *r, struct bytes *out)
 {
     append_text(out, ",\"max_tokens\":%d,\"n\":%d,\"stream\":%s", r->max_tokens,
@@ -244,6 +271,7 @@ static void append_answer_fields(const struct request *r, struct bytes *out)
     if (r->stop_token_id >= 0) append_text(out, ",\"stop_token_ids\":[%d]", r->stop_token_id);
     if (r->bias_id >= 0) append_text(out, ",\"logit_bias\":{\"%d\":%d}", r->bias_id, r->bias);
     if (r->form > 0) append_text(out, ",%s", form_members(r->form));
+    if (r->prediction[0]) append_prediction(r, out);
     if (r->stream && r->include_usage) append_text(out, ",\"stream_options\":{\"include_usage\":true}");
 }
 

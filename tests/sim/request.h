@@ -11,6 +11,8 @@ enum { PROMPTS_MAX = 2, STOPS_MAX = 2, CHOICES_MAX = 4, SILENT_ID = FAKE_VOCAB -
 /* Why a request must be refused whatever else happens. */
 enum request_flaw { FLAW_NONE, FLAW_TOO_LONG, FLAW_BAD_FIELD, FLAW_BAD_KEY, FLAW_TOO_MANY };
 
+enum { PREDICTION_BYTES_MAX = 300 };
+
 struct request {
     int client_idx, idx;
     char id[24];
@@ -28,8 +30,9 @@ struct request {
     int32_t stop_token_id; /* -1: none */
     int32_t bias_id;       /* -1: none */
     int32_t bias;
-    int form;      /* form.h; 0: none */
-    int key, salt; /* salt 0: none */
+    int form;                                  /* form.h; 0: none */
+    char prediction[PREDICTION_BYTES_MAX + 1]; /* of the answer's text; "": none */
+    int key, salt;                             /* salt 0: none */
     int padding_bytes;
     int32_t priority, timeout_ms;    /* timeout_ms 0: none */
     bool is_poison, kills_at_launch; /* or when the step runs */

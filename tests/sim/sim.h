@@ -164,6 +164,8 @@ extern const char *const feature_names[NUM_FEATURES];
     X(mixed_steps)                                                                                           \
     X(drafts_accepted)                                                                                       \
     X(drafts_rejected)                                                                                       \
+    X(predictions_accepted)                                                                                  \
+    X(predictions_rejected)                                                                                  \
     X(form_drafts_accepted)                                                                                  \
     X(form_drafts_rejected)                                                                                  \
     X(form_drafts_cut)                                                                                       \

@@ -67,6 +67,17 @@ static struct generation *find_generation(int32_t slot_idx, int *choice_idx)
     sim_fail(__FILE__, __LINE__, "slot %d was submitted and is no request's", slot_idx);
 }
 
+/* The tokens of its text, as many as there is room for. */
+static bool is_predicted(const struct request *r, int32_t slot_idx)
+{
+    const int32_t *ids = request_slots_predicted(world.server->slots, slot_idx);
+    int32_t num = slot_of(slot_idx)->input.num_predicted;
+    size_t at = 0, all = world.server->facts->num_guess_tokens > 0 ? strlen(r->prediction) : 0;
+    for (int32_t i = 0; i < num; at += strlen(word_of(ids[i++])))
+        if (strncmp(r->prediction + at, word_of(ids[i]), strlen(word_of(ids[i]))) != 0) return false;
+    return at == all || (at < all && num == world.server->facts->max_model_len);
+}
+
 static bool inputs_equal(const struct expected_input *expected, int32_t slot_idx)
 {
     const struct request_slot_input *a = &expected->input, *b = &slot_of(slot_idx)->input;
@@ -123,6 +134,7 @@ void __wrap_link_submit(struct link *l, int32_t slot_idx)
     request_expected_input(r, prompt_idx, choice_idx % r->n, r->has_seed ? (uint64_t)r->seed : g->seed,
                            &w->expected);
     expect(inputs_equal(&w->expected, slot_idx), "%s: the slot's input is not the request's", r->id);
+    expect(is_predicted(r, slot_idx), "%s: the slot has another prediction than the request", r->id);
     memcpy(w->prompt, r->prompt[prompt_idx], sizeof w->prompt);
     w->ref = (struct reference){.prefill_decode_equal = !has(FEATURE_unequal_halves),
                                 .has_states = has(FEATURE_states),
@@ -164,11 +176,12 @@ static void check_initial(struct request_slots *s, int32_t slot_idx)
     static const struct request_slot zero;
     const struct request_slot *slot = __real_request_slots_get(s, slot_idx);
     const int32_t *tokens = request_slots_tokens(s, slot_idx);
+    const int32_t *predicted = request_slots_predicted(s, slot_idx);
     const struct token_logprobs *logprobs = request_slots_logprobs(s, slot_idx);
     static const struct token_logprobs no_logprobs;
     expect(!memcmp(slot, &zero, sizeof zero), "a fresh slot is not in its initial state");
     for (int32_t p = 0; p < MODEL_LEN; p++)
-        expect(tokens[p] == 0 && !memcmp(&logprobs[p], &no_logprobs, sizeof no_logprobs),
+        expect(tokens[p] == 0 && predicted[p] == 0 && !memcmp(&logprobs[p], &no_logprobs, sizeof no_logprobs),
                "a fresh slot has tokens or log probabilities of another request");
 }
 
@@ -817,9 +830,12 @@ static void mark_form_draft(const struct plan_entry *entry)
 void __wrap_engine_publish_entry(struct engine *e, struct plan_entry *entry, const struct sample_result *rows)
 {
     const struct sequence *seq = scheduler_sequence(e->scheduler, entry->seq_id);
-    bool is_formed = e->drafters[seq->slot_idx].source == DRAFTER_IS_TOLD;
+    bool is_formed = e->drafters[seq->slot_idx].source == DRAFTER_IS_TOLD,
+         is_predicted = e->drafters[seq->slot_idx].num_predicted > 0;
     is_publishing = true;
     __real_engine_publish_entry(e, entry, rows);
+    if (is_predicted && entry->num_accepted > 0) mark(MARK_predictions_accepted);
+    if (is_predicted && entry->num_accepted < entry->num_verified) mark(MARK_predictions_rejected);
     is_publishing = false;
     if (is_formed) mark_form_draft(entry);
     judge_published();

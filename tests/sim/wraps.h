@@ -69,7 +69,7 @@ WRAP(void, link_want_mask, struct link *l, int32_t slot_idx);
 WRAP(void, scheduler_append_token, struct scheduler *s, int32_t seq_id);
 /* drafts.c */
 WRAP(int32_t, drafter_num_worth, const struct drafter *d, double saved_us, double cost_us, int32_t max);
-WRAP(int32_t, drafter_write, const struct drafter *d, int32_t *tokens, int32_t max);
+WRAP(int32_t, drafter_write, struct drafter *d, int32_t *tokens, int32_t max);
 WRAP(int32_t, drafter_found, const struct drafter *d, const int32_t *tokens, int32_t *ids, int32_t max);
 WRAP(size_t, forecast_text, const struct matcher *m, const struct spacing *s, char *out);
 /* judge.c */

@@ -30,6 +30,17 @@ static void append_cache_miss(struct buffer *out, const struct answer *a, const 
                   is_salted ? "salted" : names[miss->reason], miss->position);
 }
 
+static void append_details(struct buffer *out, const struct answer *a, const struct usage *u)
+{
+    if (a->codec->kind != API_CHAT && !a->reports_prediction) return;
+    buffer_printf(out, ",\"completion_tokens_details\":{\"reasoning_tokens\":%lld",
+                  (long long)u->reasoning_tokens);
+    if (a->reports_prediction)
+        buffer_printf(out, ",\"accepted_prediction_tokens\":%lld,\"rejected_prediction_tokens\":%lld",
+                      (long long)u->accepted_prediction_tokens, (long long)u->rejected_prediction_tokens);
+    buffer_append_char(out, '}');
+}
+
 static void append_usage(struct buffer *out, const struct answer *a, const struct usage *u)
 {
     int64_t total_tokens = u->prompt_tokens + u->completion_tokens;
@@ -44,9 +55,7 @@ static void append_usage(struct buffer *out, const struct answer *a, const struc
     } else {
         buffer_append_text(out, "null");
     }
-    if (a->codec->kind == API_CHAT)
-        buffer_printf(out, ",\"completion_tokens_details\":{\"reasoning_tokens\":%lld}",
-                      (long long)u->reasoning_tokens);
+    append_details(out, a, u);
     codec_append_energy(out, a, u);
     buffer_append_char(out, '}');
 }

@@ -56,6 +56,75 @@ static void test_loops(void **state)
     for (int32_t i = 7; i < 17; i++) assert_int_equal(tokens[i], 1 + (i + 1) % 2);
 }
 
+/* From its begin, behind what has deviated, and back where it stands earlier; what stands in it twice is what comes next. */
+static void test_prediction(void **state)
+{
+    (void)state;
+    static const int32_t predicted[] = {10, 11, 12, 13, 14, 15, 16, 17, 18, 14, 15, 19};
+    int32_t tokens[64] = {1, 2, 3, 10};
+    struct drafter d;
+    drafter_init(&d, DRAFTER_LOOKS_UP);
+    drafter_predict(&d, predicted, array_length(predicted), 3);
+    drafter_follow(&d, tokens, 4);
+    assert_int_equal(drafter_write(&d, tokens, 4), 4);
+    assert_int_equal(d.num_predicted, 4);
+    assert_memory_equal(tokens + 4, predicted + 1, 4 * sizeof tokens[0]);
+    assert_true(d.prediction.hope > 0.8);
+    const int32_t other[] = {11, 99, 13, 14}; /* 12 is another */
+    memcpy(tokens + 4, other, sizeof other);
+    drafter_follow(&d, tokens, 7);
+    assert_int_equal(drafter_write(&d, tokens, 4), 0);
+    drafter_follow(&d, tokens, 8);
+    assert_int_equal(drafter_write(&d, tokens, 2), 2);
+    assert_memory_equal(tokens + 8, predicted + 5, 2 * sizeof tokens[0]);
+    const int32_t gone[] = {77, 17, 18, 14, 15, 19, 78}; /* past the second 14, 15, to the end */
+    memcpy(tokens + 8, gone, sizeof gone);
+    drafter_follow(&d, tokens, 13);
+    assert_int_equal(drafter_write(&d, tokens, 7), 1); /* nothing stands behind it */
+    assert_int_equal(tokens[13], 19);
+    drafter_follow(&d, tokens, 15);
+    assert_int_equal(drafter_write(&d, tokens, 7), 0);
+    const int32_t back[] = {10, 11};
+    memcpy(tokens + 15, back, sizeof back);
+    drafter_follow(&d, tokens, 17);
+    assert_int_equal(drafter_write(&d, tokens, 7), 7);
+    assert_memory_equal(tokens + 17, predicted + 2, 7 * sizeof tokens[0]);
+}
+
+static int32_t draw(uint32_t *num_drawn, int32_t below)
+{
+    return (int32_t)(rng_philox(5, ++*num_drawn, 0).word[0] % (uint32_t)below);
+}
+
+/* Many tokens at once, and one by one: the same. A prediction that is nothing is none. */
+static void test_prediction_at_once(void **state)
+{
+    (void)state;
+    enum { NUM = 400, PROMPT = 20 };
+    uint32_t drawn = 0;
+    for (int round = 0; round < 200; round++) {
+        int32_t tokens[NUM + 8], predicted[NUM], num_predicted = draw(&drawn, NUM),
+                                                 few = 2 + draw(&drawn, 30);
+        for (int32_t i = 0; i < NUM; i++) predicted[i] = draw(&drawn, few);
+        for (int32_t i = 0; i < NUM; i++)
+            tokens[i] = i >= PROMPT && draw(&drawn, 10) > 0 ? predicted[i - PROMPT] : draw(&drawn, few);
+        struct drafter one, all;
+        drafter_init(&one, DRAFTER_LOOKS_UP);
+        drafter_init(&all, DRAFTER_LOOKS_UP);
+        drafter_predict(&one, predicted, num_predicted, PROMPT);
+        drafter_predict(&all, predicted, num_predicted, PROMPT);
+        int32_t num_tokens = PROMPT + draw(&drawn, NUM - PROMPT);
+        for (int32_t i = PROMPT + 1; i <= num_tokens; i++) drafter_follow(&one, tokens, i);
+        drafter_follow(&all, tokens, num_tokens);
+        if (num_tokens == PROMPT) continue;
+        assert_int_equal(one.prediction.next, all.prediction.next);
+        assert_int_equal(one.prediction.from, all.prediction.from);
+        int32_t ids[7], num = drafter_found(&one, tokens, ids, 7);
+        for (int32_t i = 0; one.prediction.next >= 0 && one.prediction.next < num_predicted && i < num; i++)
+            assert_int_equal(ids[i], predicted[one.prediction.next + i]);
+    }
+}
+
 static void test_hope(void **state)
 {
     (void)state;
@@ -77,11 +146,6 @@ static void test_hope(void **state)
     drafter_init(&off, DRAFTER_OFF);
     drafter_follow(&off, tokens, 40);
     assert_int_equal(drafter_num_worth(&off, 100, 1, 8), 0);
-}
-
-static int32_t draw(uint32_t *num_drawn, int32_t below)
-{
-    return (int32_t)(rng_philox(5, ++*num_drawn, 0).word[0] % (uint32_t)below);
 }
 
 /* Against a search that goes through everything, token by token and many at a time. */
@@ -163,6 +227,8 @@ int main(void)
                                        cmocka_unit_test(test_looks_up),
                                        cmocka_unit_test(test_loops),
                                        cmocka_unit_test(test_hope),
+                                       cmocka_unit_test(test_prediction),
+                                       cmocka_unit_test(test_prediction_at_once),
                                        cmocka_unit_test(test_what_it_is_told),
                                        cmocka_unit_test(test_what_it_has_found_and_is_told),
                                        cmocka_unit_test(test_random)};

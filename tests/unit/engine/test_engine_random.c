@@ -22,7 +22,7 @@ static uint64_t first_seed = 1, num_seeds = 150;
 static struct {
     uint64_t stop, length, cancelled_waiting, cancelled_running, failed, refused, hits, preemptions,
         discarded, mixed, late, full_turns, scored, preempted_finished, saved, loaded, states_kept,
-        states_loaded, drafted, accepted, pooled[POOLING_LOGITS + 1];
+        states_loaded, drafted, accepted, predicted_accepted, predicted_rejected, pooled[POOLING_LOGITS + 1];
 } seen;
 
 struct world {
@@ -92,6 +92,16 @@ static void end_with_header(struct world *w, int32_t *prompt, int32_t num_prompt
     prompt[num_prompt - 1] = FAKE_HEADER_LAST;
 }
 
+/* What an answer before has said, or one of the few ids that some worlds draw after the other. */
+static void predict(struct world *w, struct request_slot *slot, int32_t *predicted)
+{
+    if (!chance(w, 40) || slot->input.max_tokens == 0) return;
+    bool as_before = chance(w, 30) && w->last_answer_tokens > 0;
+    slot->input.num_predicted = as_before ? w->last_answer_tokens : 1 + below(w, MAX_MODEL_LEN);
+    for (int32_t i = 0; i < slot->input.num_predicted; i++)
+        predicted[i] = as_before ? w->last_answer[i] : 1 + below(w, chance(w, 90) ? 2 : FAKE_VOCAB - 1);
+}
+
 static void submit(struct world *w)
 {
     struct request_slot_input in = random_input(w);
@@ -108,6 +118,7 @@ static void submit(struct world *w)
     struct logit_bias bias = {below(w, FAKE_VOCAB), -__builtin_inff()};
     int32_t slot_idx = rig_submit_biased(&w->rig, &in, bias, prompt);
     assert_true(slot_idx < NUM_SLOTS && !w->in_use[slot_idx]);
+    predict(w, request_slots_get(w->rig.slots, slot_idx), request_slots_predicted(w->rig.slots, slot_idx));
     w->in_use[slot_idx] = true;
     w->cancelled[slot_idx] = false;
     w->num_submitted++;
@@ -131,6 +142,11 @@ static void expect_reason(struct world *w, int32_t slot_idx, enum finish_reason 
     seen.length += reason == FINISH_LENGTH;
     seen.pooled[slot->input.pooling] += reason == FINISH_LENGTH;
     seen.scored += reason == FINISH_LENGTH && slot->input.prompt_logprobs;
+    int32_t predicted =
+        atomic_load(&slot->num_predicted_accepted) + atomic_load(&slot->num_predicted_rejected);
+    assert_true(predicted == 0 || slot->input.num_predicted > 0);
+    seen.predicted_accepted += (uint64_t)atomic_load(&slot->num_predicted_accepted);
+    seen.predicted_rejected += (uint64_t)atomic_load(&slot->num_predicted_rejected);
     seen.preempted_finished += slot->num_preemptions > 0 && reason != FINISH_CANCELLED;
     if (reason == FINISH_CANCELLED) assert_true(w->cancelled[slot_idx]);
     if (reason != FINISH_ERROR) return;
@@ -262,17 +278,20 @@ static void test_random_runs(void **state)
     }
     printf("stop %lu length %lu scored %lu cancelled %lu+%lu failed %lu refused %lu hits %lu preemptions %lu "
            "(of finished requests: %lu) discarded %lu mixed steps %lu late inputs %lu turns without a free "
-           "block %lu saved %lu blocks loaded %lu states kept %lu loaded %lu drafted %lu accepted %lu\n",
+           "block %lu saved %lu blocks loaded %lu states kept %lu loaded %lu drafted %lu accepted %lu "
+           "predicted %lu + "
+           "%lu\n",
            seen.stop, seen.length, seen.scored, seen.cancelled_waiting, seen.cancelled_running, seen.failed,
            seen.refused, seen.hits, seen.preemptions, seen.preempted_finished, seen.discarded, seen.mixed,
            seen.late, seen.full_turns, seen.saved, seen.loaded, seen.states_kept, seen.states_loaded,
-           seen.drafted, seen.accepted);
+           seen.drafted, seen.accepted, seen.predicted_accepted, seen.predicted_rejected);
     if (num_seeds < 100) return;
     assert_true(seen.stop && seen.length && seen.scored && seen.cancelled_waiting && seen.cancelled_running);
     assert_true(seen.failed && seen.refused && seen.hits && seen.preemptions && seen.preempted_finished);
     assert_true(seen.discarded && seen.mixed && seen.late && seen.full_turns);
     assert_true(seen.saved && seen.saved < seen.preemptions && seen.loaded);
     assert_true(seen.states_kept && seen.states_loaded);
+    assert_true(seen.predicted_accepted > 100 && seen.predicted_rejected > 100);
     assert_true(seen.accepted > 1000 && seen.drafted > seen.accepted + 1000);
     for (int i = POOLING_LAST; i <= POOLING_LOGITS; i++) assert_true(seen.pooled[i]);
 }

@@ -188,7 +188,7 @@ static void chunks(void **state)
     params.include_usage = true;
     codec_append(&out, EVENT_DELTA, &a, &(struct event){.choice = &choice, .finish_reason = "stop"});
     codec_append(&out, EVENT_DONE, &a,
-                 &(struct event){.usage = &(struct usage){3, 4, 2, 1, {CACHE_MISS_NONE, 0}, 0}});
+                 &(struct event){.usage = &(struct usage){3, 4, 2, 1, {CACHE_MISS_NONE, 0}, 0, 0, 0}});
 #define HEAD                                                                                                 \
     "data: "                                                                                                 \
     "{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":7,\"model\":\"m\\\"x\","        \
@@ -227,7 +227,7 @@ static void whole_answers(void **state)
                        .choices = choices,
                        .num_choices = 2};
     codec_append(&out, EVENT_WHOLE, &a,
-                 &(struct event){.usage = &(struct usage){1, 2, 0, 0, {CACHE_MISS_NONE, 0}, 0}});
+                 &(struct event){.usage = &(struct usage){1, 2, 0, 0, {CACHE_MISS_NONE, 0}, 0, 0, 0}});
     assert_string_equal(
         without_fingerprint(out.data),
         "{\"id\":\"cmpl-1\",\"object\":\"text_completion\",\"created\":7,\"model\":\"m\",\"choices\":["
@@ -267,7 +267,7 @@ static void blocks_of_messages(void **state)
         {.piece = PIECE_CALL, .call = &calls[1]},
         {.piece = PIECE_TEXT,
          .finish_reason = "tool_calls",
-         .usage = &(struct usage){5, 9, 0, 0, {CACHE_MISS_NONE, 0}, 0}},
+         .usage = &(struct usage){5, 9, 0, 0, {CACHE_MISS_NONE, 0}, 0, 0, 0}},
     };
     assert_true(codec_messages.state_bytes <= sizeof memory);
     buffer_init(&out, 1 << 16);
@@ -346,7 +346,7 @@ static void cached_tokens_can_be_kept_secret(void **state)
         .codec = &codec_chat, .id = "chatcmpl-1", .created = 7, .model = "m", .context = &context};
     buffer_init(&out, 4096);
     codec_append(&out, EVENT_DONE, &a,
-                 &(struct event){.usage = &(struct usage){3, 4, 2, 0, {CACHE_MISS_NONE, 0}, 0}});
+                 &(struct event){.usage = &(struct usage){3, 4, 2, 0, {CACHE_MISS_NONE, 0}, 0, 0, 0}});
     assert_non_null(strstr(out.data, "\"total_tokens\":7,\"prompt_tokens_details\":null,"));
     buffer_deinit(&out);
 }
