@@ -266,13 +266,14 @@ static int32_t num_accepted(const struct engine *e, const struct plan_entry *ent
     return i;
 }
 
-/* Of the entry's draft, what the client had predicted. */
+/* Of the entry's draft, what the client had predicted. Behind the answer's end nothing has come true. */
 static void count_predicted(const struct engine *e, struct request_slot *slot, const struct plan_entry *entry,
-                            const struct sequence *seq)
+                            const struct sequence *seq, const struct sample_result *drawn)
 {
     int32_t num = min_of(e->drafters[seq->slot_idx].num_predicted, entry->num_verified);
-    int32_t num_true = min_of(num, entry->num_accepted);
+    int32_t num_true = 0, most = min_of(num, entry->num_accepted);
     if (entry->num_drafted == 0 || num == 0) return;
+    while (num_true < most && !is_stop(e, &slot->input, drawn[num_true++].token_id)) continue;
     atomic_fetch_add_explicit(&slot->num_predicted_accepted, num_true, memory_order_relaxed);
     atomic_fetch_add_explicit(&slot->num_predicted_rejected, num - num_true, memory_order_relaxed);
 }
@@ -299,7 +300,7 @@ void engine_publish_entry(struct engine *e, struct plan_entry *entry, const stru
         return;
     }
     publish_prompt(e, slot, seq->slot_idx, entry, rows);
-    count_predicted(e, slot, entry, seq);
+    count_predicted(e, slot, entry, seq, drawn);
     if (draws)
         publish_tokens(e, slot, entry, drawn);
     else if (entry->withheld)

@@ -10,6 +10,7 @@
 #ifndef SERVER_API_CHOICE_H
 #define SERVER_API_CHOICE_H
 
+#include "base/check.h"
 #include "base/digest.h"
 #include "server/api/logprobs_text.h"
 #include "server/api/params.h"
@@ -44,11 +45,12 @@ struct choice {
     bool ended;              /* stream: the chunk with the finish_reason was written */
     bool prompt_counted;     /* in the metrics */
     int32_t num_preemptions; /* once the engine has finished it */
-    int32_t num_predicted_accepted, num_predicted_rejected; /* likewise, as of when it was pulled last */
-    uint64_t energy_uj;    /* as far as the engine had measured when it was pulled last */
-    struct unread *unread; /* NULL: nothing, or still in the slot */
-    double score;          /* of API_SCORING, once it has ended */
-    double sum_logprob;    /* of the tokens that were pulled, where the likeliest answers are wanted */
+    int32_t num_predicted_accepted,
+        num_predicted_rejected; /* likewise: the engine's count, as of when it was pulled last */
+    uint64_t energy_uj;         /* as far as the engine had measured when it was pulled last */
+    struct unread *unread;      /* NULL: nothing, or still in the slot */
+    double score;               /* of API_SCORING, once it has ended */
+    double sum_logprob;         /* of the tokens that were pulled, where the likeliest answers are wanted */
     struct text_stream text;
     struct buffer ready;           /* text for the client, not written yet */
     struct pieces *pieces;         /* what ready is taken apart into; NULL: it is not */
@@ -86,6 +88,12 @@ struct logprobs_part choice_next_logprobs(const struct choice *c, const struct c
                                           int32_t max_positions);
 /* Of a complete choice, for prompt_logprobs. */
 struct logprobs_part choice_prompt_logprobs(const struct choice *c, const struct choice_context *context);
+
+/* Those that may be in what was pulled: a stop string ends an answer before the engine does. */
+static inline int32_t choice_num_predicted_accepted(const struct choice *c)
+{
+    return min_of(c->num_predicted_accepted, c->num_pulled);
+}
 
 /* Memory ran out and text is missing: it must not be sent. */
 bool choice_is_broken(const struct choice *c);

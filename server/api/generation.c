@@ -127,7 +127,7 @@ void generation_sum_usage(const struct generation *g, struct usage *u)
         u->completion_tokens += c->num_pulled;
         u->reasoning_tokens += c->num_reasoning;
         u->energy_uj += c->energy_uj;
-        u->accepted_prediction_tokens += c->num_predicted_accepted;
+        u->accepted_prediction_tokens += choice_num_predicted_accepted(c);
         u->rejected_prediction_tokens += c->num_predicted_rejected;
         if (i % g->params.n != 0) continue; /* a prompt counts once */
         u->prompt_tokens += c->num_prompt_tokens;

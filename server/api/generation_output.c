@@ -135,7 +135,7 @@ static void append_delta(struct generation *g, struct choice *c, const struct pa
                           c->num_reasoning,
                           c->cache_miss,
                           finish_reason ? c->energy_uj : 0,
-                          c->num_predicted_accepted,
+                          choice_num_predicted_accepted(c),
                           c->num_predicted_rejected};
     assert_debug(!c->ended && logprobs->begin == c->num_reported);
     if (finish_reason && num_left(g) == 1) receipt_make(g);
