@@ -6,24 +6,41 @@
 #include <string.h>
 #include <strings.h>
 
-enum { FILE_BYTES_MAX = 64 << 10, KEY_BYTES_MAX = 512 };
+#include "base/digest.h"
 
-static int check_key(const char *key, int number, struct error *err)
+static const char digest_prefix[] = "sha256:";
+
+enum {
+    FILE_BYTES_MAX = 64 << 10,
+    KEY_BYTES_MAX = 512,
+    SOURCE_BYTES_MAX = 300,
+    PREFIX_BYTES = sizeof digest_prefix - 1
+};
+
+static bool is_digest(const char *key)
+{
+    return !strncmp(key, digest_prefix, PREFIX_BYTES);
+}
+
+static int check_key(const char *key, const char *source, int number, struct error *err)
 {
     size_t n = strlen(key);
     bool visible = n > 0 && n <= KEY_BYTES_MAX;
     for (size_t i = 0; i < n && visible; i++) visible = key[i] > ' ' && key[i] <= '~' && key[i] != ',';
     if (!visible)
-        return error_set(err, STATUS_INVALID,
-                         "api-key: key %d must be 1 to %d visible ASCII characters without blanks and commas",
-                         number, KEY_BYTES_MAX);
-    if (!strncmp(key, "sha256:", 7) && (n != 71 || strspn(key + 7, "0123456789abcdef") != 64))
-        return error_set(err, STATUS_INVALID,
-                         "api-key: key %d begins with sha256: but 64 small hexadecimal digits do not follow",
-                         number);
+        return error_set(
+            err, STATUS_INVALID,
+            "%s: api-key: key %d must be 1 to %d visible ASCII characters without blanks and commas", source,
+            number, KEY_BYTES_MAX);
+    if (is_digest(key) && (n != PREFIX_BYTES + 64 || strspn(key + PREFIX_BYTES, "0123456789abcdef") != 64))
+        return error_set(
+            err, STATUS_INVALID,
+            "%s: api-key: key %d begins with sha256: but 64 small hexadecimal digits do not follow", source,
+            number);
     if (!strcasecmp(key, "null"))
         return error_set(err, STATUS_INVALID,
-                         "api-key: key %d is \"%s\", as if it had been left out by mistake", number, key);
+                         "%s: api-key: key %d is \"%s\", as if it had been left out by mistake", source,
+                         number, key);
     return STATUS_OK;
 }
 
@@ -49,11 +66,15 @@ static int read_file(struct config *config, struct error *err)
     const char *path = config->api_key_file;
     int status = read_text(path, text, err), num_before = config->api_key.num_items;
     if (status) return status;
-    for (const char *line = text; *line;) {
+    const char *line = text;
+    for (int number = 1; *line; number++) {
+        char source[SOURCE_BYTES_MAX];
         size_t n = strcspn(line, "\r\n");
-        if (n > 0 && text_list_append(&config->api_key, line, n))
+        snprintf(source, sizeof source, "%s:%d", path, number);
+        if (n > 0 && text_list_append_from(&config->api_key, line, n, source))
             return error_set(err, STATUS_NO_MEMORY, "out of memory");
-        line += n + strspn(line + n, "\r\n");
+        line += n;
+        line += strncmp(line, "\r\n", 2) ? *line != '\0' : 2;
     }
     if (config->api_key.num_items == num_before)
         return error_set(err, STATUS_INVALID, "--api-key-file %s: there is no key in it", path);
@@ -99,7 +120,8 @@ static bool read_term(const char *term, struct api_key_terms *terms)
 }
 
 /* Cuts an entry into its key, which stays, and its terms. */
-static int read_entry(char *entry, int number, struct api_key_terms *terms, struct error *err)
+static int read_entry(char *entry, const char *source, int number, struct api_key_terms *terms,
+                      struct error *err)
 {
     char *rest = NULL;
     *terms = default_terms;
@@ -107,10 +129,36 @@ static int read_entry(char *entry, int number, struct api_key_terms *terms, stru
     for (const char *term; (term = strtok_r(NULL, " \t", &rest));)
         if (!read_term(term, terms))
             return error_set(err, STATUS_INVALID,
-                             "api-key: behind key %d stands something else than name=NAME, "
+                             "%s: api-key: behind key %d stands something else than name=NAME, "
                              "weight=0.001..1000, max-seqs=N, max-tokens=N and admin",
-                             number);
-    return check_key(entry, number, err);
+                             source, number);
+    return check_key(entry, source, number, err);
+}
+
+/* ---- no key and no name stands twice ---- */
+
+/* "sha256:" and the digest of a key stand for that key. */
+static bool is_same_key(const char *a, const char *b)
+{
+    if (is_digest(a) == is_digest(b)) return !strcmp(a, b);
+    const char *key = is_digest(a) ? b : a, *digest = is_digest(a) ? a : b;
+    return !strcmp(digest_of(key, strlen(key)).text, digest + PREFIX_BYTES);
+}
+
+static int refuse_second(const struct config *c, int first, int second, const char *what, struct error *err)
+{
+    return error_set(err, STATUS_INVALID, "%s: api-key: key %d %s key %d (%s)", c->api_key.sources[second],
+                     second + 1, what, first + 1, c->api_key.sources[first]);
+}
+
+static int check_apart(const struct config *c, int i, int j, struct error *err)
+{
+    const char *name = c->api_key_terms[j].name;
+    if (is_same_key(c->api_key.items[i], c->api_key.items[j]))
+        return refuse_second(c, i, j, "is the same as", err);
+    if (name[0] && !strcmp(c->api_key_terms[i].name, name))
+        return refuse_second(c, i, j, "has the name of", err);
+    return STATUS_OK;
 }
 
 int api_keys_load(struct config *config, struct error *err)
@@ -121,7 +169,10 @@ int api_keys_load(struct config *config, struct error *err)
     config->api_key_terms = calloc((size_t)num_keys, sizeof *config->api_key_terms);
     if (!config->api_key_terms) return error_set(err, STATUS_NO_MEMORY, "out of memory");
     for (int i = 0; i < num_keys && !status; i++)
-        status = read_entry(config->api_key.items[i], i + 1, &config->api_key_terms[i], err);
+        status = read_entry(config->api_key.items[i], config->api_key.sources[i], i + 1,
+                            &config->api_key_terms[i], err);
+    for (int j = 1; j < num_keys && !status; j++)
+        for (int i = 0; i < j && !status; i++) status = check_apart(config, i, j, err);
     return status;
 }
 
@@ -135,7 +186,7 @@ struct api_key_terms api_keys_terms(const struct config *config, int key_idx)
 static int find_key(const struct text_list *keys, const char *key)
 {
     for (int i = 0; i < keys->num_items; i++)
-        if (!strcmp(keys->items[i], key)) return i;
+        if (is_same_key(keys->items[i], key)) return i;
     return -1;
 }
 

@@ -5,7 +5,8 @@
 #include "config/config.h"
 
 /* Adds those of --api-key-file to config->api_key and checks all: a key that no client could send, or that is
- * what a template makes of a missing value, is an error that does not show it. */
+ * what a template makes of a missing value, is an error that does not show it, and so is a key or a name that
+ * stands twice (of the second one could not say what holds). Errors name the file and line. */
 int api_keys_load(struct config *config, struct error *err) must_check;
 
 /* Those of a key by its index; -1: of a server without keys. */

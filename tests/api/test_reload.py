@@ -46,7 +46,16 @@ def test_keys_come_and_go(start_server, tmp_path):
         server.wait_idle()
 
 
-@pytest.mark.parametrize("text", ["", "bad,key\n", "key weight=0\n", "sha256:12\n", None])
+def test_a_key_may_be_given_as_its_digest_later(start_server, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("first\n")
+    with start_server("--api-key-file", str(keys)) as server:
+        keys.write_text(f"{sha256('first')} name=one\n")
+        reload(server, "read again: --api-key")
+        assert ask(server, "first") == 200
+
+
+@pytest.mark.parametrize("text", ["", "first\nsecond name=a\nthird name=a\n", "second\nfirst\nsecond\n", "bad,key\n", "key weight=0\n", "sha256:12\n", None])
 def test_what_cannot_be_read_changes_nothing(start_server, tmp_path, text):
     keys = tmp_path / "keys"
     keys.write_text("first\n")

@@ -316,10 +316,57 @@ static void terms_stand_behind_keys(void **state)
     }
 }
 
+/* The sentence names file and line, and shows no key. */
+static void keys_and_their_names_stand_once(void **state)
+{
+    (void)state;
+    static const char digest[] =
+        "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"; /* secret */
+    char both_forms[128];
+    snprintf(both_forms, sizeof both_forms, "%s\n\nsecret\n", digest);
+    const struct {
+        const char *text, *said;
+        int line;
+        bool in_yaml;
+    } cases[] = {
+        {"secret name=a\r\n\r\nsecret name=b\n", "key 2 is the same as key 1 (", 3, false},
+        {"a\nsecret\nsecret\n", "key 3 is the same as key 2 (", 3, false},
+        {both_forms, "key 2 is the same as key 1 (", 3, false},
+        {"secret name=a\nother name=b\nb name=a", "key 3 has the name of key 1 (", 3, false},
+        {"a\n\nsecret weight=0\n", "behind key 2 stands something else", 3, false},
+        {"a\nnull\n", "key 2 is \"null\"", 2, false},
+        {"a\nsha256:1\n", "key 2 begins with sha256:", 2, false},
+        {"a\n\xff\n", "key 2 must be 1 to", 2, false},
+        {"port: 1\napi-key:\n- secret\n- secret name=a\n", "key 2 is the same as key 1 (", 4, true},
+        {"api-key: [a, a]\n", "key 2 is the same as key 1 (", 1, true},
+        {"port: 1\napi-key: [a name=x, secret name=x]\n", "key 2 has the name of key 1 (", 2, true},
+        {"port: 1\napi-key:\n- a\n- secret admin=1\n", "behind key 2 stands something else", 4, true},
+    };
+    for (size_t i = 0; i < array_length(cases); i++) {
+        char place[96];
+        struct config c;
+        struct error err = {0};
+        char *path = write_file(cases[i].text);
+        int status = LOAD(&c, NULL, &err, "m", cases[i].in_yaml ? "--config" : "--api-key-file", path);
+        snprintf(place, sizeof place, "%s:%d: api-key: ", path, cases[i].line);
+        assert_int_equal(status, STATUS_INVALID);
+        assert_memory_equal(err.text, place, strlen(place));
+        assert_non_null(strstr(err.text, cases[i].said));
+        assert_null(strstr(err.text, "secret"));
+        config_deinit(&c);
+        unlink(path);
+    }
+    struct config c;
+    struct error err = {0};
+    assert_int_not_equal(LOAD(&c, NULL, &err, "m", "--api-key", "secret", "secret"), 0);
+    assert_string_equal(err.text, "command line: api-key: key 2 is the same as key 1 (command line)");
+    config_deinit(&c);
+}
+
 static void what_ps_shows_has_no_keys(void **state)
 {
     (void)state;
-    char args[][20] = {"--api-key=secret", "m.gguf", "--api-key", "secret", "secret", "--port", "81"};
+    char args[][20] = {"--api-key=secret1", "m.gguf", "--api-key", "secret2", "secret3", "--port", "81"};
     char *list[array_length(args)];
     for (size_t i = 0; i < array_length(args); i++) list[i] = args[i];
     struct config c;
@@ -330,7 +377,7 @@ static void what_ps_shows_has_no_keys(void **state)
     assert_string_equal(args[1], "m.gguf");
     assert_string_equal(args[6], "81");
     assert_int_equal(c.api_key.num_items, 3);
-    assert_string_equal(c.api_key.items[2], "secret");
+    assert_string_equal(c.api_key.items[2], "secret3");
     config_deinit(&c);
 }
 
@@ -442,6 +489,7 @@ int main(void)
         cmocka_unit_test(keys_are_split_alike_everywhere),
         cmocka_unit_test(keys_come_from_a_file),
         cmocka_unit_test(terms_stand_behind_keys),
+        cmocka_unit_test(keys_and_their_names_stand_once),
         cmocka_unit_test(what_ps_shows_has_no_keys),
         cmocka_unit_test(a_variable_that_looks_like_a_slip_is_refused),
         cmocka_unit_test(lists_take_several_arguments),
