@@ -11,6 +11,7 @@
 #include "text/grammar/grammar.h"
 #include "text/grammar/mask_cache.h"
 #include "text/grammar/vocabulary.h"
+#include "text/json_numbers.h"
 #include "text/tokenizer.h"
 
 enum {
@@ -152,8 +153,9 @@ static int compile_parsed(const struct constraint *c, compile_json *compile,
                           const struct grammar_options *options, struct grammar **out, struct error *err)
 {
     cJSON *json = cJSON_ParseWithLength(c->text, c->num_bytes);
-    if (!json) return error_set(err, STATUS_NO_MEMORY, "out of memory");
-    int status = compile(json, options, out, err);
+    int status = json && !json_keep_numbers(json, c->text, c->num_bytes)
+                     ? compile(json, options, out, err)
+                     : error_set(err, STATUS_NO_MEMORY, "out of memory");
     cJSON_Delete(json);
     return status;
 }
@@ -188,8 +190,9 @@ static int compile_calls(const struct constraint *c, const struct grammar_option
     cJSON *both = cJSON_ParseWithLength(c->text, c->num_bytes);
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(both, "ebnf"));
     const cJSON *schemas = cJSON_GetObjectItemCaseSensitive(both, "schemas");
-    int status = text ? grammar_from_ebnf_with_schemas(text, strlen(text), schemas, options, out, err)
-                      : error_set(err, STATUS_NO_MEMORY, "out of memory");
+    bool is_whole = text && !json_keep_numbers(both, c->text, c->num_bytes);
+    int status = is_whole ? grammar_from_ebnf_with_schemas(text, strlen(text), schemas, options, out, err)
+                          : error_set(err, STATUS_NO_MEMORY, "out of memory");
     cJSON_Delete(both);
     return status;
 }

@@ -44,11 +44,6 @@ int chat_template_render(const struct chat_template *t, const struct cJSON *cont
                          const struct chat_template_limits *limits, struct buffer *out,
                          struct text_range **untrusted, int *num_untrusted, struct error *err) must_check;
 
-/* cJSON forgets how a number was written (1.0 and 1, long integers); a template prints it as it was. Keeps
- * the text of the numbers that need it in their items' valuestring, which cJSON copies and frees with them
- * and ignores otherwise. text: what tree was parsed from. Without this call, 1.0 is printed as 1. */
-int chat_template_keep_numbers(struct cJSON *tree, const char *text, size_t num_bytes) must_check;
-
 /* Whether the template reads message content as a list of parts, and not (also) as a string. */
 bool chat_template_wants_parts(const struct chat_template *t);
 

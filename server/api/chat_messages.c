@@ -8,6 +8,7 @@
 #include "server/api/json_field.h"
 #include "server/api/json_gate.h"
 #include "server/api/nul_text.h"
+#include "text/json_numbers.h"
 #include "text/tools/tool_prompt.h"
 
 const char *const chat_context_trusted[] = {"bos_token", "eos_token", NULL};
@@ -195,7 +196,7 @@ static cJSON *parse_arguments(const char *text)
     size_t n = strlen(text);
     if (json_gate_check(text, n, &limits, &why) < 0 || nul_text_is_in(text, n)) return wrap_arguments(text);
     cJSON *parsed = cJSON_ParseWithLength(text, n);
-    if (parsed && chat_template_keep_numbers(parsed, text, n) == 0) {
+    if (parsed && json_keep_numbers(parsed, text, n) == 0) {
         if (cJSON_IsObject(parsed)) return parsed;
         cJSON *object = cJSON_IsNull(parsed) ? cJSON_CreateObject() : wrap_arguments(text);
         cJSON_Delete(parsed);

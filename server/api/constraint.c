@@ -8,6 +8,7 @@
 #include "server/api/json_gate.h"
 #include "server/api/nul_text.h"
 #include "server/masks.h"
+#include "text/json_numbers.h"
 
 /* White space between two tokens of JSON: enough for a line break and its indentation, too little for a small
  * model to lose itself in. */
@@ -36,7 +37,7 @@ static int keep_text(struct reader *r, const char *param, const char *text, size
 
 static int keep_json(struct reader *r, const char *param, const cJSON *value)
 {
-    char *text = cJSON_PrintUnformatted(value);
+    char *text = json_print_exactly(value);
     if (!text) return api_error_no_memory(r->err);
     int status = keep_text(r, param, text, strlen(text));
     cJSON_free(text);
@@ -92,8 +93,10 @@ static bool close_objects(cJSON *schema)
 /* What was kept as the constraint's text is a schema: its objects are closed. */
 static int keep_closed(struct reader *r, const char *param)
 {
-    cJSON *schema = cJSON_ParseWithLength(r->out->constraint.text, r->out->constraint.num_bytes);
-    int status = schema && close_objects(schema) ? keep_json(r, param, schema) : api_error_no_memory(r->err);
+    const struct constraint *c = &r->out->constraint;
+    cJSON *schema = cJSON_ParseWithLength(c->text, c->num_bytes);
+    bool is_whole = schema && !json_keep_numbers(schema, c->text, c->num_bytes) && close_objects(schema);
+    int status = is_whole ? keep_json(r, param, schema) : api_error_no_memory(r->err);
     cJSON_Delete(schema);
     return status;
 }

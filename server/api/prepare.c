@@ -7,6 +7,7 @@
 #include "server/api/prediction.h"
 #include "server/api/receipt.h"
 #include "server/api/tool_params.h"
+#include "text/json_numbers.h"
 
 cJSON *prepare_parse(const char *body, size_t body_bytes, struct api_error *err)
 {
@@ -29,7 +30,7 @@ cJSON *prepare_parse(const char *body, size_t body_bytes, struct api_error *err)
 /* Numbers are kept before a codec moves them: they are found in the order of the text. */
 static int make_canonical(const struct prepare_input *in, struct translation *t)
 {
-    if (t->kind == API_CHAT && chat_template_keep_numbers(t->body, in->body, in->body_bytes))
+    if (json_keep_numbers(t->body, in->body, in->body_bytes))
         return api_error_no_memory(t->err);
     return codec_translate(in->codec, t);
 }

@@ -21,6 +21,7 @@
 #include "server/api/nul_text.h"
 #include "server/api/prepare.h"
 #include "server/loop_watch.h"
+#include "text/json_numbers.h"
 
 enum {
     SHORT_BODY_BYTES_MAX = 8 << 10,
@@ -288,7 +289,7 @@ static int run_detokenize(struct job *job, cJSON *body)
 /* As a generation reads it: numbers as they were written. */
 static int run_with_numbers(struct job *job, cJSON *body)
 {
-    if (chat_template_keep_numbers(body, job->text, job->text_bytes)) return api_error_no_memory(&job->error);
+    if (json_keep_numbers(body, job->text, job->text_bytes)) return api_error_no_memory(&job->error);
     return job->run(job, body);
 }
 

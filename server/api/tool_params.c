@@ -5,6 +5,7 @@
 
 #include "server/api/json_field.h"
 #include "server/masks.h"
+#include "text/json_numbers.h"
 #include "text/tools/tool_grammar.h"
 #include "text/tools/tool_types.h"
 
@@ -197,7 +198,7 @@ static int keep_text(const struct buffer *ebnf, cJSON *schemas, struct arena *ar
     char *text = NULL;
     bool added = cJSON_AddItemToObject(both, "schemas", schemas);
     if (!added) cJSON_Delete(schemas);
-    if (added && cJSON_AddStringToObject(both, "ebnf", ebnf->data)) text = cJSON_PrintUnformatted(both);
+    if (added && cJSON_AddStringToObject(both, "ebnf", ebnf->data)) text = json_print_exactly(both);
     if (text) {
         out->num_bytes = strlen(text);
         out->text = arena_copy(arena, text, out->num_bytes);
@@ -212,8 +213,9 @@ static int read_answer_schema(const struct constraint *c, cJSON **out, struct ap
 {
     *out = NULL;
     if (c->kind == CONSTRAINT_NONE) return 0;
-    *out = cJSON_Parse(c->kind == CONSTRAINT_JSON_SCHEMA ? c->text : "{\"type\":\"object\"}");
-    return *out ? 0 : api_error_no_memory(err);
+    const char *text = c->kind == CONSTRAINT_JSON_SCHEMA ? c->text : "{\"type\":\"object\"}";
+    *out = cJSON_Parse(text);
+    return *out && !json_keep_numbers(*out, text, strlen(text)) ? 0 : api_error_no_memory(err);
 }
 
 static int write_demand(const struct server *server, const struct tool_demand *demand, struct arena *arena,

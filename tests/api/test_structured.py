@@ -4,6 +4,7 @@ import json
 import re
 import threading
 
+import httpx
 import jsonschema
 import pydantic
 import pytest
@@ -280,3 +281,20 @@ def test_a_form_begins_behind_reasoning(start_server, tmp_path):
         for prompt, bound in [("Well? [THINK]\n", False), ("Well? <think>\n", True), ("Well?", True)]:
             [choice] = completion(server, prompt=prompt, **form)
             assert (choice["text"] == "yes") == bound, choice
+
+
+@pytest.mark.parametrize("limits", ['"minimum":9007199254740993,"maximum":9007199254740993', '"const":9007199254740993',
+                                    '"minimum":9223372036854775807,"exclusiveMaximum":9223372036854775808'])
+def test_whole_numbers_beyond_a_double(server, limits):
+    """Bounds are what the schema says digit by digit, also in arguments of tools."""
+    schema = '{"type":"object","properties":{"n":{"type":"integer",%s}},"required":["n"],"additionalProperties":false}' % limits
+    expected = int(limits.split(":")[1].split(",")[0])
+    head = '{"messages":[{"role":"user","content":"x"}],"max_tokens":60,"temperature":0,'
+    asks = [head + f'"response_format":{{"type":"json_schema","json_schema":{{"name":"x","schema":{schema}}}}}}}',
+            head + f'"tools":[{{"type":"function","function":{{"name":"f","parameters":{schema}}}}}],"tool_choice":"required"}}']
+    for ask in asks:
+        answer = httpx.post(server.url + "/v1/chat/completions", content=ask, timeout=60)
+        assert answer.status_code == 200, answer.text
+        message = answer.json()["choices"][0]["message"]
+        calls = message.get("tool_calls")
+        assert json.loads(calls[0]["function"]["arguments"] if calls else message["content"]) == {"n": expected}

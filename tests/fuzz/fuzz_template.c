@@ -7,6 +7,7 @@
 #include "fuzz/check_decoding.h"
 #include "text/chat_template.h"
 #include "server/api/json_gate.h"
+#include "text/json_numbers.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -26,7 +27,7 @@ static cJSON *read_context(const char *text, size_t n)
     }
     cJSON *context = cJSON_ParseWithLength(text, n);
     assert_always(context);
-    assert_always(chat_template_keep_numbers(context, text, n) == 0);
+    assert_always(json_keep_numbers(context, text, n) == 0);
     return context;
 }
 

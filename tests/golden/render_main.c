@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "text/chat_template.h"
+#include "text/json_numbers.h"
 
 enum { TRUSTED_MAX = 16, OUTPUT_BYTES_MAX = 64 << 20 };
 
@@ -54,7 +55,7 @@ struct current {
 static void answer_job(struct current *current, const char *line, size_t n, int times, struct answer *a)
 {
     cJSON *job = cJSON_ParseWithLength(line, n);
-    if (!job || chat_template_keep_numbers(job, line, n) != 0) {
+    if (!job || json_keep_numbers(job, line, n) != 0) {
         a->status = error_set(&a->err, STATUS_INVALID, "the line is not JSON");
         cJSON_Delete(job);
         return;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "text/json_numbers.h"
 #include "text/tools/tool_parser.h"
 #include "text/tools/tool_prompt.h"
 
@@ -153,7 +154,7 @@ int main(void)
     buffer_init(&out, 256 << 20);
     while ((n = getline(&line, &capacity, stdin)) > 0) {
         cJSON *job = cJSON_ParseWithLength(line, (size_t)n);
-        if (!job || chat_template_keep_numbers(job, line, (size_t)n) != 0) fail("the line is not JSON");
+        if (!job || json_keep_numbers(job, line, (size_t)n) != 0) fail("the line is not JSON");
         buffer_clear(&out);
         if (get(job, "template"))
             load(&model, job, &out);

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "text/grammar/schema.h"
+#include "text/json_numbers.h"
 
 struct literal {
     const char *text;
@@ -30,6 +31,11 @@ static bool literal_text(struct compiler *c, const cJSON *value, struct literal 
         text[0] = text[n + 1] = '"';
         memcpy(text + 1, inside, n);
         *out = (struct literal){text, n + 2};
+        return true;
+    }
+    const char *digits = json_long_integer(value);
+    if (digits) {
+        *out = (struct literal){digits, strlen(digits)};
         return true;
     }
     if (cJSON_IsNumber(value)) {

@@ -169,7 +169,7 @@ static void negate_bound(struct negator *n, const cJSON *keyword, const cJSON *n
     const char *other =
         is_min ? (is_open ? "maximum" : "exclusiveMaximum") : (is_open ? "minimum" : "exclusiveMinimum");
     cJSON *result = make_typed(n->c, "number");
-    append(result, make_number(n->c, other, keyword->valuedouble));
+    append(result, make_alias(n->c, other, keyword));
     add_node(n, result);
 }
 

@@ -35,14 +35,14 @@ struct decimal {
 };
 
 /* Digits with the point moved by the exponent of "1.5e-7". */
-static bool read_decimal(double value, struct decimal *out)
+static bool read_decimal(long double value, struct decimal *out)
 {
     char text[32], digits[DIGITS_MAX + 1];
     *out = (struct decimal){.negative = value < 0};
-    if (value == floor(value) && fabs(value) >= exact_max && fabs(value) < 1e40)
-        return snprintf(out->whole, sizeof out->whole, "%.0f", fabs(value)) >
-               0; /* a bound may be any double */
-    if (!schema_number_text(fabs(value), text)) return false;
+    if (value == floorl(value) && fabsl(value) >= exact_max && fabsl(value) < 1e40L)
+        return snprintf(out->whole, sizeof out->whole, "%.0Lf", fabsl(value)) >
+               0; /* a bound may be any number */
+    if (!schema_number_text((double)fabsl(value), text)) return false;
     char *mark = strchr(text, 'e');
     int exponent = mark ? atoi(mark + 1) : 0, n = 0, point = -1;
     if (mark) *mark = '\0';
@@ -246,14 +246,14 @@ static bool add_part(struct compiler *c, struct numbers *n, const struct text_au
     return true;
 }
 
-static void add_bound(struct compiler *c, struct numbers *n, double bound, int *part)
+static void add_bound(struct compiler *c, struct numbers *n, long double bound, int *part)
 {
     struct decimal d;
     if (isinf(bound) || c->status) return;
     if (!read_decimal(bound, &d)) {
         if ((bound > 0) == (part == &n->max_part))
             return; /* beyond every number that is written without an exponent */
-        schema_fail(c, STATUS_UNSUPPORTED, "the bound %g of a number is not supported", bound);
+        schema_fail(c, STATUS_UNSUPPORTED, "the bound %g of a number is not supported", (double)bound);
         return;
     }
     *part = n->count;

@@ -47,14 +47,14 @@ static bool add_types(struct unique *u, const struct shape *s)
 {
     bool has_integers = s->types & TYPE_INTEGER;
     if (s->types & ~(unsigned)(TYPE_NULL | TYPE_BOOLEAN | TYPE_INTEGER)) return false;
-    if (has_integers && !(s->max - s->min < VALUES_MAX && fabs(s->min) < 1e15)) return false;
+    if (has_integers && !(s->max - s->min < VALUES_MAX && fabsl(s->min) < 1e15L)) return false;
     if (s->types & TYPE_NULL) add_simple(u, s, (cJSON){.type = cJSON_NULL});
     if (s->types & TYPE_BOOLEAN) {
         add_simple(u, s, (cJSON){.type = cJSON_False});
         add_simple(u, s, (cJSON){.type = cJSON_True});
     }
-    int64_t first = has_integers ? (int64_t)ceil(s->min) : 1,
-            last = has_integers ? (int64_t)floor(s->max) : 0;
+    int64_t first = has_integers ? (int64_t)ceill(s->min) : 1,
+            last = has_integers ? (int64_t)floorl(s->max) : 0;
     for (int64_t value = first; value <= last; value++)
         add_simple(u, s, (cJSON){.type = cJSON_Number, .valuedouble = (double)value, .valueint = (int)value});
     return true;

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "text/grammar/schema.h"
+#include "text/json_numbers.h"
 
 struct reader {
     struct compiler *c;
@@ -90,7 +91,7 @@ static void read_const(struct reader *r, const cJSON *keyword)
 
 /* ---- numbers and strings ---- */
 
-static void limit_min(struct shape *s, double value, bool open)
+static void limit_min(struct shape *s, long double value, bool open)
 {
     if (value > s->min || (value == s->min && open)) {
         s->min = value;
@@ -98,12 +99,18 @@ static void limit_min(struct shape *s, double value, bool open)
     }
 }
 
-static void limit_max(struct shape *s, double value, bool open)
+static void limit_max(struct shape *s, long double value, bool open)
 {
     if (value < s->max || (value == s->max && open)) {
         s->max = value;
         s->max_open = open;
     }
+}
+
+static long double exact_value(const cJSON *number)
+{
+    const char *text = json_long_integer(number);
+    return text ? strtold(text, NULL) : number->valuedouble;
 }
 
 static void read_bound(struct reader *r, const cJSON *keyword)
@@ -117,9 +124,9 @@ static void read_bound(struct reader *r, const cJSON *keyword)
     const cJSON *flag = schema_get(r->atom->node, is_min ? "exclusiveMinimum" : "exclusiveMaximum");
     bool open = is_exclusive || cJSON_IsTrue(flag);
     if (is_min)
-        limit_min(r->s, keyword->valuedouble, open);
+        limit_min(r->s, exact_value(keyword), open);
     else
-        limit_max(r->s, keyword->valuedouble, open);
+        limit_max(r->s, exact_value(keyword), open);
 }
 
 static void read_multiple_of(struct reader *r, const cJSON *keyword)

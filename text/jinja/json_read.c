@@ -1,80 +1,9 @@
-/* json_read.c - JSON as values, and how a number was written.
- *
- * cJSON keeps a number as a double, so 1.0 and 1 look alike and long integers are rounded, but a template
- * prints them differently, as Python does. chat_template_keep_numbers puts the text of every number that is
- * not a short plain integer into its item's valuestring, which cJSON copies and frees and otherwise ignores
- * on numbers. */
+/* json_read.c - JSON as values. A number is printed as it was written (json_numbers.h), as Python does. */
 #include <cjson/cJSON.h>
 #include <math.h>
 
 #include "text/jinja/run.h"
-
-enum { SHORT_INTEGER_DIGITS = 15 };
-
-/* ---- keeping numbers ---- */
-
-struct number_reader {
-    const char *text;
-    size_t num_bytes, at;
-    bool failed;
-};
-
-static bool is_number_byte(char c)
-{
-    return (c >= '0' && c <= '9') || c == '-' || c == '+' || c == '.' || c == 'e' || c == 'E';
-}
-
-/* The next number outside of strings: its length, and where it starts in *begin; 0 at the end. */
-static size_t next_number(struct number_reader *in, size_t *begin)
-{
-    bool in_string = false;
-    for (; in->at < in->num_bytes; in->at++) {
-        char c = in->text[in->at];
-        if (c == '"') in_string = !in_string;
-        if (in_string && c == '\\') in->at++;
-        if (in_string || (c != '-' && (c < '0' || c > '9'))) continue;
-        *begin = in->at;
-        while (in->at < in->num_bytes && is_number_byte(in->text[in->at])) in->at++;
-        return in->at - *begin;
-    }
-    return 0;
-}
-
-static bool is_short_integer(const char *text, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (text[i] == '.' || text[i] == 'e' || text[i] == 'E') return false;
-    }
-    return n <= SHORT_INTEGER_DIGITS;
-}
-
-static void keep_number(struct number_reader *in, cJSON *item)
-{
-    size_t begin = 0, n = next_number(in, &begin);
-    if (n == 0) in->failed = true;
-    if (n == 0 || is_short_integer(in->text + begin, n) || item->valuestring) return;
-    item->valuestring = cJSON_malloc(n + 1);
-    if (!item->valuestring) {
-        in->failed = true;
-        return;
-    }
-    memcpy(item->valuestring, in->text + begin, n);
-    item->valuestring[n] = '\0';
-}
-
-/* Numbers of the tree come in the order of the text. cJSON bounds the nesting (CJSON_NESTING_LIMIT). */
-static void keep_numbers(struct number_reader *in, cJSON *item)
-{
-    if (cJSON_IsNumber(item)) keep_number(in, item);
-    for (cJSON *child = item->child; child && !in->failed; child = child->next) keep_numbers(in, child);
-}
-
-int chat_template_keep_numbers(struct cJSON *tree, const char *text, size_t num_bytes)
-{
-    struct number_reader in = {.text = text, .num_bytes = num_bytes};
-    if (tree) keep_numbers(&in, tree);
-    return in.failed ? STATUS_NO_MEMORY : 0;
-}
+#include "text/json_numbers.h"
 
 /* ---- conversion ---- */
 
@@ -161,7 +90,7 @@ struct value value_parse_json(struct run *r, const struct text *json)
     cJSON *tree = cJSON_ParseWithLengthOpts(copy, json->num_bytes + 1, &end, true);
     if (!tree) return run_fail(r, STATUS_TEMPLATE, "from_json: the text is not JSON");
     struct value v = value_undefined();
-    if (chat_template_keep_numbers(tree, copy, json->num_bytes) == 0) {
+    if (json_keep_numbers(tree, copy, json->num_bytes) == 0) {
         v = value_from_json(r, tree, json->num_untrusted > 0, true);
     }
     cJSON_Delete(tree);

@@ -70,7 +70,7 @@ static void append_printed(struct buffer *out, const cJSON *value)
     cJSON_free(text);
 }
 
-/* A number as the client wrote it, where that was kept (chat_template_keep_numbers). */
+/* A number as the client wrote it, where that was kept (json_numbers.h). */
 static void append_number(struct buffer *out, const cJSON *value)
 {
     if (value->valuestring)

@@ -2,16 +2,19 @@
 #ifndef TESTS_UNIT_GRAMMAR_COMPILE_H
 #define TESTS_UNIT_GRAMMAR_COMPILE_H
 
+#include <string.h>
+
 #include <cjson/cJSON.h>
 
 #include "text/grammar/grammar.h"
+#include "text/json_numbers.h"
 
 /* The status of compiling; err has the sentence. */
 static inline int try_schema(const char *text, struct grammar **out, struct error *err)
 {
     const struct grammar_options options = {.max_spaces = GRAMMAR_SPACES_DEFAULT};
     cJSON *schema = cJSON_Parse(text);
-    if (!schema) fail_msg("no JSON: %s", text);
+    if (!schema || json_keep_numbers(schema, text, strlen(text))) fail_msg("no JSON: %s", text);
     int status = grammar_from_json_schema(schema, &options, out, err);
     cJSON_Delete(schema);
     return status;

@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "text/chat_template.h"
+#include "text/json_numbers.h"
 
 static const char smollm2[] =
     "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
@@ -61,7 +62,7 @@ static void render_limited(struct rendered *r, const char *source, const char *j
     if (r->status != 0) return;
     cJSON *context = cJSON_Parse(json);
     assert_non_null(context);
-    assert_int_equal(chat_template_keep_numbers(context, json, strlen(json)), 0);
+    assert_int_equal(json_keep_numbers(context, json, strlen(json)), 0);
     r->status =
         chat_template_render(t, context, trusted_names, 1765432100, limits, &r->text, &ranges, &num, &r->err);
     if (r->status == 0) {
@@ -166,7 +167,7 @@ static void test_numbers_keep_their_form(void **state)
     expect_shown("{{ one }} {{ big }} {{ n }} {{ one + 1 }} {{ big + 1 }}",
                  "1.0 9007199254740993 5 2.0 9007199254740994");
     cJSON *tree = cJSON_Parse("{\"a\":[1.0,\"2.0 \\\" 3\",-4e2],\"b\":7}");
-    assert_int_equal(chat_template_keep_numbers(tree, "{\"a\":[1.0,\"2.0 \\\" 3\",-4e2],\"b\":7}", 33), 0);
+    assert_int_equal(json_keep_numbers(tree, "{\"a\":[1.0,\"2.0 \\\" 3\",-4e2],\"b\":7}", 33), 0);
     cJSON *copy = cJSON_Duplicate(tree, true), *a = cJSON_GetObjectItemCaseSensitive(copy, "a");
     assert_string_equal(cJSON_GetArrayItem(a, 0)->valuestring, "1.0");
     assert_string_equal(cJSON_GetArrayItem(a, 2)->valuestring, "-4e2");
