@@ -242,6 +242,64 @@ static int settle_arguments(const struct message *m, cJSON *function)
     return status < 0 ? status : replace_arguments(m, function, parse_arguments(arguments->valuestring));
 }
 
+/* ---- the form before tools: an assistant's function_call, and a message of role function with its result ---- */
+
+/* Its id is made of its place, in a form that every template takes. */
+static cJSON *make_old_call(const struct message *m, cJSON *function)
+{
+    char id[16];
+    snprintf(id, sizeof id, "call%05d", m->idx);
+    cJSON *calls = cJSON_CreateArray(), *call = cJSON_CreateObject();
+    if (function && cJSON_AddStringToObject(call, "id", id) &&
+        cJSON_AddStringToObject(call, "type", "function") && cJSON_AddItemToArray(calls, call)) {
+        if (cJSON_AddItemToObject(call, "function", function)) return calls;
+        call = NULL;
+    }
+    cJSON_Delete(function);
+    cJSON_Delete(call);
+    cJSON_Delete(calls);
+    return NULL;
+}
+
+static int settle_old_call(const struct message *m)
+{
+    char path[96];
+    cJSON *function = cJSON_DetachItemFromObjectCaseSensitive(m->json, "function_call");
+    bool is_told = !function || cJSON_IsNull(function) || json_field_find(m->json, "tool_calls");
+    int status =
+        is_told || cJSON_IsObject(function)
+            ? 0
+            : json_field_refuse_type(function, path_of(m, ".function_call", path), "an object", m->err);
+    if (is_told || status) {
+        cJSON_Delete(function);
+        return status;
+    }
+    cJSON *calls = make_old_call(m, function);
+    cJSON_DeleteItemFromObjectCaseSensitive(m->json, "tool_calls"); /* null */
+    if (calls && cJSON_AddItemToObject(m->json, "tool_calls", calls)) return 0;
+    cJSON_Delete(calls);
+    return api_error_no_memory(m->err);
+}
+
+/* It is a tool's, of the call before it. */
+static int settle_old_result(const struct message *m)
+{
+    const cJSON *calls = m->idx > 0 ? json_field_find(m->json->prev, "tool_calls") : NULL;
+    const cJSON *id = calls ? json_field_find(calls->child, "id") : NULL;
+    bool done = cJSON_ReplaceItemInObjectCaseSensitive(m->json, "role", cJSON_CreateString("tool"));
+    if (done && cJSON_IsString(id) && !json_field_find(m->json, "tool_call_id")) {
+        cJSON_DeleteItemFromObjectCaseSensitive(m->json, "tool_call_id");
+        done = cJSON_AddStringToObject(m->json, "tool_call_id", id->valuestring);
+    }
+    return done ? 0 : api_error_no_memory(m->err);
+}
+
+static int settle_old_form(const struct message *m, bool is_assistant)
+{
+    if (is_assistant) return settle_old_call(m);
+    return strcmp(json_field_find(m->json, "role")->valuestring, "function") ? 0 : settle_old_result(m);
+}
+
 static int check_tool_calls(const struct message *m)
 {
     char path[96];
@@ -330,6 +388,7 @@ static int check_message(const struct message *m)
         return json_field_refuse_type(m->json, path_of(m, "", path), "an object", m->err);
     int status = check_role(m, &is_assistant);
     if (status == 0) status = check_content(m, is_assistant);
+    if (status == 0) status = settle_old_form(m, is_assistant);
     if (status == 0) status = check_tool_calls(m);
     if (status == 0 && is_assistant) status = settle_calls(m);
     if (status == 0 && is_assistant) status = settle_reasoning(m);

@@ -149,6 +149,7 @@ def test_more_tokens_than_there_is_room_for(start_server, model):
     ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content[0]"),
     ({"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]}, "messages[0].content[0]"),
     ({"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "x"}]}]}, "messages[0].content[0]"),
+    ({"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "x", "name": "f", "input": "y"}]}]}, "messages[0].content[0]"),
     ({"messages": [3]}, "messages[0]"),
     ({"messages": "hello"}, "messages"),
     ({"system": 5}, "system"),

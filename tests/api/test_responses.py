@@ -79,6 +79,19 @@ def test_items_are_messages(client, model):
     assert client.responses.create(model=model, input=items, max_output_tokens=16).usage.input_tokens > 40
 
 
+@pytest.mark.parametrize("output, text", [(None, ""), ({"degrees": 21.0, "sky": ["clear"]}, '{"degrees": 21.0, "sky": ["clear"]}')])
+def test_outputs_that_are_no_text(server, client, model, output, text):
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    inputs = [[{"role": "user", "content": QUESTION}, call, {"type": "function_call_output", "call_id": "c", "output": said}]
+              for said in (output, text)]
+    answers = [client.responses.create(model=model, input=items, temperature=0, max_output_tokens=8) for items in inputs]
+    assert answers[0].output_text == answers[1].output_text
+    assert answers[0].usage.input_tokens == answers[1].usage.input_tokens
+    for wrong in {"type": "function_call_output", "call_id": "c"}, {"type": "function_call_output", "call_id": "c", "output": 3}:
+        with pytest.raises(openai.BadRequestError, match="input.1..output"):
+            client.responses.create(model=model, input=[call, wrong])
+
+
 def test_previous_responses(client, loose_client, model):
     first = client.responses.create(model=model, input="My name is Ada.", instructions="Be brief.", temperature=0,
                                     max_output_tokens=16)

@@ -186,6 +186,29 @@ def test_turns_as_clients_send_them_back(thinking, turn, shown):
     assert shown in prompt
 
 
+@pytest.mark.parametrize("which", ["thinking", "plain"])
+@pytest.mark.parametrize("call", [{"tool_calls": None, "function_call": {"name": "get_weather", "arguments": '{"city": "Paris"}'}},
+                                  {"function_call": {"name": "get_weather", "arguments": None}}])
+def test_the_form_before_tools(which, call, request):
+    """function_call and a message of role function are one call and its result."""
+    server, _ = request.getfixturevalue(which)
+    function = call["function_call"]
+    old = [*ASK, {"role": "assistant", "content": None, **call},
+           {"role": "function", "name": function["name"], "content": "21 degrees"}]
+    new = [*ASK, {"role": "assistant", "content": None, "tool_calls": [{"id": "call00001", "type": "function", "function": function}]},
+           {"role": "tool", "tool_call_id": "call00001", "name": function["name"], "content": "21 degrees"}]
+    prompts = [server.post("/apply-template", {"messages": m, "tools": TOOLS}).json()["prompt"] for m in (old, new)]
+    assert prompts[0] == prompts[1] and "get_weather" in prompts[0] and "21 degrees" in prompts[0]
+
+
+def test_a_function_call_that_is_none(thinking):
+    server, _ = thinking
+    asks = [{"messages": [*ASK, {"role": "assistant", "content": "x", "function_call": call}, *ASK]} for call in (None, "f")]
+    assert server.post("/apply-template", asks[0]).status_code == 200
+    refused = server.post("/apply-template", asks[1])
+    assert refused.status_code == 400 and "messages[1].function_call" in refused.text
+
+
 def test_tools_as_clients_write_them(thinking):
     server, script = thinking
     name = "mcp__a_server_with_a_long_name__" + "x" * 90

@@ -77,11 +77,13 @@ static int add_tool_result(const struct place *p, cJSON *out, const cJSON *block
 static int add_tool_use(const struct place *p, cJSON *message, cJSON *block)
 {
     const char *id = canonical_text(block, "id"), *name = canonical_text(block, "name");
-    if (!id || !name || !cJSON_IsObject(json_field_find(block, "input")))
+    const cJSON *input = json_field_find(block, "input"); /* a call without arguments has null or none */
+    if (!id || !name || (input && !cJSON_IsObject(input)))
         return api_error_invalid(p->t->err, "invalid_value", p->path,
                                  "%s needs id and name (strings) and input (an object)", p->path);
     return canonical_add_call(p->t, message, id, name,
-                              cJSON_DetachItemFromObjectCaseSensitive(block, "input"));
+                              input ? cJSON_DetachItemFromObjectCaseSensitive(block, "input")
+                                    : cJSON_CreateObject());
 }
 
 static int add_thinking(const struct place *p, cJSON *message, const cJSON *block)

@@ -11,6 +11,7 @@
 #include "server/api/codecs/canonical.h"
 #include "server/api/codecs/responses.h"
 #include "server/api/response_store.h"
+#include "text/tools/tool_prompt.h"
 
 enum { ECHO_BYTES_MAX = 16 << 20 };
 
@@ -228,6 +229,20 @@ static int add_custom_call_item(const struct place *p, cJSON *messages, const cJ
     return api_error_no_memory(p->t->err);
 }
 
+/* What a function gave: a text, parts, an object (as its JSON text) or null (nothing). */
+static int add_output(const struct place *p, cJSON *parts, const cJSON *output)
+{
+    if (cJSON_IsNull(output)) return canonical_add_part(p, parts, "");
+    if (!cJSON_IsObject(output)) return add_content(p, parts, output);
+    struct buffer text;
+    buffer_init(&text, SIZE_MAX / 2);
+    tool_prompt_write_json(output, &text);
+    int status =
+        buffer_failed(&text) ? api_error_no_memory(p->t->err) : canonical_add_part(p, parts, text.data);
+    buffer_deinit(&text);
+    return status;
+}
+
 static int add_output_item(const struct place *p, cJSON *messages, const cJSON *item)
 {
     const char *id = canonical_text(item, "call_id");
@@ -239,7 +254,7 @@ static int add_output_item(const struct place *p, cJSON *messages, const cJSON *
     if (!message || !cJSON_AddStringToObject(message, "tool_call_id", id))
         return api_error_no_memory(p->t->err);
     snprintf(at.path, sizeof at.path, "%.60s.output", p->path);
-    return add_content(&at, parts, json_field_find(item, "output"));
+    return add_output(&at, parts, cJSON_GetObjectItemCaseSensitive(item, "output"));
 }
 
 /* What is encrypted nobody here can read. */
