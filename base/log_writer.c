@@ -25,6 +25,7 @@ static struct byte_queue queue = BYTE_QUEUE_INIT(halves[0], halves[1], HALF_BYTE
 static pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER;
 static bool running;
 static pthread_t thread;
+static atomic_bool torn; /* the last line was cut: the disk got full in its middle */
 static _Atomic uint64_t own_count, *num_dropped = &own_count;
 
 static void count_dropped(void)
@@ -49,20 +50,27 @@ void log_writer_count_at(_Atomic uint64_t *counter)
 
 /* In one piece unless the system cuts it; waits timeout_ms for a reader that stalls, -1: for ever. A pipe
  * that has room by poll takes PIPE_BUF bytes, so write does not wait then. */
-static bool write_line(const char *line, size_t n, int timeout_ms)
+static bool write_bytes(const char *bytes, size_t n, int timeout_ms)
 {
     while (n > 0) {
         struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
         int ready = poll(&out, 1, timeout_ms);
         if (ready == 0) return false;
         if (ready < 0 && errno == EINTR) continue;
-        ssize_t written = write(STDERR_FILENO, line, n);
+        ssize_t written = write(STDERR_FILENO, bytes, n);
         if (written < 0 && errno != EINTR && errno != EAGAIN) return false;
         if (written <= 0) continue;
-        line += written;
+        bytes += written;
         n -= (size_t)written;
+        atomic_store(&torn, bytes[-1] != '\n');
     }
     return true;
+}
+
+static bool write_line(const char *line, size_t n, int timeout_ms)
+{
+    if (atomic_load(&torn) && !write_bytes("\n", 1, timeout_ms)) return false;
+    return write_bytes(line, n, timeout_ms);
 }
 
 /* ---- the thread ---- */
@@ -71,8 +79,9 @@ static bool write_line(const char *line, size_t n, int timeout_ms)
 static uint64_t tell_missing(uint64_t num_missing)
 {
     struct log_line line;
-    char text[80];
-    int n = snprintf(text, sizeof text, "%llu lines were dropped: whoever reads the log was too slow",
+    char text[128];
+    int n = snprintf(text, sizeof text,
+                     "%llu lines were dropped: whoever reads the log was too slow, or the disk was full",
                      (unsigned long long)num_missing);
     log_line_begin(&line, LOG_WARNING, text, (size_t)n);
     log_line_end(&line);

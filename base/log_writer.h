@@ -2,7 +2,8 @@
  *
  * Between start and stop a line is copied into a bounded queue, and a thread of its own writes the queue:
  * each line with one write(2), no lock held. When the reader stalls and the queue is full, lines are dropped,
- * counted, and the next line that gets through is followed by one that says how many. Before and after, and
+ * counted, and the next line that gets through is followed by one that says how many; so they are when the disk is
+ * full, and a line that it cut is ended before the next. Before and after, and
  * in programs that never start it, lines are written by whoever logs, who waits a second at most.
  *
  * A process that aborts waits a moment for the queue to be written. A child between fork and exec must not

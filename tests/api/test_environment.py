@@ -155,6 +155,24 @@ def test_lines_that_a_full_disk_refuses_are_counted():
         assert answers(server)
 
 
+def test_a_line_that_a_full_disk_cuts_is_alone():
+    """What is written when there is room again begins a line of its own, and says what is missing."""
+    with running("--log-format", "json") as server:
+        def may_write(num_bytes):
+            resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (num_bytes, resource.RLIM_INFINITY))
+
+        before, kept = server.log(), 40
+        may_write(len(before.encode()) + kept)
+        assert all(answers(server) for _ in range(5))
+        wait_until(lambda: server.metrics()["flashd_log_lines_dropped_total"] >= 5)
+        may_write(resource.RLIM_INFINITY)
+        assert answers(server)
+        wait_until(lambda: "lines were dropped" in server.log())
+        torn, *lines = server.log()[len(before):].splitlines()
+        assert len(torn) == kept and [json.loads(line) for line in lines]
+        assert "or the disk was full" in server.log()
+
+
 SMALL = ["--kv-cache-memory-bytes", "64MiB", "--max-model-len", "512", "--max-queued-requests", "8", "--max-num-seqs", "4"]
 
 
