@@ -110,7 +110,7 @@ static int load_environment(struct config *c, char *const *environment, struct e
 }
 
 /* As of every option the last counts. */
-static const char *find_config_path(int num_args, char *const *args, char *const *environment)
+const char *config_find_path(int num_args, char *const *args, char *const *environment)
 {
     for (int i = num_args - 1; i >= 0; i--) {
         if (!strncmp(args[i], "--config=", 9)) return args[i] + 9;
@@ -124,7 +124,7 @@ static const char *find_config_path(int num_args, char *const *args, char *const
 int config_load(struct config *c, int num_args, char *const *args, char *const *environment,
                 struct error *err)
 {
-    const char *path = find_config_path(num_args, args, environment);
+    const char *path = config_find_path(num_args, args, environment);
     for (int i = 0; i < num_args; i++)
         if (text_list_append(&c->arguments, args[i], strlen(args[i])))
             return error_set(err, STATUS_NO_MEMORY, "out of memory");

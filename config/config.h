@@ -57,6 +57,9 @@ void config_deinit(struct config *c);
 int config_load(struct config *c, int num_args, char *const *args, char *const *environment,
                 struct error *err) must_check;
 
+/* The file that the command line or the environment names; NULL: none. */
+const char *config_find_path(int num_args, char *const *args, char *const *environment);
+
 /* Whether that option may be given several values. */
 bool config_is_list(const char *name);
 

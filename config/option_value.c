@@ -148,7 +148,8 @@ static int append_entries(struct text_list *list, const char *name, const char *
         if (at[0] == ' ' || at[n - 1] == ' ')
             return error_set(err, STATUS_INVALID, "%s: an entry of %s begins or ends with a blank", source,
                              name);
-        if (text_list_append_from(list, at, n, source)) return error_set(err, STATUS_NO_MEMORY, "out of memory");
+        if (text_list_append_from(list, at, n, source))
+            return error_set(err, STATUS_NO_MEMORY, "out of memory");
         at += n;
         if (!*at) return STATUS_OK;
     }

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/check.h"
 #include "config/api_keys.h"
@@ -106,6 +107,23 @@ static void take_over(struct config *config, struct config *fresh, struct config
     if (!is_same_text(config->model, fresh->model)) note(changes->at_next_start, "model");
 }
 
+/* A pipe, as of `--config <(program)`, was read to its end; who opened it again would wait for a writer. */
+static int refuse_pipe(const char *option, const char *path, struct error *err)
+{
+    struct stat st;
+    if (!path || stat(path, &st) || !S_ISFIFO(st.st_mode)) return STATUS_OK;
+    return error_set(err, STATUS_IO, "%s %s: a pipe, which is read once, when the server starts", option,
+                     path);
+}
+
+static int check_sources(const struct config *config, char *const *environment, struct error *err)
+{
+    const struct text_list *args = &config->arguments;
+    const char *path = config_find_path(args->num_items, args->items, environment);
+    int status = refuse_pipe("--config", path, err);
+    return status ? status : refuse_pipe("--api-key-file", config->api_key_file, err);
+}
+
 int config_reload(struct config *config, char *const *environment, struct config_changes *changes,
                   struct error *err)
 {
@@ -113,6 +131,7 @@ int config_reload(struct config *config, char *const *environment, struct config
     bool keys_changed = false;
     *changes = (struct config_changes){0};
     int status = config_init(&fresh, err);
+    if (!status) status = check_sources(config, environment, err);
     if (!status)
         status = config_load(&fresh, config->arguments.num_items, config->arguments.items, environment, err);
     if (!status) status = api_keys_merge(config, &fresh, &keys_changed, err);

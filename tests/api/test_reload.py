@@ -1,7 +1,9 @@
 """SIGHUP: keys, quotas, times and the log level are read again; requests in flight do not notice."""
 
 import hashlib
+import os
 import signal
+import threading
 
 import pytest
 
@@ -66,6 +68,20 @@ def test_what_cannot_be_read_changes_nothing(start_server, tmp_path, text):
             keys.write_text(text)
         reload(server, "the configuration was not read again: ")
         assert ask(server, "first") == 200 and ask(server, "second") == 401
+
+
+@pytest.mark.parametrize("which", ["--config", "--api-key-file"])
+def test_a_pipe_is_not_waited_for(start_server, tmp_path, which):
+    """A file that is a pipe, as of `--config <(program)`, was read when the server started."""
+    file = tmp_path / "file"
+    os.mkfifo(file)
+    writer = threading.Thread(target=file.write_text, args=["first\n" if which == "--api-key-file" else "api-key: first\n"])
+    writer.start()
+    with start_server(which, str(file)) as server:
+        writer.join()
+        reload(server, "the configuration was not read again: ")
+        assert f"{which} {file}: " in server.log()
+        assert ask(server, "first") == 200
 
 
 def test_a_server_neither_gets_its_first_key_nor_loses_its_last(start_server, tmp_path):
