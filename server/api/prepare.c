@@ -30,8 +30,7 @@ cJSON *prepare_parse(const char *body, size_t body_bytes, struct api_error *err)
 /* Numbers are kept before a codec moves them: they are found in the order of the text. */
 static int make_canonical(const struct prepare_input *in, struct translation *t)
 {
-    if (json_keep_numbers(t->body, in->body, in->body_bytes))
-        return api_error_no_memory(t->err);
+    if (json_keep_numbers(t->body, in->body, in->body_bytes)) return api_error_no_memory(t->err);
     return codec_translate(in->codec, t);
 }
 

@@ -88,7 +88,7 @@ struct shape {
     unsigned types;
     bool has_literals;
     struct schema_list literals, excluded; /* enum and const; what not allows not */
-    long double min, max; /* whole numbers up to 2^64 exactly */
+    long double min, max;                  /* whole numbers up to 2^64 exactly */
     bool min_open, max_open;
     struct schema_list multiples, not_multiples;
     uint32_t min_length, max_length;

@@ -180,7 +180,7 @@ static void test_auth(void **state)
 {
     (void)state;
     char *items[] = {"first-key", "second", "first-key"};
-    struct text_list keys = {items, 3};
+    struct text_list keys = {.items = items, .num_items = 3};
     struct auth auth;
     struct error err = {0};
     assert_int_equal(auth_init(&auth, &keys, &err), 0);
