@@ -122,7 +122,7 @@ struct teller {
 
 static void tell(struct teller *t, enum event_kind kind, struct event e)
 {
-    static const struct usage usage = {5, 7, 2, 1, {CACHE_MISS_DIFFERS, 2}, 0};
+    static const struct usage usage = {5, 7, 2, 1, {CACHE_MISS_DIFFERS, 2}, 0, 3, 1};
     e.choice = &t->choice;
     e.usage = &usage;
     codec_append(&t->out, kind, &t->answer, &e);
