@@ -6,8 +6,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "base/digest.h"
-
 static const char digest_prefix[] = "sha256:";
 
 enum {
@@ -132,17 +130,20 @@ static int read_entry(char *entry, const char *source, int number, struct api_ke
                              "%s: api-key: behind key %d stands something else than name=NAME, "
                              "weight=0.001..1000, max-seqs=N, max-tokens=N and admin",
                              source, number);
-    return check_key(entry, source, number, err);
+    int status = check_key(entry, source, number, err);
+    if (status) return status;
+    if (is_digest(entry))
+        memcpy(terms->digest.text, entry + PREFIX_BYTES, sizeof terms->digest.text);
+    else
+        terms->digest = digest_of(entry, strlen(entry));
+    return STATUS_OK;
 }
 
 /* ---- no key and no name stands twice ---- */
 
-/* "sha256:" and the digest of a key stand for that key. */
-static bool is_same_key(const char *a, const char *b)
+static bool is_same_key(const struct api_key_terms *a, const struct api_key_terms *b)
 {
-    if (is_digest(a) == is_digest(b)) return !strcmp(a, b);
-    const char *key = is_digest(a) ? b : a, *digest = is_digest(a) ? a : b;
-    return !strcmp(digest_of(key, strlen(key)).text, digest + PREFIX_BYTES);
+    return !strcmp(a->digest.text, b->digest.text);
 }
 
 static int refuse_second(const struct config *c, int first, int second, const char *what, struct error *err)
@@ -153,10 +154,9 @@ static int refuse_second(const struct config *c, int first, int second, const ch
 
 static int check_apart(const struct config *c, int i, int j, struct error *err)
 {
-    const char *name = c->api_key_terms[j].name;
-    if (is_same_key(c->api_key.items[i], c->api_key.items[j]))
-        return refuse_second(c, i, j, "is the same as", err);
-    if (name[0] && !strcmp(c->api_key_terms[i].name, name))
+    const struct api_key_terms *first = &c->api_key_terms[i], *second = &c->api_key_terms[j];
+    if (is_same_key(first, second)) return refuse_second(c, i, j, "is the same as", err);
+    if (second->name[0] && !strcmp(first->name, second->name))
         return refuse_second(c, i, j, "has the name of", err);
     return STATUS_OK;
 }
@@ -183,10 +183,10 @@ struct api_key_terms api_keys_terms(const struct config *config, int key_idx)
 
 /* ---- while the server runs ---- */
 
-static int find_key(const struct text_list *keys, const char *key)
+static int find_key(const struct config *config, const struct api_key_terms *terms)
 {
-    for (int i = 0; i < keys->num_items; i++)
-        if (is_same_key(keys->items[i], key)) return i;
+    for (int i = 0; i < config->api_key.num_items; i++)
+        if (is_same_key(&config->api_key_terms[i], terms)) return i;
     return -1;
 }
 
@@ -199,9 +199,9 @@ static int append_new_keys(struct config *config, const struct config *fresh, bo
     config->api_key_terms = terms;
     for (int i = 0; i < fresh->api_key.num_items; i++) {
         const char *key = fresh->api_key.items[i];
-        if (find_key(&config->api_key, key) >= 0) continue;
+        if (find_key(config, &fresh->api_key_terms[i]) >= 0) continue;
         if (text_list_append(&config->api_key, key, strlen(key))) return STATUS_NO_MEMORY;
-        terms[config->api_key.num_items - 1] = default_terms;
+        terms[config->api_key.num_items - 1] = fresh->api_key_terms[i];
         *changed = true;
     }
     return STATUS_OK;
@@ -222,7 +222,7 @@ int api_keys_merge(struct config *config, const struct config *fresh, bool *chan
     if (fresh->api_key.num_items == 0) return STATUS_OK;
     if (append_new_keys(config, fresh, changed)) return error_set(err, STATUS_NO_MEMORY, "out of memory");
     for (int i = 0; i < config->api_key.num_items; i++) {
-        int at = find_key(&fresh->api_key, config->api_key.items[i]);
+        int at = find_key(fresh, &config->api_key_terms[i]);
         struct api_key_terms terms = at >= 0 ? fresh->api_key_terms[at] : config->api_key_terms[i];
         terms.revoked = at < 0;
         *changed |= !is_same(&terms, &config->api_key_terms[i]);

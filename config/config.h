@@ -15,6 +15,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "base/digest.h"
 #include "base/status.h"
 #include "config/options.h"
 #include "config/text_list.h"
@@ -27,6 +28,7 @@ struct api_key_terms {
     char name[32];      /* for logs and messages; "": none */
     bool revoked;       /* it was taken out while the server runs (reload.h): nobody may come with it */
     bool admin;         /* may see and end requests of all keys (/debug/requests) */
+    struct digest_text digest; /* of the key, which may be said by it alone ("sha256:...") */
 };
 
 struct config {

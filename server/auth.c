@@ -7,7 +7,7 @@
 #include <nettle/memops.h>
 #include <nettle/sha2.h>
 
-static void digest_of(const char *text, uint8_t digest[AUTH_DIGEST_BYTES])
+static void digest_of_text(const char *text, uint8_t digest[AUTH_DIGEST_BYTES])
 {
     struct sha256_ctx sha;
     sha256_init(&sha);
@@ -45,7 +45,7 @@ int auth_init(struct auth *a, const struct text_list *keys, struct error *err)
             auth_deinit(a);
             return error_set(err, STATUS_INVALID, "--api-key: a key is empty");
         }
-        if (!read_digest(keys->items[i], a->digests[i])) digest_of(keys->items[i], a->digests[i]);
+        if (!read_digest(keys->items[i], a->digests[i])) digest_of_text(keys->items[i], a->digests[i]);
     }
     a->num_keys = keys->num_items;
     return STATUS_OK;
@@ -72,7 +72,7 @@ int auth_find_key(const struct auth *a, const char *authorization, const char *x
     if (!token) token = x_api_key;
     if (!token) return -1;
     uint8_t digest[AUTH_DIGEST_BYTES];
-    digest_of(token, digest);
+    digest_of_text(token, digest);
     int found = -1;
     for (int i = 0; i < a->num_keys; i++) {
         int equal = memeql_sec(digest, a->digests[i], AUTH_DIGEST_BYTES);
