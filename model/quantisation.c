@@ -72,13 +72,18 @@ static int read_awq(struct json_reader *r, struct quantisation *q)
     return check_bits(r, q->bits, false);
 }
 
+bool quantisation_has_gptq_bits(int64_t bits)
+{
+    return bits == 2 || bits == 3 || bits == 4 || bits == 8;
+}
+
 static int read_gptq_numbers(struct json_reader *r, bool zeros_less_one, struct quantisation *q)
 {
     q->zeros_less_one = zeros_less_one;
     q->bits = (int32_t)json_int_required(r, "bits", 1, 32);
     q->group_size = read_group_size(r);
     q->has_zeros = true; /* also where all are the same (sym) */
-    if (r->status || q->bits == 2 || q->bits == 3 || q->bits == 4 || q->bits == 8) return r->status;
+    if (r->status || quantisation_has_gptq_bits(q->bits)) return r->status;
     return error_set(r->err, STATUS_UNSUPPORTED,
                      "%s: weights of %d bits are not supported in this form; 2, 3, 4 and 8 are", r->path,
                      q->bits);

@@ -37,6 +37,8 @@ struct quantisation {
 /* r reads config.json's object, or the text model's in it. STATUS_UNSUPPORTED for what is not here, with a sentence that
  * names it. */
 int quantisation_read(struct json_reader *r, struct quantisation *q) must_check;
+/* Whether GPTQ's matrices of so many bits are read. */
+bool quantisation_has_gptq_bits(int64_t bits);
 /* r reads hf_quant_config.json, which older checkpoints of ModelOpt have instead. */
 int quantisation_read_modelopt(struct json_reader *r, struct quantisation *q) must_check;
 

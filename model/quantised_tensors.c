@@ -172,8 +172,8 @@ static struct quantisation own_numbers(struct finder *f, const struct quantisati
                    num_groups = scales && scales->num_dims == 2 ? scales->dims[0] : 0;
     const uint64_t said = q->group_size ? div_up(cols, (uint64_t)q->group_size) : 1;
     struct quantisation own = *q;
-    for (int32_t bits = 2; bits <= 8; bits++)
-        if (bits != 5 && bits != 6 && bits != 7 && num_words * 32 == cols * (uint64_t)bits) own.bits = bits;
+    const int64_t bits = (int64_t)(num_words * 32 / cols);
+    if (num_words * 32 % cols == 0 && quantisation_has_gptq_bits(bits)) own.bits = (int32_t)bits;
     if (num_groups > 0 && num_groups != said && cols % num_groups == 0)
         own.group_size = (int32_t)(cols / num_groups);
     return own;
