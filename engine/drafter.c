@@ -72,6 +72,12 @@ static int32_t num_predicted(const struct prediction *p)
     return p->next >= 0 ? p->num_tokens - p->next : 0;
 }
 
+/* What goes before what was said. */
+static bool is_predicted(const struct drafter *d)
+{
+    return num_predicted(&d->prediction) > 0;
+}
+
 /* Behind the first place in [begin, end) where the newest tokens stand; -1: there is none. */
 static int32_t find_predicted(const struct prediction *p, const int32_t *newest, int32_t begin, int32_t end)
 {
@@ -141,24 +147,32 @@ void drafter_follow(struct drafter *d, const int32_t *tokens, int32_t num_tokens
         d->next = came_true ? d->next + 1 : 0;
     }
     d->num_seen = num_tokens;
-    if (d->next == 0 && num_predicted(&d->prediction) == 0) d->next = look_up(tokens, num_tokens);
+    if (d->next == 0 && !is_predicted(d)) d->next = look_up(tokens, num_tokens);
 }
 
 static double hope_of_found(const struct drafter *d)
 {
-    return num_predicted(&d->prediction) > 0 ? d->prediction.hope : d->hope;
+    return is_predicted(d) ? d->prediction.hope : d->hope;
+}
+
+/* Of either, if there is something. */
+static const int32_t *found_at(const struct drafter *d, const int32_t *tokens)
+{
+    return is_predicted(d) ? d->prediction.tokens + d->prediction.next : tokens + d->next;
+}
+
+static int32_t num_found(const struct drafter *d)
+{
+    if (is_predicted(d)) return num_predicted(&d->prediction);
+    return d->next > 0 ? d->num_seen - d->next : 0;
 }
 
 int32_t drafter_found(const struct drafter *d, const int32_t *tokens, int32_t *ids, int32_t max)
 {
-    const struct prediction *p = &d->prediction;
-    const int32_t *from = num_predicted(p) > 0 ? p->tokens + p->next : tokens + d->next;
-    int32_t num = 0, known = num_predicted(p) > 0 ? num_predicted(p)
-                             : d->next > 0        ? d->num_seen - d->next
-                                                  : 0;
+    const int32_t *from = found_at(d, tokens), most = min_of(max, num_found(d));
     const double hope = hope_of_found(d);
-    for (double all = hope; num < min_of(max, known) && all > LIKELY; all *= hope, num++)
-        ids[num] = from[num];
+    int32_t num = 0;
+    for (double all = hope; num < most && all > LIKELY; all *= hope, num++) ids[num] = from[num];
     return num;
 }
 
@@ -171,7 +185,7 @@ static double hope_of(const struct drafter *d)
 static int32_t num_expected(const struct drafter *d, int32_t max)
 {
     if (d->source == DRAFTER_IS_TOLD) return min_of(d->num_told, max);
-    if (num_predicted(&d->prediction) > 0) return min_of(num_predicted(&d->prediction), max);
+    if (is_predicted(d)) return min_of(num_found(d), max);
     return d->next > 0 ? max : 0;
 }
 
@@ -191,12 +205,10 @@ static int32_t count_predicted(const struct prediction *p, const int32_t *draft,
 /* What was written is read again where the draft goes beyond what is known: a loop goes on as a loop. */
 int32_t drafter_write(struct drafter *d, int32_t *tokens, int32_t max)
 {
-    const struct prediction *p = &d->prediction;
-    const int32_t num = num_expected(d, max), *from = tokens + d->next;
-    if (num_predicted(p) > 0) from = p->tokens + p->next;
-    if (d->source == DRAFTER_IS_TOLD) from = d->told;
+    const int32_t num = num_expected(d, max),
+                  *from = d->source == DRAFTER_IS_TOLD ? d->told : found_at(d, tokens);
     for (int32_t i = 0; i < num; i++) tokens[d->num_seen + i] = from[i];
-    d->num_predicted = count_predicted(p, tokens + d->num_seen, num);
+    d->num_predicted = count_predicted(&d->prediction, tokens + d->num_seen, num);
     return num;
 }
 
