@@ -242,7 +242,8 @@ static double target_us(const struct load *load)
 static int32_t max_num_rows(const struct load *load)
 {
     const struct model_config *c = model_files_config(load->files);
-    uint64_t row_bytes = (uint64_t)c->num_heads * (uint64_t)c->head_dim * REPLAY_SPLITS * sizeof(float);
+    uint64_t row_bytes =
+        (uint64_t)model_config_most_heads(c) * (uint64_t)c->head_dim * REPLAY_SPLITS * sizeof(float);
     bool replays = !load->device->prefill_decode_equal && !has_states(load) && !load->facts.is_encoder;
     int32_t num_drafted = num_draft_tokens(load), num_replayed = 0;
     if (replays) num_replayed = (int32_t)min_of((uint64_t)REPLAY_ROWS, REPLAY_BYTES / row_bytes);
