@@ -416,7 +416,7 @@ static void log_memory_plan(const struct load *load, uint64_t block_bytes)
              dtype_infos[load->kv_dtype].text, load->facts.max_model_len, load->facts.max_num_seqs,
              load->facts.max_num_batched_tokens, (double)block_bytes * load->num_host_blocks * mib);
     if (kv_beside_bytes(load) > MIB)
-        log_info("beside the K/V cache: %.1f MiB, for padding and for what prompts read of codes",
+        log_info("beside the K/V cache: %.1f MiB, for padding and for what prompts read of codes or latents",
                  (double)kv_beside_bytes(load) * mib);
     if (has_states(load)) log_states(load);
     if (load->kv_layout.window == 0) return;

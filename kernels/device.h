@@ -135,8 +135,6 @@ struct latent_desc {
     struct weight_view k_b, v_b; /* [Hq r][Dn]: transposed heads; [Hq Dv][r] */
 };
 
-struct latent; /* device's own */
-
 enum { DELTA_TAPS = 4, SHORT_TAPS_MAX = 7, DELTA_CONVOLUTION_PARTS = 3 };
 
 /* What a layer does with its state. */
@@ -225,6 +223,8 @@ struct kv_shape {
 struct
     kv_pool; /* device's own: K and V of a block's layers, [block][kv_head][BLOCK_SIZE][head_dim] in spirit */
 
+struct latent; /* device's own (latent_desc) */
+
 enum rope_style {
     ROPE_HALVES, /* rotate (i, i + D/2): Hugging Face, GPT-NeoX */
     ROPE_PAIRS,  /* rotate (2i, 2i + 1): GGUF files of the llama architecture */
@@ -287,6 +287,9 @@ struct attention_args {
     const float
         *sinks; /* device memory [Hq]: a score that counts in each head's softmax and has no value; NULL */
     bool gates_by_head, gates_are_softplus; /* apply_gates */
+    int32_t latent_k_dim,
+        latent_v_dim;            /* where D is that of latents, what they stand for: Dn + Dr, Dv; else 0 */
+    const struct latent *latent; /* the layer's, once it is made; NULL: attention is over what is kept */
 };
 
 /* Which rows of a step an operation that works row by row computes. */

@@ -463,7 +463,7 @@ static void create_attention_layer(struct builder *b, int32_t i)
     const struct model_config *c = &b->m->config;
     struct layer *layer = &b->m->layers[i];
     if (c->latent.rank > 0) {
-        layer->latent = create_latent(b, i);
+        layer->attention.latent = layer->latent = create_latent(b, i);
         layer->o = create_o(b, i);
         return;
     }
@@ -782,6 +782,10 @@ static void describe_layer(const struct model_config *c, const struct kv_layout 
                                                .softcap = c->attention_softcap,
                                                .gates_by_head = c->gates_by_head,
                                                .gates_are_softplus = c->family->gates_are_softplus};
+    if (c->latent.rank > 0) {
+        layer->attention.latent_k_dim = c->latent.plain_dim + c->latent.rotary_dim;
+        layer->attention.latent_v_dim = c->latent.value_dim;
+    }
     layer->rope = (struct rope_args){.num_heads = config.num_heads,
                                      .num_kv_heads = config.num_kv_heads,
                                      .head_dim = config.head_dim,

@@ -19,6 +19,7 @@
  * "FlashMask", 2024; latents as the rows of one tile: DeepSeek-AI, FlashMLA, 2025. */
 #include "kernels/cuda/attention_masked_rows.cuh"
 #include "kernels/cuda/kv_pool.cuh"
+#include "kernels/cuda/latent.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/softmax.cuh"
 
@@ -440,7 +441,9 @@ void cuda_attention_masked(struct cuda_device *d, const struct batch *b, __nv_bf
     a.softcap = args->softcap > 0 ? args->scale / args->softcap : 0;
     a.sinks = args->sinks;
     if (b->num_prefill_seqs > 0) {
-        if (masked_hopper_supports(d, args->head_dim))
+        if (d->expands_latents)
+            cuda_latent_prompts(d, b, pool, layer, args);
+        else if (masked_hopper_supports(d, args->head_dim))
             masked_hopper_launch(d, b, out, qkv, pool, layer, args);
         else
             launch_prefill(d, a, b, pool, layer);

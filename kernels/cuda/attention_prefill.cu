@@ -333,19 +333,14 @@ struct prefill_args prefill_args_of(const struct batch *b, __nv_bfloat16 *out, c
     return a;
 }
 
-void cuda_attention_prefill(struct cuda_device *d, const struct batch *b, __nv_bfloat16 *out,
-                            const __nv_bfloat16 *qkv, const struct kv_pool *pool, int32_t layer,
-                            const struct attention_args *args)
+namespace
+{
+
+/* Over a layer of a pool. */
+void attend(struct cuda_device *d, const struct batch *b, const prefill_args &a, const struct kv_pool *pool,
+            int32_t layer, const struct attention_args *args)
 {
     bool has_codes = kv_pool_has_codes(pool);
-    if (has_codes && pool->widened) {
-        if (!cuda_kv_widen(d, b, pool, layer, args->kv_group)) return;
-        prefill_args a = prefill_args_of(b, out, qkv, pool->widened, 0, args);
-        a.tables = pool->widened_table - b->kv_groups[args->kv_group].prompts_begin;
-        prefill_hopper_launch(d, &a, b, pool->widened, 0);
-        return;
-    }
-    prefill_args a = prefill_args_of(b, out, qkv, pool, layer, args);
     if (prefill_hopper_rows_per_tile(d, args->head_dim)) {
         prefill_hopper_launch(d, &a, b, pool, layer);
         return;
@@ -369,4 +364,25 @@ void cuda_attention_prefill(struct cuda_device *d, const struct batch *b, __nv_b
         launch<256, false>(d, a, b->num_prefill_tiles);
         break;
     }
+}
+
+} // namespace
+
+void cuda_attention_prefill_widened(struct cuda_device *d, const struct batch *b, __nv_bfloat16 *out,
+                                    const __nv_bfloat16 *qkv, const struct kv_pool *pool,
+                                    const struct attention_args *args)
+{
+    prefill_args a = prefill_args_of(b, out, qkv, pool->widened, 0, args);
+    a.tables = pool->widened_table - b->kv_groups[args->kv_group].prompts_begin;
+    attend(d, b, a, pool->widened, 0, args);
+}
+
+void cuda_attention_prefill(struct cuda_device *d, const struct batch *b, __nv_bfloat16 *out,
+                            const __nv_bfloat16 *qkv, const struct kv_pool *pool, int32_t layer,
+                            const struct attention_args *args)
+{
+    if (!pool->widened)
+        attend(d, b, prefill_args_of(b, out, qkv, pool, layer, args), pool, layer, args);
+    else if (cuda_kv_widen(d, b, pool, layer, args->kv_group))
+        cuda_attention_prefill_widened(d, b, out, qkv, pool, args);
 }

@@ -34,6 +34,11 @@ struct prefill_args prefill_args_of(const struct batch *b, __nv_bfloat16 *out, c
                                     const struct kv_pool *pool, int32_t layer,
                                     const struct attention_args *args);
 
+/* Attention of the step's prompts over pool->widened, which has what they see of a layer. */
+void cuda_attention_prefill_widened(struct cuda_device *d, const struct batch *b, __nv_bfloat16 *out,
+                                    const __nv_bfloat16 *qkv, const struct kv_pool *pool,
+                                    const struct attention_args *args);
+
 /* Kernels are made twice: models without soft caps and sinks pay nothing for those of others. */
 static inline bool prefill_has_extra(const struct prefill_args &a)
 {

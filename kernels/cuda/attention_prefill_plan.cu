@@ -26,7 +26,7 @@ enum { ROUNDS_MAX = 8 }; /* of items: with more, what the last of them leaves id
  * reads them. */
 int32_t choose_kv_heads_per_tile(const struct cuda_device *d, const struct step *step)
 {
-    const struct attention_args *a = &d->attention;
+    const struct attention_args *a = &d->prompt_attention;
     int32_t longest = 0, kv_heads = a->num_kv_heads;
     for (int32_t s = 0; s < step->num_prefill_seqs; s++) longest = std::max(longest, step->seqlens_k[s]);
     size_t head_bytes = (size_t)longest * (size_t)a->head_dim * 4;
@@ -43,12 +43,12 @@ struct tiling {
 /* Query heads of a K/V head, in the layer that has most: no other one takes more slots. */
 int32_t group_of(const struct cuda_device *d)
 {
-    return d->attention.num_heads / d->attention.num_kv_heads;
+    return d->prompt_attention.num_heads / d->prompt_attention.num_kv_heads;
 }
 
 struct tiling tiling_of(const struct cuda_device *d)
 {
-    return tiling{d->base.prefill_tile, prefill_piece_tokens(d->attention.head_dim)};
+    return tiling{d->base.prefill_tile, prefill_piece_tokens(d->prompt_attention.head_dim)};
 }
 
 int32_t num_rows(const struct step *step, int32_t seq)
@@ -102,7 +102,7 @@ bool comes_before(const struct step *step, struct tiling g, const struct prefill
 int32_t pack(const struct cuda_device *d, const struct step *step, struct prefill_plan *plan,
              int32_t kv_heads_per_tile, struct prefill_tile *tiles)
 {
-    const struct attention_args *a = &d->attention;
+    const struct attention_args *a = &d->prompt_attention;
     const struct tiling g = tiling_of(d);
     const size_t key_bytes = (size_t)kv_heads_per_tile * a->head_dim * 4;
     const int32_t heads_per_tile = kv_heads_per_tile * group_of(d);
@@ -172,14 +172,14 @@ int64_t num_slots_of(const struct cuda_device *d, const struct step *step, int32
     int64_t n = 0;
     for (int32_t tile = num_whole; tile < num_tiles_of(d, step, seq); tile++)
         n += num_pieces_of(step, g, seq, tile * g.rows);
-    return n * d->attention.num_heads;
+    return n * d->prompt_attention.num_heads;
 }
 
 /* Of all tiles of the step, this sequence's last ones are what does not fit into whole rounds. */
 int32_t num_in_rounds(const struct cuda_device *d, int32_t num_tiles_all, int32_t num_tiles)
 {
-    int32_t num_items = num_tiles_all * d->attention.num_heads, num_left = num_items % d->num_sms;
-    return std::max(num_tiles - (int32_t)div_up(num_left, d->attention.num_heads), 0);
+    int32_t num_items = num_tiles_all * d->prompt_attention.num_heads, num_left = num_items % d->num_sms;
+    return std::max(num_tiles - (int32_t)div_up(num_left, d->prompt_attention.num_heads), 0);
 }
 
 } // namespace
@@ -206,7 +206,7 @@ int32_t cuda_prefill_plan(const struct cuda_device *d, const struct step *step, 
         num_tiles_all += plan->num_whole[(size_t)seq] = num_tiles_of(d, step, seq);
     int32_t n = pack(d, step, plan, *kv_heads_per_tile, tiles);
     int64_t slots_left = d->num_prefill_slots;
-    if ((int64_t)num_tiles_all * d->attention.num_heads > (int64_t)ROUNDS_MAX * d->num_sms) return n;
+    if ((int64_t)num_tiles_all * d->prompt_attention.num_heads > (int64_t)ROUNDS_MAX * d->num_sms) return n;
     int64_t end = -1; /* of the plan as it stands */
     for (int32_t seq : plan->order) {
         if (keys[seq] <= tiling_of(d).piece) break;

@@ -10,6 +10,7 @@
 #include "kernels/cuda/attention_prefill.cuh"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/kv_pool.cuh"
+#include "kernels/cuda/latent.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear_blas.cuh"
 #include "kernels/cuda/pinned.cuh"
@@ -113,11 +114,12 @@ int prepare(struct device *device, const struct step_limits *limits, int32_t voc
                              "the CUDA device has attention for head sizes 64, 80, 96, 128 and 256, not %d",
                              layers[i].head_dim);
     d->limits = *limits;
-    d->base.prefill_tile = cuda_prefill_rows_per_tile(d, attention->head_dim);
     d->vocab_size = vocab_size;
     d->hidden_size = hidden_size;
     d->intermediate_size = intermediate_size;
-    d->attention = *attention;
+    d->attention = d->prompt_attention = *attention;
+    cuda_latent_plan(d, layers, num_layers);
+    d->base.prefill_tile = cuda_prefill_rows_per_tile(d, d->prompt_attention.head_dim);
     cuda_tables_prepare(d, layers, num_layers);
     for (int32_t i = 0; i < num_layers; i++)
         d->needs_masked = d->needs_masked || cuda_attention_is_masked(d, &layers[i]);
@@ -139,7 +141,8 @@ int prepare(struct device *device, const struct step_limits *limits, int32_t voc
                                              "activations");
     d->last_tokens = (int32_t *)cuda_alloc(device, (size_t)limits->num_batch_slots * 4, "sampling");
     if (!d->logits || !d->attention_partial || !d->attention_counters || !d->gate_up || !d->last_tokens ||
-        !cuda_rows_prepare(d) || !prefill_hopper_prepare(d, attention->head_dim, limits->max_model_len))
+        !cuda_rows_prepare(d) ||
+        !prefill_hopper_prepare(d, d->prompt_attention.head_dim, limits->max_model_len))
         return error_set(err, STATUS_NO_MEMORY, "the GPU has no room for the activations of %d tokens a step",
                          limits->num_tokens);
     int status = cuda_steps_prepare(d, err);

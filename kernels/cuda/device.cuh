@@ -159,8 +159,10 @@ struct cuda_device {
     struct step_limits limits;
     int32_t vocab_size, hidden_size, intermediate_size;
     struct attention_args
-        attention;      /* what steps are planned for: all layers', or that of those which need no masks */
-    bool layers_differ; /* in K/V heads, head sizes, or as some see K and V of others */
+        attention; /* what steps are planned for: all layers', or that of those which need no masks */
+    struct attention_args
+        prompt_attention; /* the same of prompts, which may be over what latents stand for */
+    bool layers_differ;   /* in K/V heads, head sizes, or as some see K and V of others */
     struct kv_reach kv_reach[KV_GROUPS_MAX]; /* by group */
     int32_t num_kv_groups;
     int32_t windows[WINDOWS_MAX], num_windows; /* the layers' different ones */
@@ -182,6 +184,7 @@ struct cuda_device {
     bool needs_masked;          /* some layer's attention is attention_masked.cu's */
     int32_t
         latent_rotary_dim; /* of latent attention, whose V is K without its first so many columns; 0: there is none */
+    bool expands_latents;                  /* for prompts: latent_prompts.cu */
     struct latent_scratch *latent_scratch; /* latent.cu; NULL: not yet */
     float *attention_partial;              /* decode: split outputs and log-sum-exps */
     int32_t *attention_counters;           /* decode: arrivals per (sequence, head, merger) */

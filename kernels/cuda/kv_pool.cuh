@@ -7,7 +7,7 @@
 
 #include "kernels/cuda/device.cuh"
 
-enum { SPARE_BLOCKS = 2 };
+enum { SPARE_BLOCKS = 2, WIDENED_KEYS_MIN = 65536 };
 
 struct kv_pool {
     struct kv_shape shape;
@@ -21,8 +21,8 @@ struct kv_pool {
      * blocks is needed. */
     char **pieces;
     int32_t blocks_per_piece;
-    /* Of e4m3, where prompts want bf16 (kv_widen.cu): room for all K and V that the prompts of a step see, of one layer, and the
-     * numbers of its blocks one after another. NULL: they do not. */
+    /* Of e4m3, where prompts want bf16 (kv_widen.cu), and of latents that they have expanded (latent_prompts.cu): room for all K
+     * and V that the prompts of a step see, of one layer, and the numbers of its blocks one after another. NULL: they do not. */
     struct kv_pool *widened;
     int32_t *widened_table;
 };
@@ -73,9 +73,17 @@ __host__ __device__ inline size_t kv_offset(size_t layer_elements, size_t block_
            ((size_t)which * num_kv_heads + head) * BLOCK_SIZE * head_dim;
 }
 
+/* Keys of the pool that prompts read in the place of what is kept: of one sequence of the greatest length, as its scheduler counts
+ * it, or of many shorter ones. */
+static inline int32_t cuda_kv_widened_keys(const struct cuda_device *d)
+{
+    const int32_t longest = d->limits.max_model_len + 2 * BLOCK_SIZE;
+    return longest > WIDENED_KEYS_MIN ? longest : (int32_t)WIDENED_KEYS_MIN;
+}
+
 /* Of what cuda_kv_widen_prepare takes; 0 for a pool that prompts read as it is. */
 uint64_t cuda_kv_widened_bytes(const struct cuda_device *d, const struct kv_shape *shape);
-/* Makes pool->widened, before steps are planned, where there is a Hopper kernel for prompts of bf16. */
+/* Makes pool->widened, before steps are planned, where prompts want it. */
 int cuda_kv_widen_prepare(struct cuda_device *d, struct kv_pool *pool, struct error *err);
 /* What the step's prompts see of a layer, as bf16 in pool->widened: entry i of the group's tables is its block i - prompts_begin. */
 bool cuda_kv_widen(struct cuda_device *d, const struct batch *b, const struct kv_pool *pool, int32_t layer,

@@ -12,7 +12,7 @@
 namespace
 {
 
-enum { THREADS = 128, KEYS_MIN = 65536 };
+enum { THREADS = 128 };
 
 /* 16 codes times their scale. */
 __device__ __forceinline__ void widen_codes(uint4 *to, uint4 codes, float scale)
@@ -71,17 +71,20 @@ bool make_table(struct cuda_device *d, struct kv_pool *pool, int32_t num_blocks)
            cuda_upload(&d->base, pool->widened_table, numbers.data(), numbers.size() * 4) == STATUS_OK;
 }
 
-/* Of one layer, without its memory. No blocks: prompts want none. */
+/* Of one layer, without its memory. No blocks: prompts want none. Of latents K and V are those of all heads. */
 struct kv_pool widened_pool(const struct cuda_device *d, const struct kv_shape *shape)
 {
     struct kv_pool w = {};
-    if (shape->dtype != DTYPE_F8_E4M3 || !prefill_hopper_rows_per_tile(d, shape->head_dim)) return w;
-    /* one sequence of the greatest length, as its scheduler counts it, or many shorter ones */
-    int32_t keys = std::max(d->limits.max_model_len + 2 * BLOCK_SIZE, (int32_t)KEYS_MIN);
     w.shape = *shape;
+    if (d->expands_latents) {
+        w.shape.num_kv_heads = d->prompt_attention.num_kv_heads;
+        w.shape.head_dim = d->prompt_attention.head_dim;
+    } else if (shape->dtype != DTYPE_F8_E4M3 || !prefill_hopper_rows_per_tile(d, shape->head_dim)) {
+        return kv_pool{};
+    }
     w.shape.dtype = DTYPE_BF16;
     w.shape.num_layers = 1;
-    w.shape.num_blocks = (int32_t)div_up(keys, BLOCK_SIZE);
+    w.shape.num_blocks = (int32_t)div_up(cuda_kv_widened_keys(d), BLOCK_SIZE);
     w.block_elements = (size_t)2 * w.shape.num_kv_heads * BLOCK_SIZE * w.shape.head_dim;
     w.layer_elements = (size_t)kv_pool_layer_blocks(&w) * w.block_elements;
     w.num_copied = 1;

@@ -4,6 +4,8 @@
  *   rope: q_r and k_r are rotated, K goes to the pool, which has no V: it is K without its first columns
  *   behind attention (attention_masked.cu), expand: v_b of each head
  *
+ * Prompts may go another way from q and kv_a on (latent_prompts.cu).
+ *
  * Products of heads take a head's columns where they are and leave its results where they go; their sums go along K in order, so a
  * token's bits are its own.
  *
@@ -11,22 +13,10 @@
 #include "kernels/cuda/bf16.cuh"
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/kv_pool.cuh"
+#include "kernels/cuda/latent.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear.cuh"
 #include "kernels/cuda/plain_tile.cuh"
-
-struct latent {
-    int32_t num_heads, plain_dim, rotary_dim, value_dim, rank, q_rank; /* q_rank 0: q comes at once */
-    float norm_eps;
-    struct linear *q_a, *q, *kv_a; /* q: of x, or of what q_a makes of it */
-    float *q_norm, *kv_norm;
-    __nv_bfloat16 *absorb, *expand; /* [Hq][r][Dn]: k_b^T, [Hq][Dv][r]: v_b */
-};
-
-/* For the largest step; layers take turns. */
-struct latent_scratch {
-    __nv_bfloat16 *low, *q, *kv; /* [T][R] [T][Hq (Dn + Dr)] [T][r + Dr] */
-};
 
 namespace
 {
@@ -97,10 +87,12 @@ bool reserve_scratch(struct cuda_device *d, const struct latent *l)
 {
     if (d->latent_scratch) return true;
     struct latent_scratch *s = d->latent_scratch = new struct latent_scratch();
+    s->plain_dim = l->plain_dim;
     const size_t tokens = (size_t)d->limits.num_tokens, heads = (size_t)l->num_heads;
     return allocate(d, &s->low, tokens * (size_t)l->q_rank, "activations") &&
            allocate(d, &s->q, tokens * heads * (size_t)(l->plain_dim + l->rotary_dim), "activations") &&
-           allocate(d, &s->kv, tokens * (size_t)(l->rank + l->rotary_dim), "activations");
+           allocate(d, &s->kv, tokens * (size_t)(l->rank + l->rotary_dim), "activations") &&
+           cuda_latent_prompts_reserve(d, l);
 }
 
 } // namespace
@@ -131,7 +123,7 @@ int cuda_latent_create(struct device *device, const struct latent_desc *desc, st
     if (!status && l->q_rank > 0) status = take_linear(device, &desc->q_a, &l->q_a, err);
     if (!status) status = take_linear(device, l->q_rank > 0 ? &desc->q_b : &desc->q, &l->q, err);
     if (!status && !(take_norm(d, &l->q_norm, &desc->q_norm) && take_norm(d, &l->kv_norm, &desc->kv_norm) &&
-                     take_heads(d, l, desc) && reserve_scratch(d, l)))
+                     take_heads(d, l, desc) && reserve_scratch(d, l) && cuda_latent_prompts_take(d, l)))
         status = error_set(err, STATUS_NO_MEMORY, "the GPU has no room for latent attention (%s)",
                            cudaGetErrorString(d->first_error));
     if (status)
@@ -194,11 +186,12 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 struct place_args {
-    __nv_bfloat16 *qkv;
-    const __nv_bfloat16 *q, *kv;
+    struct latent_rows to;
+    const __nv_bfloat16 *q, *kv; /* of the first token */
     const float *kv_norm;
     int32_t num_heads, plain_dim, rotary_dim, rank;
     float eps;
+    bool is_whole; /* heads of q with what is not rotated, and zeros behind it; else V behind K */
 };
 
 /* count elements, a multiple of 8. */
@@ -208,25 +201,34 @@ __device__ __forceinline__ void copy_row(__nv_bfloat16 *to, const __nv_bfloat16 
         *(uint4 *)(to + i) = *(const uint4 *)(from + i);
 }
 
-/* Of a token: what is rotated of q's heads, K and V. */
-__global__ void __launch_bounds__(THREADS) place_kernel(place_args a)
+/* Vectors of 8 of a head of q: those of what is rotated, or all of them. */
+__device__ __forceinline__ void place_queries(const place_args &a, __nv_bfloat16 *to, const __nv_bfloat16 *q)
 {
-    const int32_t q_dim = a.plain_dim + a.rotary_dim, dim = a.rotary_dim + a.rank, vectors = a.rotary_dim / 8;
-    const size_t token = blockIdx.x;
-    const __nv_bfloat16 *q = a.q + token * a.num_heads * q_dim, *kv = a.kv + token * dim;
-    __nv_bfloat16 *to = a.qkv + token * (a.num_heads + 2) * dim, *k = to + (size_t)a.num_heads * dim,
-                  *v = k + dim;
-    dependents_launch();
-    dependency_wait();
+    const int32_t q_dim = a.plain_dim + a.rotary_dim, first = a.is_whole ? 0 : a.plain_dim,
+                  columns = a.is_whole ? a.to.q_head : a.rotary_dim, vectors = columns / 8;
     for (int32_t i = threadIdx.x; i < a.num_heads * vectors; i += THREADS) {
         const int32_t head = i / vectors, column = i % vectors * 8;
-        *(uint4 *)(to + (size_t)head * dim + column) =
-            *(const uint4 *)(q + (size_t)head * q_dim + a.plain_dim + column);
+        *(uint4 *)(to + (size_t)head * a.to.q_head + column) =
+            first + column < q_dim ? *(const uint4 *)(q + (size_t)head * q_dim + first + column)
+                                   : make_uint4(0, 0, 0, 0);
     }
+}
+
+/* Of a token: q's heads, K and V. */
+__global__ void __launch_bounds__(THREADS) place_kernel(place_args a)
+{
+    const int32_t q_dim = a.plain_dim + a.rotary_dim, dim = a.rotary_dim + a.rank;
+    const size_t token = blockIdx.x;
+    const __nv_bfloat16 *kv = a.kv + token * dim;
+    __nv_bfloat16 *k = a.to.k + token * a.to.k_token, *v = k + dim;
+    dependents_launch();
+    dependency_wait();
+    place_queries(a, a.to.q + token * a.to.q_token, a.q + token * a.num_heads * q_dim);
     copy_row(k, kv + a.rank, a.rotary_dim);
+    norm_row(k + a.rotary_dim, kv, a.kv_norm, a.eps, a.rank);
+    if (a.is_whole) return;
     for (int32_t i = threadIdx.x * 8; i < a.rotary_dim; i += THREADS * 8)
         *(uint4 *)(v + a.rank + i) = make_uint4(0, 0, 0, 0);
-    norm_row(k + a.rotary_dim, kv, a.kv_norm, a.eps, a.rank);
     copy_row(v, k + a.rotary_dim, a.rank); /* each thread what it has written */
 }
 
@@ -277,52 +279,98 @@ void multiply_heads(struct cuda_device *d, const heads_args &a, int32_t num_head
 
 } // namespace
 
+namespace
+{
+
+/* Of the tokens behind the prompts that have theirs in scratch (latent_prompts.cu): in the rows of qkv. */
+struct latent_rows rows_of(const struct cuda_device *d, const struct batch *b, void *qkv, int32_t num_heads,
+                           int32_t dim)
+{
+    struct latent_rows rows = {};
+    rows.first_token = cuda_latent_prompt_rows(d, b).num_tokens;
+    rows.num_tokens = b->num_tokens - rows.first_token;
+    rows.q_token = rows.k_token = (size_t)(num_heads + 2) * dim;
+    rows.q_head = dim;
+    rows.q = (__nv_bfloat16 *)qkv + rows.first_token * rows.q_token;
+    rows.k = rows.q + (size_t)num_heads * dim;
+    return rows;
+}
+
+void place(struct cuda_device *d, const struct latent *l, const struct latent_rows &rows, bool is_whole)
+{
+    const struct latent_scratch *s = d->latent_scratch;
+    const size_t first = (size_t)rows.first_token;
+    place_args a = {};
+    if (rows.num_tokens == 0) return;
+    a.to = rows;
+    a.q = s->q + first * l->num_heads * (l->plain_dim + l->rotary_dim);
+    a.kv = s->kv + first * (l->rank + l->rotary_dim);
+    a.kv_norm = l->kv_norm;
+    a.num_heads = l->num_heads;
+    a.plain_dim = l->plain_dim;
+    a.rotary_dim = l->rotary_dim;
+    a.rank = l->rank;
+    a.eps = l->norm_eps;
+    a.is_whole = is_whole;
+    launch_dependent(d, place_kernel, dim3((unsigned)rows.num_tokens), dim3(THREADS), 0, a);
+}
+
+void absorb_queries(struct cuda_device *d, const struct latent *l, const struct latent_rows &rows)
+{
+    heads_args a = {};
+    if (rows.num_tokens == 0) return;
+    a.out = rows.q + l->rotary_dim;
+    a.out_token = rows.q_token;
+    a.out_head = rows.q_head;
+    a.x_head = l->plain_dim + l->rotary_dim;
+    a.x_token = l->num_heads * a.x_head;
+    a.x = d->latent_scratch->q + rows.first_token * a.x_token;
+    a.weight = l->absorb;
+    a.num_tokens = rows.num_tokens;
+    a.n = l->rank;
+    a.k = l->plain_dim;
+    multiply_heads(d, a, l->num_heads);
+}
+
+} // namespace
+
 void cuda_latent_qkv(struct device *device, const struct batch *b, void *qkv, const void *x,
                      const struct latent *l)
 {
     struct cuda_device *d = cuda_of(device);
     const struct latent_scratch *s = d->latent_scratch;
-    const int32_t q_dim = l->plain_dim + l->rotary_dim, dim = l->rotary_dim + l->rank;
-    const dim3 tokens((unsigned)b->num_tokens);
+    const struct latent_rows rows = rows_of(d, b, qkv, l->num_heads, l->rotary_dim + l->rank);
     if (l->q_rank > 0) {
         cuda_linear(device, b, ROWS_TOKENS, s->low, x, l->q_a);
-        launch_dependent(d, norm_low_kernel, tokens, dim3(THREADS), 0, s->low, (const float *)l->q_norm,
-                         l->norm_eps, l->q_rank);
+        launch_dependent(d, norm_low_kernel, dim3((unsigned)b->num_tokens), dim3(THREADS), 0, s->low,
+                         (const float *)l->q_norm, l->norm_eps, l->q_rank);
     }
     cuda_linear(device, b, ROWS_TOKENS, s->q, l->q_rank > 0 ? s->low : x, l->q);
     cuda_linear(device, b, ROWS_TOKENS, s->kv, x, l->kv_a);
-    place_args place = {(__nv_bfloat16 *)qkv, s->q,          s->kv,   l->kv_norm, l->num_heads,
-                        l->plain_dim,         l->rotary_dim, l->rank, l->norm_eps};
-    launch_dependent(d, place_kernel, tokens, dim3(THREADS), 0, place);
-    heads_args absorb = {};
-    absorb.out = (__nv_bfloat16 *)qkv + l->rotary_dim;
-    absorb.out_token = (size_t)(l->num_heads + 2) * dim;
-    absorb.out_head = dim;
-    absorb.x = s->q;
-    absorb.x_token = (size_t)l->num_heads * q_dim;
-    absorb.x_head = q_dim;
-    absorb.weight = l->absorb;
-    absorb.num_tokens = b->num_tokens;
-    absorb.n = l->rank;
-    absorb.k = l->plain_dim;
-    multiply_heads(d, absorb, l->num_heads);
+    place(d, l, cuda_latent_prompt_rows(d, b), true);
+    place(d, l, rows, false);
+    absorb_queries(d, l, rows);
 }
 
 void cuda_latent_values(struct device *device, const struct batch *b, void *out, const void *x,
                         const struct latent *l)
 {
+    struct cuda_device *d = cuda_of(device);
+    const int32_t prompts = cuda_latent_prompt_rows(d, b).num_tokens;
     heads_args expand = {};
-    expand.out = (__nv_bfloat16 *)out;
+    if (prompts > 0) cuda_latent_prompt_values(d, b, (__nv_bfloat16 *)out, l);
+    if (prompts == b->num_tokens) return;
     expand.out_token = (size_t)l->num_heads * l->value_dim;
     expand.out_head = l->value_dim;
-    expand.x = (const __nv_bfloat16 *)x;
+    expand.out = (__nv_bfloat16 *)out + prompts * expand.out_token;
     expand.x_head = l->rotary_dim + l->rank;
     expand.x_token = l->num_heads * expand.x_head;
+    expand.x = (const __nv_bfloat16 *)x + prompts * expand.x_token;
     expand.weight = l->expand;
-    expand.num_tokens = b->num_tokens;
+    expand.num_tokens = b->num_tokens - prompts;
     expand.n = l->value_dim;
     expand.k = l->rank;
-    multiply_heads(cuda_of(device), expand, l->num_heads);
+    multiply_heads(d, expand, l->num_heads);
 }
 
 /* ---- between them ---- */
@@ -331,25 +379,27 @@ namespace
 {
 
 struct rotate_args {
-    __nv_bfloat16 *qkv, *pool; /* pool: of the layer */
+    struct latent_rows rows;
+    __nv_bfloat16 *pool; /* of the layer */
     const float2 *cos_sin;
-    const int32_t *positions, *slot_mapping;
+    const int32_t *positions, *slot_mapping; /* of all tokens */
     size_t block_elements;
-    int32_t num_heads, head_dim, rotary_dim;
+    int32_t num_heads, head_dim, rotary_dim; /* head_dim: of K */
     enum rope_style style;
 };
 
 /* A CTA a token: pairs of q's heads and of K are rotated, and K goes to the pool. */
 __global__ void __launch_bounds__(THREADS) rotate_kernel(rotate_args a)
 {
-    const int32_t half = a.rotary_dim / 2, slot = a.slot_mapping[blockIdx.x];
-    __nv_bfloat16 *row = a.qkv + (size_t)blockIdx.x * (a.num_heads + 2) * a.head_dim,
-                  *k = row + (size_t)a.num_heads * a.head_dim;
-    const float2 *cos_sin = a.cos_sin + (size_t)a.positions[blockIdx.x] * half;
+    const struct latent_rows &r = a.rows;
+    const int32_t half = a.rotary_dim / 2, token = r.first_token + (int32_t)blockIdx.x,
+                  slot = a.slot_mapping[token];
+    __nv_bfloat16 *q = r.q + blockIdx.x * r.q_token + r.rotary_at, *k = r.k + blockIdx.x * r.k_token;
+    const float2 *cos_sin = a.cos_sin + (size_t)a.positions[token] * half;
     dependents_launch();
     dependency_wait();
     for (int32_t i = threadIdx.x; i < (a.num_heads + 1) * half; i += THREADS) {
-        __nv_bfloat16 *head = row + (size_t)(i / half) * a.head_dim;
+        __nv_bfloat16 *head = i / half < a.num_heads ? q + (size_t)(i / half) * r.q_head : k;
         int32_t pair = i % half, low = a.style == ROPE_HALVES ? pair : 2 * pair,
                 high = a.style == ROPE_HALVES ? pair + half : 2 * pair + 1;
         float x = (float)head[low], y = (float)head[high];
@@ -370,7 +420,6 @@ void cuda_latent_rotate(struct cuda_device *d, const struct batch *b, void *qkv,
 {
     rotate_args a = {};
     assert_always(args->num_kv_heads == 1 && !args->q_norm && !args->k_norm);
-    a.qkv = (__nv_bfloat16 *)qkv;
     a.pool = pool->data + layer * pool->layer_elements;
     a.cos_sin = (const float2 *)args->cos_sin;
     a.positions = b->positions;
@@ -380,5 +429,10 @@ void cuda_latent_rotate(struct cuda_device *d, const struct batch *b, void *qkv,
     a.head_dim = args->head_dim;
     a.rotary_dim = args->rotary_dim;
     a.style = args->style;
-    launch_dependent(d, rotate_kernel, dim3((unsigned)b->num_tokens), dim3(THREADS), 0, a);
+    for (const struct latent_rows &rows :
+         {cuda_latent_prompt_rows(d, b), rows_of(d, b, qkv, args->num_heads, args->head_dim)}) {
+        a.rows = rows;
+        if (rows.num_tokens > 0)
+            launch_dependent(d, rotate_kernel, dim3((unsigned)rows.num_tokens), dim3(THREADS), 0, a);
+    }
 }

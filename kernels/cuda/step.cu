@@ -119,7 +119,7 @@ struct step_layout make_layout(const struct cuda_device *d, int32_t num_tokens, 
 size_t tail_words_max(const struct cuda_device *d)
 {
     size_t tiles = (size_t)d->limits.num_tokens / 64 + (size_t)d->limits.num_seqs;
-    tiles *= (size_t)d->attention.num_kv_heads;
+    tiles *= (size_t)d->prompt_attention.num_kv_heads;
     size_t lists = (size_t)d->limits.num_logits * (2 * LOGIT_BIAS_MAX + 128);
     size_t ranges = (size_t)d->num_windows * (size_t)cuda_decode_ranges_max(d, &d->attention);
     tiles += (size_t)d->num_prefill_slots;

@@ -1,5 +1,6 @@
 /* test_latent.c - what latent attention has before and behind attention, and attention over latents, of a prompt and of a token behind it,
- * against double precision; and the bits of a token against itself among fewer others. Whole models are in unit/model/test_families.c. */
+ * against double precision; and the bits of a token against itself among fewer others. Then all of it in a row, on a device that may compute
+ * prompts over what latents stand for. Whole models are in unit/model/test_families.c. */
 #include "fixture.h"
 
 enum { TOKENS = 70, LONG = 301 }; /* LONG: of attention, more than one split of it */
@@ -12,7 +13,8 @@ struct shape {
 static const struct shape shapes[] = {
     {64, 2, 16, 8, 16, 24, 0, false},     {96, 3, 32, 16, 24, 40, 56, false},
     {72, 5, 24, 8, 40, 64, 32, true},     {128, 4, 128, 64, 128, 512, 0, true},
-    {64, 3, 64, 64, 128, 256, 40, false}, {128, 16, 48, 32, 64, 96, 0, false}};
+    {64, 3, 64, 64, 128, 256, 40, false}, {128, 16, 48, 32, 64, 96, 0, false},
+    {72, 3, 192, 64, 256, 512, 0, false}};
 
 /* As BF16 holds it. */
 struct matrix {
@@ -341,28 +343,187 @@ static void check_attention(const struct layer *l, struct device *d, struct rand
     free(out);
 }
 
+/* ---- all of it ---- */
+
+/* A token's q, its heads one after another, and its latent and what is rotated beside it. Nothing is turned here. */
+static void project(const struct layer *l, const float *x, double *q, double *kv)
+{
+    const struct shape *s = &l->s;
+    double in[WIDTH_MAX], low[WIDTH_MAX];
+    for (int32_t i = 0; i < s->hidden; i++) in[i] = (double)x[i];
+    if (s->q_rank) product(&l->q_a, in, low);
+    if (s->q_rank) normalize(low, l->q_norm, s->q_rank);
+    product(&l->q, s->q_rank ? low : in, q);
+    product(&l->kv_a, in, kv);
+    normalize(kv, l->kv_norm, s->rank);
+}
+
+/* A head's attention of the last of n tokens, over what their latents stand for: its value_dim values. kv: [n][rank + rotary]. */
+static void attend(const struct layer *l, int32_t head, const double *q, const double *kv, int32_t n,
+                   double *out)
+{
+    const struct shape *s = &l->s;
+    const int32_t both = s->plain + s->value, q_dim = s->plain + s->rotary, row = s->rank + s->rotary;
+    const struct matrix of_head = {l->kv_b.values + head * both * s->rank, NULL, both, s->rank};
+    double made[WIDTH_MAX], sum = 0;
+    memset(out, 0, (size_t)s->value * sizeof *out);
+    for (int32_t j = 0; j < n; j++) {
+        double score = 0;
+        product(&of_head, kv + j * row, made);
+        for (int32_t i = 0; i < s->plain; i++) score += q[head * q_dim + i] * made[i];
+        for (int32_t i = 0; i < s->rotary; i++)
+            score += q[head * q_dim + s->plain + i] * kv[j * row + s->rank + i];
+        const double weight = exp(score / sqrt(q_dim));
+        sum += weight;
+        for (int32_t i = 0; i < s->value; i++) out[i] += weight * made[s->plain + i];
+    }
+    for (int32_t i = 0; i < s->value; i++) out[i] /= sum;
+}
+
+struct chain {
+    struct layer *layer;
+    struct kv_pool *pool;
+    struct rope_args rope;
+    struct attention_args attention;
+    struct test_step *step;
+    float *x; /* [LONG][hidden] */
+    void *device_x, *device_qkv, *device_sums, *device_out;
+};
+
+/* Tokens [first, first + num) as a prompt's chunk, or decoding. */
+static void chain_run(const struct chain *c, struct device *d, int32_t first, int32_t num, bool decode,
+                      float *out)
+{
+    const struct shape *s = &c->layer->s;
+    const size_t width = (size_t)(s->num_heads * s->value);
+    int32_t blocks[LONG / BLOCK_SIZE + 1];
+    for (int32_t i = 0; i <= LONG / BLOCK_SIZE; i++) blocks[i] = LONG / BLOCK_SIZE - i;
+    device_write(d, c->device_x, c->x + first * s->hidden, (size_t)(num * s->hidden), false);
+    device_poison(d, c->device_out, (size_t)num * width, false);
+    test_step_clear(c->step);
+    test_step_add(c->step, blocks, first, num, decode);
+    struct batch *b = d->ops->step_begin(d, &c->step->step);
+    d->ops->latent_qkv(d, b, c->device_qkv, c->device_x, c->layer->latent);
+    d->ops->rope_kv_write(d, b, c->device_qkv, c->pool, 0, &c->rope);
+    d->ops->attention(d, b, c->device_sums, c->device_qkv, c->pool, 0, &c->attention);
+    d->ops->latent_values(d, b, c->device_out, c->device_sums, c->layer->latent);
+    test_step_end(d, NULL);
+    device_read(d, out + (size_t)first * width, c->device_out, (size_t)num * width, false);
+}
+
+static void check_chain(const struct chain *c, const struct device *d, const float *out)
+{
+    const struct shape *s = &c->layer->s;
+    const int32_t row = s->rank + s->rotary, width = s->num_heads * s->value;
+    const double bound = d->act_bytes == 2 ? 0.03 : 2e-5; /* values are of size 1 */
+    double *kv = malloc((size_t)(LONG * row) * sizeof *kv), q[WIDTH_MAX], expected[WIDTH_MAX];
+    for (int32_t token = 0; token < LONG; token++) {
+        project(c->layer, c->x + token * s->hidden, q, kv + token * row);
+        for (int32_t head = 0; head < s->num_heads && token % 50 == 0; head += 2) {
+            const float *got = out + token * width + head * s->value;
+            attend(c->layer, head, q, kv, token + 1, expected);
+            for (int32_t i = 0; i < s->value; i++)
+                if (!(fabs((double)got[i] - expected[i]) <= bound))
+                    fail_msg("%d heads, rank %d: token %d has %g, not %g", s->num_heads, s->rank, token,
+                             (double)got[i], expected[i]);
+        }
+    }
+    free(kv);
+}
+
+static void chain_open(struct chain *c, struct layer *l, struct device *d, struct random *random)
+{
+    const struct shape *s = &l->s;
+    const int32_t dim = s->rotary + s->rank;
+    const struct kv_shape shape = {.num_layers = 1,
+                                   .num_blocks = LONG / BLOCK_SIZE + 1,
+                                   .num_kv_heads = 1,
+                                   .head_dim = dim,
+                                   .dtype = d->is_gpu ? DTYPE_BF16 : DTYPE_F32};
+    struct error err = {0};
+    float *cos_sin = calloc((size_t)(LONG * s->rotary), sizeof *cos_sin);
+    for (int32_t i = 0; i < LONG * s->rotary; i += 2) cos_sin[i] = 1; /* no rotation */
+    assert_int_equal(d->ops->kv_pool_create(d, &shape, &c->pool, &err), 0);
+    c->layer = l;
+    c->attention = (struct attention_args){.num_heads = s->num_heads,
+                                           .num_kv_heads = 1,
+                                           .head_dim = dim,
+                                           .scale = 1 / sqrtf((float)(s->plain + s->rotary)),
+                                           .latent_k_dim = s->plain + s->rotary,
+                                           .latent_v_dim = s->value,
+                                           .latent = l->latent};
+    c->rope = (struct rope_args){.num_heads = s->num_heads,
+                                 .num_kv_heads = 1,
+                                 .head_dim = dim,
+                                 .rotary_dim = s->rotary,
+                                 .style = ROPE_PAIRS,
+                                 .cos_sin = device_upload(d, cos_sin, (size_t)(LONG * s->rotary))};
+    c->step = test_step_new(LONG, 1, LONG / BLOCK_SIZE + 1);
+    c->x = random_values(random, (size_t)LONG * (size_t)s->hidden, d->act_bytes, 1);
+    c->device_x = device_floats(d, (size_t)(LONG + 16) * (size_t)s->hidden, false);
+    c->device_qkv = device_floats(d, (size_t)LONG * (size_t)((s->num_heads + 2) * dim), false);
+    c->device_sums = device_floats(d, (size_t)LONG * (size_t)(s->num_heads * dim), false);
+    c->device_out = device_floats(d, (size_t)LONG * (size_t)(s->num_heads * s->value), false);
+    free(cos_sin);
+}
+
+/* A prompt at once and in chunks, each with a token behind it that is decoded. */
+static void check_all(struct layer *l, struct device *d, struct random *random)
+{
+    static const int32_t cuts[] = {0, 1, 130, 192, LONG - 1};
+    const size_t count = (size_t)LONG * (size_t)(l->s.num_heads * l->s.value);
+    float *out = malloc(count * sizeof *out), *in_chunks = malloc(count * sizeof *in_chunks);
+    struct chain c = {0};
+    chain_open(&c, l, d, random);
+    chain_run(&c, d, 0, LONG - 1, false, out);
+    chain_run(&c, d, LONG - 1, 1, true, out);
+    check_chain(&c, d, out);
+    for (size_t i = 0; i + 1 < array_length(cuts); i++)
+        chain_run(&c, d, cuts[i], cuts[i + 1] - cuts[i], false, in_chunks);
+    chain_run(&c, d, LONG - 1, 1, true, in_chunks);
+    assert_int_equal(num_bits_different(out, in_chunks, count), 0);
+    test_step_free(c.step);
+    free(c.x);
+    free(out);
+    free(in_chunks);
+}
+
+/* tells: of what the latents stand for. */
+static void layer_test(struct layer *l, const char *isa, int num_threads, bool tells, struct random *random)
+{
+    const struct shape *s = &l->s;
+    const struct step_limits limits = {LONG, 1, TOKENS, 1, LONG, 1, 1, 0, false};
+    const struct attention_args attention = {.num_heads = s->num_heads,
+                                             .num_kv_heads = 1,
+                                             .head_dim = s->rotary + s->rank,
+                                             .latent_k_dim = tells ? s->plain + s->rotary : 0,
+                                             .latent_v_dim = tells ? s->value : 0};
+    struct error err = {0};
+    struct device *d = test_device_open(isa, num_threads);
+    if (!d->ops->latent_create) {
+        d->ops->close(d);
+        skip();
+    }
+    assert_int_equal(d->ops->prepare(d, &limits, 64, 512, 512, &attention, 1, &err), 0);
+    struct test_step *step = test_step_new(TOKENS, 1, TOKENS / BLOCK_SIZE + 1);
+    layer_open(l, d, random);
+    if (tells) {
+        check_all(l, d, random);
+    } else {
+        check_layer(l, d, step);
+        check_attention(l, d, random);
+    }
+    layer_close(l);
+    test_step_free(step);
+    d->ops->close(d);
+}
+
 static void layers(const char *isa)
 {
     struct random random = {.seed = test_seed()};
-    for (size_t i = 0; i < array_length(shapes); i++) {
-        struct layer l = {.s = shapes[i]};
-        const struct step_limits limits = {LONG, 1, TOKENS, 1, LONG, 1, 1, 0, false};
-        const struct attention_args attention = {
-            .num_heads = l.s.num_heads, .num_kv_heads = 1, .head_dim = l.s.rotary + l.s.rank};
-        struct error err = {0};
-        struct device *d = test_device_open(isa, 1 + (int)i % 2);
-        if (!d->ops->latent_create) {
-            d->ops->close(d);
-            skip();
-        }
-        assert_int_equal(d->ops->prepare(d, &limits, 64, 512, 512, &attention, 1, &err), 0);
-        struct test_step *step = test_step_new(TOKENS, 1, TOKENS / BLOCK_SIZE + 1);
-        layer_open(&l, d, &random);
-        check_layer(&l, d, step);
-        check_attention(&l, d, &random);
-        layer_close(&l);
-        test_step_free(step);
-        d->ops->close(d);
+    for (size_t i = 0; i < 2 * array_length(shapes); i++) {
+        struct layer l = {.s = shapes[i / 2]};
+        layer_test(&l, isa, 1 + (int)i / 2 % 2, i % 2 == 1, &random);
     }
 }
 
