@@ -7,8 +7,8 @@
  *               are none, the youngest running sequence is preempted: its blocks go, it waits before all
  *               others, and will compute its prompt and what it generated again; unless what it has computed
  *               is saved to host memory, where there is room and the prices call that cheaper
- *   2. decode   one token of every decoding sequence; where several tenants decode and that takes longer than a step should, each
- *               gets time by weight, what one does not need goes to the others, and its sequences take turns
+ *   2. decode   one token of every decoding sequence; where what several tenants want, prompts counted, takes longer than a step
+ *               should, each gets time by weight, what one does not need goes to the others, and its decoding sequences take turns
  *   3. prompts  of running sequences and of waiting ones, which are admitted for it, in the order below
  *
  * A step has so many tokens, so many rows of logits, and so much time: target_us at most as the prices say

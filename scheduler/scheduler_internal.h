@@ -29,8 +29,8 @@ struct owner {
     double virtual_us;   /* service_us of its tenant that was served last: where others of its come in */
     int32_t num_waiting; /* of theirs, but for urgent ones */
     /* while a plan is made */
-    int32_t num_running;  /* sequences */
-    int32_t num_decoding; /* tenants with decoding rows */
+    int32_t num_running; /* sequences */
+    int32_t num_sharing; /* tenants that want some of the step */
 };
 
 /* Whoever shares with others of the same owner. */
@@ -43,9 +43,10 @@ struct tenant {
     struct sequence_list waiting; /* by due_us, but for urgent ones */
     /* while a plan is made */
     int32_t num_running;
-    int32_t prompts; /* chain of running sequences with more than a token to compute, by due_us */
-    double decode_us, us_granted; /* what its decoding rows take, and may take */
-    uint64_t turn, next_turn;     /* arrival of who decodes first, as the last plan left it; 0: the oldest */
+    int32_t prompts;             /* chain of running sequences with more than a token to compute, by due_us */
+    double decode_us, prompt_us; /* what its decoding rows take, and its prompts that may be computed */
+    double us_granted;           /* that its decoding rows may take */
+    uint64_t turn, next_turn;    /* arrival of who decodes first, as the last plan left it; 0: the oldest */
 };
 
 struct scheduler {
@@ -121,9 +122,14 @@ int32_t scheduler_num_shareable(const struct scheduler *s, struct sequence *seq,
 /* Blocks and batch_slot of a sequence that no step in flight names. */
 void scheduler_release(struct scheduler *s, struct sequence *seq);
 
+/* ---- scheduler_plan.c ---- */
+
+/* What a tenant's prompts take that may be computed in this plan: those that run, and of those that wait as many as one looks at. */
+double scheduler_prompts_us(struct scheduler *s, const struct tenant *t);
+
 /* ---- scheduler_turns.c ---- */
 
-/* Where several tenants decode and a step has not the time for all rows, marks those that this plan leaves out. */
+/* Where several tenants want more of a step than it has time for, marks the decoding rows that this plan leaves out. */
 void scheduler_take_turns(struct scheduler *s);
 
 /* ---- scheduler_preempt.c ---- */

@@ -522,6 +522,28 @@ static void collect_prompts(struct scheduler *s)
     }
 }
 
+/* What was refused for want of blocks waits for more of them to be free. */
+static bool has_hope(const struct scheduler *s, const struct sequence *waiting)
+{
+    return block_manager_num_available(s->blocks) > waiting->available_at_refusal;
+}
+
+static double left_us(const struct scheduler *s, const struct sequence *seq)
+{
+    return step_prices_prompt_us(&s->prices, seq->num_computed, sequence_num_uncomputed(seq));
+}
+
+double scheduler_prompts_us(struct scheduler *s, const struct tenant *t)
+{
+    double us = 0;
+    for (int32_t id = t->prompts; id != NO_SEQUENCE; id = s->sequences[id].next_prompt)
+        us += left_us(s, &s->sequences[id]);
+    int32_t id = may_admit(s, t) ? t->waiting.head : NO_SEQUENCE;
+    for (int32_t n = 0; id != NO_SEQUENCE && n < BYPASS_LOOK_AHEAD; n++, id = s->sequences[id].next)
+        if (has_hope(s, &s->sequences[id])) us += left_us(s, &s->sequences[id]);
+    return us;
+}
+
 /* From among those whose turn may come, admitted if it waits. False: not enough blocks. */
 static bool take(struct scheduler *s, struct plan *plan, struct sequence *seq)
 {
@@ -579,7 +601,6 @@ static void plan_prompts(struct scheduler *s, struct plan *plan, double us_alone
 {
     struct sequence *first;
     bool any_long = false;
-    collect_prompts(s);
     while (!any_long && has_room(s, plan) && (first = next_prompt(s))) {
         if (!take(s, plan, first)) continue;
         any_long = !s->options.whole_prompts && is_long(s, plan, first);
@@ -629,6 +650,7 @@ enum schedule_result scheduler_plan(struct scheduler *s, struct plan *plan)
     s->num_plans++;
     s->num_refused = 0;
     if (!make_room(s, plan)) return SCHEDULE_DRAIN;
+    collect_prompts(s);
     plan_decodes(s, plan);
     plan->us_left = us_for_prompts(s, plan, plan->num_decodes > 0);
     plan_prompts(s, plan, s->options.target_us > 0 ? plan->us_left - us_for_prompts(s, plan, true) : 0);

@@ -2,7 +2,7 @@
  * which load, and what tenants get under a flood. Nothing here depends on the machine that it runs on.
  *
  *   policy [--machine cpu|gpu] [--trace conversation|code|mooncake] [--requests N] [--seed S] [--flood SECONDS] [--late US]
- *          [--beside TOKENS]
+ *          [--beside TOKENS] [--guest SECONDS]
  *
  * Two policies over the same requests: flashd's; and vLLM's as its documents have it (decoding first, prompts in chunks, first
  * come first served, a fixed number of tokens a step, which the target has time for, preempted ones compute again), which is
@@ -11,7 +11,8 @@
  * half of the median) beside it. --flood: tenants of weights 3:1 and 4:2:1 that always have requests waiting, of different
  * kinds, and their shares of the machine's time and of tokens. --late: a step is planned so long before the one in flight ends,
  * instead of when the engine would plan it; -1: as soon as that has begun. --beside: first tokens of short prompts alone and
- * beside clients that keep sending prompts of so many tokens, gaps of streams beside these, and prompt tokens a second. */
+ * beside clients that keep sending prompts of so many tokens, gaps of streams beside these, and prompt tokens a second.
+ * --guest: first tokens and gaps of a tenant that has one short chat after the other, alone and beside another's flood. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -487,13 +488,72 @@ static void print_flood(const struct machine *m, double seconds)
         }
 }
 
+/* ---- one chat beside a flood ---- */
+
+static const struct kind chat = {"chat", 60, 100, 16, 16};
+enum { GUEST = 1, CHATS_MAX = 10000 };
+static double chats_first_ms[CHATS_MAX];
+static int num_chats;
+
+static void note_guests_gap(struct run *r, const struct request *q)
+{
+    if (q->tenant == GUEST && r->num_gaps < GAPS_MAX)
+        r->gaps_ms[r->num_gaps++] = (r->now_us - q->last_us) / 1000;
+}
+
+static void note_chat(struct run *r, struct request *q)
+{
+    if (q->tenant == GUEST && num_chats < CHATS_MAX)
+        chats_first_ms[num_chats++] = (q->first_us - q->arrival_us) / 1000;
+    ask_again(r, q);
+}
+
+/* num_clients of the flood; 0: the chats are alone. */
+static void print_guest(const struct machine *m, const struct kind *kind, int num_clients, double seconds)
+{
+    struct run r;
+    create(&r, m, true);
+    r.on_finish = note_chat;
+    r.on_gap = note_guests_gap;
+    r.num_tenants = 2;
+    r.weights[0] = r.weights[GUEST] = 1;
+    r.num_requests = r.next = num_clients + 1;
+    r.requests = calloc((size_t)r.num_requests, sizeof *r.requests);
+    flood_kinds[0] = kind;
+    flood_kinds[GUEST] = &chat;
+    num_chats = 0;
+    for (int i = 0; i <= num_clients; i++) {
+        r.requests[i].tenant = i == num_clients;
+        ask_again(&r, &r.requests[i]);
+    }
+    run_until(&r, seconds * 1e6);
+    qsort(chats_first_ms, (size_t)num_chats, sizeof *chats_first_ms, compare);
+    qsort(r.gaps_ms, (size_t)r.num_gaps, sizeof *r.gaps_ms, compare);
+    printf("  %3d clients with %-8s first token %5.0f ms median, %5.0f p99; gaps %5.1f median, %5.1f p99; "
+           "chats %5d; %6.0f tokens/s of the flood\n",
+           num_clients, num_clients ? kind->name : "nothing", chats_first_ms[num_chats / 2],
+           chats_first_ms[num_chats * 99 / 100], r.gaps_ms[r.num_gaps / 2], r.gaps_ms[r.num_gaps * 99 / 100],
+           num_chats, r.tokens[0] / seconds);
+    destroy(&r);
+}
+
+static void print_guests(const struct machine *m, double seconds)
+{
+    printf("%s, a chat of 60 to 100 tokens and 16 after the other beside a flood of another tenant, %.0f s\n",
+           m->name, seconds);
+    print_guest(m, &kinds[0], 0, seconds);
+    for (size_t i = 0; i < array_length(kinds); i++)
+        for (int num_clients = 24; num_clients <= 4 * 24; num_clients *= 4)
+            print_guest(m, &kinds[i], num_clients, seconds);
+}
+
 int main(int argc, char **argv)
 {
     const struct machine *machine = NULL;
     const struct trace_shape *shape = NULL;
     int count = 400;
     uint64_t seed = 1;
-    double flood_s = 0, late_us = LEARNED;
+    double flood_s = 0, guest_s = 0, late_us = LEARNED;
     int32_t beside = 0;
     for (int i = 1; i + 1 < argc; i += 2) {
         const char *name = argv[i], *value = argv[i + 1];
@@ -502,16 +562,19 @@ int main(int argc, char **argv)
         if (!strcmp(name, "--requests")) count = min_of(atoi(value), (int)REQUESTS_MAX);
         if (!strcmp(name, "--seed")) seed = strtoull(value, NULL, 10);
         if (!strcmp(name, "--flood")) flood_s = atof(value);
+        if (!strcmp(name, "--guest")) guest_s = atof(value);
         if (!strcmp(name, "--late")) late_us = atof(value);
         if (!strcmp(name, "--beside")) beside = atoi(value);
     }
     for (size_t i = 0; i < array_length(machines); i++) {
         if (machine && machine != &machines[i]) continue;
         if (flood_s > 0) print_flood(&machines[i], flood_s);
+        if (guest_s > 0) print_guests(&machines[i], guest_s);
         for (int num_long = 0; num_long <= LONG_MOST && beside > 0; num_long++)
             for (int streams = 0; streams <= 32; streams += 16)
                 print_beside(&machines[i], beside, num_long, streams, late_us);
-        for (const struct trace_shape *one = trace_shapes; one->name && flood_s == 0 && beside == 0; one++)
+        for (const struct trace_shape *one = trace_shapes; one->name && flood_s + guest_s == 0 && beside == 0;
+             one++)
             if (!shape || shape == one) print_loads(&machines[i], one, count, seed, late_us);
     }
     return 0;

@@ -157,6 +157,7 @@ extern const char *const feature_names[NUM_FEATURES];
     X(tenants_took_turns)                                                                                    \
     X(places_owed)                                                                                           \
     X(tenants_decoded_by_turns)                                                                              \
+    X(rows_made_room)                                                                                        \
     X(cut_to_time)                                                                                           \
     X(closing_sequences)                                                                                     \
     X(device_drained)                                                                                        \

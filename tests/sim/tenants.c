@@ -9,6 +9,7 @@ enum { SEQUENCES_MAX = 1024 };
 /* Before the plan, by sequence. */
 static bool waited[SEQUENCES_MAX], decoded[SEQUENCES_MAX];
 static double row_us[SEQUENCES_MAX];
+static double prompt_us[SEQUENCES_MAX]; /* what is left of its prompt, running or waiting */
 
 /* Plans in a row that had no time for the sequence's next token. */
 static int32_t num_left_out[SEQUENCES_MAX];
@@ -39,7 +40,12 @@ void tenants_before_plan(const struct scheduler *s)
         const struct sequence *seq = &s->sequences[id];
         waited[id] = seq->state == SEQUENCE_WAITING;
         decoded[id] = seq->state == SEQUENCE_RUNNING && sequence_is_decoding(seq) && sequence_wants_step(seq);
-        if (decoded[id]) row_us[id] = step_prices_decode_us(&s->prices, seq->num_computed, 1);
+        bool has_prompt = waited[id] || (seq->state == SEQUENCE_RUNNING && !sequence_is_decoding(seq) &&
+                                         sequence_num_uncomputed(seq) > 0 && sequence_wants_step(seq));
+        row_us[id] = decoded[id] ? step_prices_decode_us(&s->prices, seq->num_computed, 1) : 0;
+        prompt_us[id] =
+            has_prompt ? step_prices_prompt_us(&s->prices, seq->num_computed, sequence_num_uncomputed(seq))
+                       : 0;
     }
 }
 
@@ -65,48 +71,65 @@ static void check_places_left(const struct scheduler *s, const struct plan *plan
 
 /* ---- turns ---- */
 
-/* A tenant's decoding rows, and those of them that the plan leaves out. */
-struct rows {
-    double us;
-    int32_t count, num_left_out;
+/* A tenant's decoding rows, those of them that the plan leaves out, and its prompts. */
+struct wish {
+    double rows_us, running_us, waiting_us;
+    int32_t num_rows, num_left_out;
 };
 
-static struct rows rows_of(const struct scheduler *s, int32_t tenant)
+static struct wish wish_of(const struct scheduler *s, int32_t tenant)
 {
-    struct rows rows = {0};
+    struct wish wish = {0};
     for (int32_t id = 0; id < s->num_sequences; id++) {
-        if (!decoded[id] || s->sequences[id].tenant != tenant) continue;
-        rows.us += row_us[id];
-        rows.count++;
-        rows.num_left_out += s->sequences[id].plan_left_out == s->num_plans;
+        const struct sequence *seq = &s->sequences[id];
+        if (seq->state == SEQUENCE_FREE || seq->tenant != tenant) continue;
+        *(waited[id] ? &wish.waiting_us : &wish.running_us) += prompt_us[id];
+        if (!decoded[id]) continue;
+        wish.rows_us += row_us[id];
+        wish.num_rows++;
+        wish.num_left_out += seq->plan_left_out == s->num_plans;
     }
-    return rows;
+    return wish;
 }
 
-/* Time for decoding rows where there is none for all; INFINITY: one tenant's alone, or no target. */
-static double us_for_rows(const struct scheduler *s)
+/* Time that tenants share where there is none for all; INFINITY: no target. */
+static double us_to_share(const struct scheduler *s, bool has_prompts)
 {
-    int32_t num_tenants = 0;
-    for (int32_t i = 0; i < s->num_active; i++) num_tenants += rows_of(s, s->active[i]).count > 0;
-    double step = s->prices.decode_step;
-    if (num_tenants < 2 || s->options.target_us <= 0) return INFINITY;
-    return fmax(s->options.target_us - step, 4 * step);
+    double step = has_prompts ? s->prices.prompt_step : s->prices.decode_step;
+    return s->options.target_us > 0 ? fmax(s->options.target_us - step, 4 * step) : INFINITY;
 }
 
-/* Who asks for no more than its part by weight gets all; all together get no more than there is, and a row each. */
-static void check_shares(const struct scheduler *s, double us)
+/* Who asks for no more than its part by weight gets all, prompts counted; all rows together get no more than there is less
+ * what the running prompts of others want of their parts, and each tenant has one. */
+static void check_shares(const struct scheduler *s)
 {
-    double weights = 0, taken_us = 0, longest_us = 0;
-    int32_t num_left_out_now = 0;
-    for (int32_t i = 0; i < s->num_active; i++)
-        if (rows_of(s, s->active[i]).count > 0) weights += s->tenants[s->active[i]].weight;
+    double weights = 0, rows_us = 0, taken_us = 0, longest_us = 0, running_us = 0, waiting_us = 0,
+           owed_us = 0;
+    int32_t num_left_out_now = 0, num_tenants = 0, num_with_prompts = 0;
     for (int32_t i = 0; i < s->num_active; i++) {
-        struct rows rows = rows_of(s, s->active[i]);
-        double part_us = us * s->tenants[s->active[i]].weight / weights;
-        num_left_out_now += rows.num_left_out;
-        expect(rows.num_left_out == 0 || rows.us > part_us * (1 - 1e-9),
-               "a tenant whose tokens take %.0f us of its %.0f is left out", rows.us, part_us);
-        expect(rows.count == 0 || rows.num_left_out < rows.count, "a tenant gets no token at all");
+        struct wish wish = wish_of(s, s->active[i]);
+        if (wish.rows_us + wish.running_us + wish.waiting_us > 0) weights += s->tenants[s->active[i]].weight;
+        num_tenants += wish.rows_us + wish.running_us > 0;
+        rows_us += wish.rows_us;
+        running_us += wish.running_us;
+        waiting_us += wish.waiting_us;
+    }
+    /* Whether the waiting ones' turn may come is not known here. */
+    double us = us_to_share(s, running_us > 0), other_us = us_to_share(s, running_us + waiting_us > 0),
+           least_us = fmin(us, other_us);
+    us = fmax(us, other_us);
+    for (int32_t i = 0; i < s->num_active; i++) {
+        struct wish wish = wish_of(s, s->active[i]);
+        double part_us = least_us * s->tenants[s->active[i]].weight / weights;
+        num_left_out_now += wish.num_left_out;
+        expect(wish.num_left_out == 0 ||
+                   wish.rows_us + wish.running_us + wish.waiting_us > part_us * (1 - 1e-9),
+               "a tenant that wants %.0f us of its %.0f is left out",
+               wish.rows_us + wish.running_us + wish.waiting_us, part_us);
+        expect(wish.num_rows == 0 || wish.num_left_out < wish.num_rows, "a tenant gets no token at all");
+        if (wish.num_rows > 0) continue;
+        owed_us += fmin(wish.running_us, part_us);
+        num_with_prompts += wish.running_us > 0;
     }
     for (int32_t id = 0; id < s->num_sequences; id++) {
         if (!decoded[id] || s->sequences[id].plan_left_out == s->num_plans) continue;
@@ -114,8 +137,11 @@ static void check_shares(const struct scheduler *s, double us)
         longest_us = fmax(longest_us, row_us[id]);
     }
     if (num_left_out_now > 0) mark(MARK_tenants_decoded_by_turns);
-    expect(taken_us <= us * (1 + 1e-9) + s->num_active * longest_us,
-           "tokens of several tenants take %.0f us of %.0f", taken_us, us);
+    if (num_left_out_now > 0 && num_with_prompts > 0 && rows_us <= us) mark(MARK_rows_made_room);
+    if (num_tenants < 2) return;
+    expect(taken_us + owed_us <= us * (1 + 1e-9) + s->num_active * longest_us,
+           "tokens of several tenants take %.0f us of %.0f, of which prompts of others want %.0f", taken_us,
+           us, owed_us);
 }
 
 /* Within a tenant they go round. */
@@ -126,7 +152,7 @@ static void count_left_out(const struct scheduler *s)
             num_left_out[id] = 0;
             continue;
         }
-        int32_t count = rows_of(s, s->sequences[id].tenant).count;
+        int32_t count = wish_of(s, s->sequences[id].tenant).num_rows;
         expect(++num_left_out[id] <= 2 * s->options.max_num_seqs, "one of %d is left out %d times in a row",
                count, num_left_out[id]);
     }
@@ -136,6 +162,6 @@ void tenants_after_plan(const struct scheduler *s, const struct plan *plan)
 {
     check_places_left(s, plan);
     if (plan->num_preemptions > 0) return; /* one that decoded does no longer */
-    check_shares(s, us_for_rows(s));
+    check_shares(s);
     count_left_out(s);
 }

@@ -1297,6 +1297,37 @@ static void test_many_streams_hold_nobody_up(void **state)
     destroy(b);
 }
 
+/* Tokens of all streams have time in a step, and a prompt beside them a quarter of it. Another tenant's gets its half, for which
+ * streams take turns as long as it lasts; their own tenant's does not. */
+static void test_many_streams_make_room_for_a_prompt(void **state)
+{
+    (void)state;
+    for (int own = 0; own < 2; own++) {
+        struct scheduler_options options = options_default();
+        options.max_num_seqs = options.max_num_batched_tokens = options.max_num_logits =
+            options.max_num_rows = options.num_batch_slots = 64;
+        options.num_blocks = 512;
+        options.target_us = 5000;
+        struct bench *b = create(options);
+        scheduler_set_prices(b->scheduler, &prices);
+        for (int i = 0; i < 30; i++) add_of(b, (struct who){.tenant_id = 1}, 4, 80, -1, false);
+        while (turn(b) == SCHEDULE_STEP && b->plan.num_decodes < 30) continue;
+        int32_t guest = add_of(b, (struct who){.tenant_id = own ? 1 : 2}, 34, 1, -1, false), num_steps = 0;
+        for (bool done = false; !done; num_steps++) {
+            turn(b);
+            assert_int_equal(b->plan.prefills[0].seq_id, guest);
+            if (own || num_steps == 0) assert_int_equal(b->plan.num_decodes, own ? 30 : 23);
+            assert_true(b->plan.us < 5000 * 1.3);
+            done = b->plan.prefills[0].samples;
+        }
+        assert_in_range(num_steps, own ? 3 : 2, own ? 4 : 2);
+        turn(b);
+        assert_int_equal(b->plan.num_decodes, 30);
+        run_all(b);
+        destroy(b);
+    }
+}
+
 /* What decoding takes is shared by weight where nobody has less to do than that. */
 static void test_turns_follow_weights(void **state)
 {
@@ -1565,6 +1596,7 @@ int main(void)
         cmocka_unit_test(test_shares_follow_weights),
         cmocka_unit_test(test_a_flood_holds_nobody_up),
         cmocka_unit_test(test_many_streams_hold_nobody_up),
+        cmocka_unit_test(test_many_streams_make_room_for_a_prompt),
         cmocka_unit_test(test_turns_follow_weights),
         cmocka_unit_test(test_many_names_bring_nothing),
         cmocka_unit_test(test_a_place_is_left_for_others),
