@@ -7,9 +7,10 @@
  *               are none, the youngest running sequence is preempted: its blocks go, it waits before all
  *               others, and will compute its prompt and what it generated again; unless what it has computed
  *               is saved to host memory, where there is room and the prices call that cheaper
- *   2. decode   one token of every decoding sequence; where what several tenants want, prompts counted, takes longer than a step
+ *   2. parts    where who is first of those who wait finds no place, or no blocks, other owners' youngest may have to wait for it
+ *   3. decode   one token of every decoding sequence; where what several tenants want, prompts counted, takes longer than a step
  *               should, each gets time by weight, what one does not need goes to the others, and its decoding sequences take turns
- *   3. prompts  of running sequences and of waiting ones, which are admitted for it, in the order below
+ *   4. prompts  of running sequences and of waiting ones, which are admitted for it, in the order below
  *
  * A step has so many tokens, so many rows of logits, and so much time: target_us at most as the prices say
  * (step_cost.h), less what they are known not to know, twice that when nobody decodes and a long prompt is alone; prompts get a quarter of it whatever
@@ -28,10 +29,17 @@
  * tenants these name. So do an owner's tenants find one, where it may have several: one leaves as many for the others, too. With fewer places than
  * PLACES_SHARED_FROM none is left.
  *
+ * Where there is no place left, or there are no blocks, an owner that has less than its part by weight gets them from the one
+ * that has most: the youngest of that one's is displaced, which is a preemption after which it waits in its tenant's line. Its
+ * owner keeps as much by weight as the other one then has, or at least its oldest where the other one had nothing running: so nothing
+ * goes back and forth. Only what can be
+ * saved is displaced, and no more often than that the copies take an eighth of all time.
+ *
  * A sequence is admitted when all tokens that it has, or of a group with a window as many as it ever holds, fit
  * into blocks and one more block of each group remains for each that runs already, so that an admission is not followed by a preemption at once. One that does not fit may be
  * bypassed by others (nothing idles that somebody could use), but only BYPASS_MAX times: then it is urgent,
- * as preempted ones are at once, and nobody else is admitted until all urgent ones are. A preempted one comes
+ * as preempted ones are at once, and nobody else is admitted until all urgent ones are, but for who has nothing running where
+ * the urgent one's owner has. A preempted one comes
  * back when ROOM_BLOCKS remain for each, as far as it can need them: where all grow alike, none is preempted
  * again soon.
  *
@@ -129,6 +137,7 @@ struct preemption {
     int32_t slot_idx, num_tokens; /* computed */
     bool has_state;               /* there is a place for its state, or it has none */
     bool saved;
+    bool displaced;                /* its place or its blocks are for another owner's */
     double restore_us, compute_us; /* to the host and back; again */
 };
 

@@ -4,6 +4,7 @@
  *   scheduler_queue.c    tenants, and who waits in which order
  *   scheduler_plan.c     the policy
  *   scheduler_turns.c    who decodes where time is short
+ *   scheduler_displace.c who makes room for another owner's
  *   scheduler_preempt.c  what becomes of a preempted sequence's work
  *   scheduler_states.c   which states are kept, and who goes on from them
  *   scheduler_check.c    the invariants */
@@ -22,6 +23,9 @@ struct party {
     int32_t num_members; /* an owner's tenants that have some; a tenant's sequences, waiting and running */
 };
 
+/* What running sequences hold. */
+enum goods { PLACES, BLOCKS, NUM_GOODS };
+
 /* An API key: whoever shares with other keys, however many tenants it names. */
 struct owner {
     struct party party;
@@ -29,8 +33,9 @@ struct owner {
     double virtual_us;   /* service_us of its tenant that was served last: where others of its come in */
     int32_t num_waiting; /* of theirs, but for urgent ones */
     /* while a plan is made */
-    int32_t num_running; /* sequences */
-    int32_t num_sharing; /* tenants that want some of the step */
+    int32_t num_running;         /* sequences */
+    int32_t num_held[NUM_GOODS]; /* by them */
+    int32_t num_sharing;         /* tenants that want some of the step */
 };
 
 /* Whoever shares with others of the same owner. */
@@ -69,6 +74,7 @@ struct scheduler {
     struct step_prices prices;
     struct answer_rule answers; /* without a header: off */
     uint64_t num_plans;
+    double planned_us, displace_from_us; /* of all plans; none is displaced before they have come to this */
     /* while a plan is made: who did not fit */
     struct sequence *refused[BYPASS_LOOK_AHEAD];
     int32_t num_refused;
@@ -126,6 +132,24 @@ void scheduler_release(struct scheduler *s, struct sequence *seq);
 
 /* What a tenant's prompts take that may be computed in this plan: those that run, and of those that wait as many as one looks at. */
 double scheduler_prompts_us(struct scheduler *s, const struct tenant *t);
+/* Whose turn is earlier: owners' first, then among one's tenants, then by due time. */
+bool scheduler_goes_before(struct scheduler *s, const struct sequence *a, const struct sequence *b);
+/* Places that stay free for its owner's other tenants and for other owners when this one's next is admitted: as many as it, and
+ * as its owner, has taken at most. t: NULL for urgent ones. */
+int32_t scheduler_num_left_free(const struct scheduler *s, const struct tenant *t);
+/* False: it was refused for want of blocks, and no more are available since. */
+bool scheduler_has_hope(const struct scheduler *s, const struct sequence *waiting);
+/* No urgent one waits, or its owner has others running and this tenant's owner has none. */
+bool scheduler_passes_urgent(const struct scheduler *s, const struct tenant *t);
+/* Blocks that must become available before it is admitted: <= 0: none. */
+int32_t scheduler_num_blocks_missing(const struct scheduler *s, const struct sequence *waiting);
+
+/* ---- scheduler_displace.c ---- */
+
+/* Where the first of those who wait finds no place or no blocks, and other owners have more than its own has by weight, also after
+ * that, the youngest of theirs wait instead; if what they have computed is saved, and no more often than that its copies take one
+ * part in eight of all time. False: it must be done, and a step in flight is in the way. */
+bool scheduler_displace(struct scheduler *s, struct plan *plan) must_check;
 
 /* ---- scheduler_turns.c ---- */
 
@@ -137,6 +161,14 @@ void scheduler_take_turns(struct scheduler *s);
 /* Takes everything from a running sequence that no step in flight names and puts it before all who wait. What
  * it has computed may be among the plan's saves. */
 void scheduler_preempt(struct scheduler *s, struct plan *plan, struct sequence *seq);
+/* The same, but it waits in its tenant's line. */
+void scheduler_displace_one(struct scheduler *s, struct plan *plan, struct sequence *seq);
+/* What would become of its work behind others', that take so much of what there is for this. */
+struct saved {
+    int32_t num_blocks, num_states;
+};
+struct preemption scheduler_weigh_preemption(const struct scheduler *s, const struct sequence *seq,
+                                             const struct saved *before);
 /* An admitted sequence, with blocks in its table for all of its tokens: what was saved goes into those behind the
  * first num_hits, and counts as computed. */
 void scheduler_restore(struct scheduler *s, struct plan *plan, struct sequence *seq, int32_t num_hits);
@@ -154,8 +186,8 @@ void scheduler_take_state(struct scheduler *s, struct sequence *seq, const struc
 void scheduler_plan_state(struct scheduler *s, struct plan *plan, struct sequence *seq);
 /* Tokens up to the next place in its prompt where its state is to be kept; INT32_MAX: there is none. */
 int32_t scheduler_num_tokens_to_state(const struct scheduler *s, const struct sequence *seq);
-/* Of a sequence to be preempted: whether there is a place for it, and giving it one. */
-bool scheduler_can_save_state(const struct scheduler *s, const struct sequence *seq);
+/* Of a sequence to be preempted: whether there is a place for it behind num_before others', and giving it one. */
+bool scheduler_can_save_state(const struct scheduler *s, const struct sequence *seq, int32_t num_before);
 void scheduler_save_state(struct scheduler *s, struct plan *plan, struct sequence *seq);
 /* What it holds of them. */
 void scheduler_release_state(struct scheduler *s, struct sequence *seq);

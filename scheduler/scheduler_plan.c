@@ -332,11 +332,16 @@ static int32_t look_up(struct scheduler *s, struct sequence *seq, int32_t batch_
     return num_hits;
 }
 
+/* Blocks that shall remain for others. */
+static int32_t num_beside(const struct scheduler *s, const struct sequence *seq)
+{
+    return seq->num_preemptions > 0 ? scheduler_room(s, seq) : s->running.count * s->options.kv_groups.count;
+}
+
 /* Blocks for all tokens that the sequence has, those found in the prefix cache shared. False: not enough. */
 static bool hold_blocks(struct scheduler *s, struct sequence *seq, int32_t batch_slot)
 {
-    int32_t headroom =
-        seq->num_preemptions > 0 ? scheduler_room(s, seq) : s->running.count * s->options.kv_groups.count;
+    int32_t headroom = num_beside(s, seq);
     int32_t available = block_manager_num_available(s->blocks);
     int32_t num_blocks = kv_tables_num_missing(s->tables, batch_slot, seq->num_tokens), num_hits = 0;
     struct state_match state = {.id = NO_BLOCK};
@@ -406,9 +411,7 @@ static void refuse(struct scheduler *s, struct sequence *seq)
 
 /* ---- whose turn it is ---- */
 
-/* Places that stay free for its owner's other tenants and for other owners when this one's next is admitted: as many as it, and
- * as its owner, has taken at most. */
-static int32_t num_left_free(const struct scheduler *s, const struct tenant *t)
+int32_t scheduler_num_left_free(const struct scheduler *s, const struct tenant *t)
 {
     int32_t most =
         s->options.max_num_seqs >= PLACES_SHARED_FROM ? div_up(s->options.max_num_seqs, PLACES_PER_FREE) : 0;
@@ -416,12 +419,19 @@ static int32_t num_left_free(const struct scheduler *s, const struct tenant *t)
     return to_tenants + (t && t->owner_leaves_places ? min_of(s->owners[t->owner].num_running, most) : 0);
 }
 
+bool scheduler_passes_urgent(const struct scheduler *s, const struct tenant *t)
+{
+    if (s->urgent.count == 0) return true;
+    const struct tenant *of_urgent = &s->tenants[s->sequences[s->urgent.head].tenant];
+    return s->owners[t->owner].num_running == 0 && s->owners[of_urgent->owner].num_running > 0;
+}
+
 /* t: NULL for urgent ones. */
 static bool may_admit(const struct scheduler *s, const struct tenant *t)
 {
-    bool is_place =
-        s->running.count + num_left_free(s, t) < s->options.max_num_seqs && s->num_free_batch_slots > 0;
-    return is_place && (!t || (s->urgent.count == 0 && s->num_refused < BYPASS_LOOK_AHEAD));
+    bool is_place = s->running.count + scheduler_num_left_free(s, t) < s->options.max_num_seqs &&
+                    s->num_free_batch_slots > 0;
+    return is_place && (!t || (scheduler_passes_urgent(s, t) && s->num_refused < BYPASS_LOOK_AHEAD));
 }
 
 /* The tenant's first of those who wait that was not refused yet; NULL: the first urgent one, behind which nobody is looked at.
@@ -445,8 +455,7 @@ static struct sequence *next_of_tenant(struct scheduler *s, const struct tenant 
     return sequence_is_due_before(waiting, running) ? waiting : running;
 }
 
-/* Whose turn is earlier: owners' first, then among one's tenants, then by due time. */
-static bool is_before(struct scheduler *s, const struct sequence *a, const struct sequence *b)
+bool scheduler_goes_before(struct scheduler *s, const struct sequence *a, const struct sequence *b)
 {
     const struct tenant *of_a = tenant_of(s, a), *of_b = tenant_of(s, b);
     double first = owner_of(s, of_a)->service_us, second = owner_of(s, of_b)->service_us;
@@ -459,12 +468,14 @@ static bool is_before(struct scheduler *s, const struct sequence *a, const struc
 /* Urgent ones, then what is due first of the tenant that has received least, of the owner that has. */
 static struct sequence *next_prompt(struct scheduler *s)
 {
-    struct sequence *first = next_waiting(s, NULL);
-    for (int32_t i = 0; i < s->num_active && (!first || !sequence_is_urgent(first)); i++) {
+    struct sequence *first = NULL, *urgent = next_waiting(s, NULL);
+    for (int32_t i = 0; i < s->num_active; i++) {
         struct sequence *seq = next_of_tenant(s, &s->tenants[s->active[i]]);
-        if (seq && (!first || is_before(s, seq, first))) first = seq;
+        if (seq && (!first || scheduler_goes_before(s, seq, first))) first = seq;
     }
-    return first;
+    bool passes =
+        first && first->state == SEQUENCE_WAITING && scheduler_passes_urgent(s, tenant_of(s, first));
+    return urgent && !passes ? urgent : first;
 }
 
 /* Of the same tenant's, one that has less than half as much left to compute: the one with the least. */
@@ -522,10 +533,15 @@ static void collect_prompts(struct scheduler *s)
     }
 }
 
-/* What was refused for want of blocks waits for more of them to be free. */
-static bool has_hope(const struct scheduler *s, const struct sequence *waiting)
+bool scheduler_has_hope(const struct scheduler *s, const struct sequence *waiting)
 {
     return block_manager_num_available(s->blocks) > waiting->available_at_refusal;
+}
+
+int32_t scheduler_num_blocks_missing(const struct scheduler *s, const struct sequence *waiting)
+{
+    int32_t num_blocks = kv_groups_num_blocks_max(&s->options.kv_groups, waiting->num_tokens);
+    return num_blocks + num_beside(s, waiting) - block_manager_num_available(s->blocks);
 }
 
 static double left_us(const struct scheduler *s, const struct sequence *seq)
@@ -540,7 +556,7 @@ double scheduler_prompts_us(struct scheduler *s, const struct tenant *t)
         us += left_us(s, &s->sequences[id]);
     int32_t id = may_admit(s, t) ? t->waiting.head : NO_SEQUENCE;
     for (int32_t n = 0; id != NO_SEQUENCE && n < BYPASS_LOOK_AHEAD; n++, id = s->sequences[id].next)
-        if (has_hope(s, &s->sequences[id])) us += left_us(s, &s->sequences[id]);
+        if (scheduler_has_hope(s, &s->sequences[id])) us += left_us(s, &s->sequences[id]);
     return us;
 }
 
@@ -651,12 +667,15 @@ enum schedule_result scheduler_plan(struct scheduler *s, struct plan *plan)
     s->num_refused = 0;
     if (!make_room(s, plan)) return SCHEDULE_DRAIN;
     collect_prompts(s);
+    if (!scheduler_displace(s, plan)) return SCHEDULE_DRAIN;
+    if (plan->num_preemptions > 0) collect_prompts(s);
     plan_decodes(s, plan);
     plan->us_left = us_for_prompts(s, plan, plan->num_decodes > 0);
     plan_prompts(s, plan, s->options.target_us > 0 ? plan->us_left - us_for_prompts(s, plan, true) : 0);
     if (plan->num_tokens == 0) return SCHEDULE_IDLE;
     plan->us = step_prices_us(&s->prices, &plan->work);
     bill_step(s, plan);
+    s->planned_us += plan->us;
     s->num_steps_in_flight++;
     return SCHEDULE_STEP;
 }

@@ -48,28 +48,36 @@ static void save(struct scheduler *s, struct plan *plan, struct sequence *seq, i
     s->num_saved++;
 }
 
-static void keep_work(struct scheduler *s, struct plan *plan, struct sequence *seq)
+struct preemption scheduler_weigh_preemption(const struct scheduler *s, const struct sequence *seq,
+                                             const struct saved *before)
 {
     int32_t num_blocks = kv_groups_num_seen(&s->options.kv_groups, seq->num_computed);
     struct preemption p = {.slot_idx = seq->slot_idx,
                            .num_tokens = seq->num_computed,
-                           .has_state = scheduler_can_save_state(s, seq),
+                           .has_state = scheduler_can_save_state(s, seq, before->num_states),
                            .restore_us = 2 * num_blocks * s->prices.block_copy,
                            .compute_us = compute_us(s, seq)};
-    bool has_room = num_blocks > 0 && num_blocks <= host_blocks_num_free(s->host_blocks);
+    bool has_room = num_blocks > 0 && num_blocks <= host_blocks_num_free(s->host_blocks) - before->num_blocks;
     bool is_all =
         seq->pooling != POOLING_MEAN && seq->pooling != POOLING_FIRST; /* whose row is not in its blocks */
     p.saved = has_room && is_all && p.has_state && p.restore_us <= p.compute_us;
+    return p;
+}
+
+static void keep_work(struct scheduler *s, struct plan *plan, struct sequence *seq, bool displaced)
+{
+    struct preemption p = scheduler_weigh_preemption(s, seq, &(struct saved){0});
+    p.displaced = displaced;
     if (p.saved)
-        save(s, plan, seq, num_blocks);
+        save(s, plan, seq, kv_groups_num_seen(&s->options.kv_groups, seq->num_computed));
     else
         scheduler_release_state(s, seq);
     plan->preemptions[plan->num_preemptions++] = p;
 }
 
-void scheduler_preempt(struct scheduler *s, struct plan *plan, struct sequence *seq)
+static void take_away(struct scheduler *s, struct plan *plan, struct sequence *seq, bool displaced)
 {
-    keep_work(s, plan, seq);
+    keep_work(s, plan, seq, displaced);
     sequence_list_remove(s, &s->running, id_of(s, seq));
     scheduler_release(s, seq);
     sequence_forget_computed(seq);
@@ -77,9 +85,21 @@ void scheduler_preempt(struct scheduler *s, struct plan *plan, struct sequence *
     seq->num_preemptions++;
     seq->available_at_refusal = -1;
     s->num_preemptions++;
+}
+
+void scheduler_preempt(struct scheduler *s, struct plan *plan, struct sequence *seq)
+{
+    take_away(s, plan, seq, false);
     seq->num_bypassed = BYPASS_MAX;
     sequence_list_insert(s, &s->urgent, id_of(s, seq), NO_SEQUENCE);
     s->num_waiting++;
+}
+
+void scheduler_displace_one(struct scheduler *s, struct plan *plan, struct sequence *seq)
+{
+    take_away(s, plan, seq, true);
+    seq->num_bypassed = 0;
+    scheduler_enqueue(s, seq);
 }
 
 void scheduler_restore(struct scheduler *s, struct plan *plan, struct sequence *seq, int32_t num_hits)

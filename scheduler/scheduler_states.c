@@ -91,10 +91,10 @@ int32_t scheduler_num_tokens_to_state(const struct scheduler *s, const struct se
 }
 
 /* One that has had no step since it was admitted still holds what it was to go on from. */
-bool scheduler_can_save_state(const struct scheduler *s, const struct sequence *seq)
+bool scheduler_can_save_state(const struct scheduler *s, const struct sequence *seq, int32_t num_before)
 {
     return s->options.num_states == 0 || seq->from_state != NO_BLOCK ||
-           block_manager_num_free_states(s->blocks) + block_manager_num_cached_states(s->blocks) > 0;
+           block_manager_num_free_states(s->blocks) + block_manager_num_cached_states(s->blocks) > num_before;
 }
 
 void scheduler_save_state(struct scheduler *s, struct plan *plan, struct sequence *seq)

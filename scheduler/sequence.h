@@ -94,6 +94,7 @@ struct sequence {
     int32_t num_bypassed;         /* sequences admitted after this one had been refused in the same plan */
     uint64_t refused_plan;        /* the last plan that had no blocks for it */
     uint64_t admitted_plan;       /* the last that had */
+    uint64_t displaced_plan;      /* the last plan that chose it to be displaced */
     uint64_t plan_left_out;       /* the last plan that had no time for its next token */
     int32_t available_at_refusal; /* blocks; tried again when there are more */
     int32_t num_cached_tokens;    /* found in the prefix cache when first admitted; -1: not admitted yet */

@@ -63,6 +63,25 @@ def test_a_place_is_left_for_other_keys(start_server):
         server.wait_idle()
 
 
+def test_what_a_key_holds_beyond_its_part_is_taken_from_it(start_server):
+    """All places, then all K/V blocks, are one key's long answers': another key's short one waits for none of them, and they say
+    what they say alone."""
+    alone = None
+    for places, num_blocks, num_held in (2, 4096, 12), (7, 44, 36):
+        few = ("--max-num-seqs", str(places), "--kv-cache-memory-bytes", str(num_blocks * 16 * 23040))
+        options = (*KEYS, *few, "--max-model-len", "512", "--num-speculative-tokens", "0")
+        with start_server(*options) as server, concurrent.futures.ThreadPoolExecutor(3) as pool:
+            alone = alone or [ask(server, "big", 20 + i, 300, temperature=0).json()["choices"][0]["text"] for i in range(3)]
+            flood = [pool.submit(ask, server, "big", 20 + i, 300, temperature=0) for i in range(3)]
+            while server.metrics()['flashd_kv_blocks{state="held"}'] < num_held:
+                time.sleep(0.01)
+            assert ask(server, "small", 150).status_code == 200
+            assert not any(answer.done() for answer in flood)
+            assert [answer.result().json()["choices"][0]["text"] for answer in flood] == alone
+            assert "another key has less than its part" in server.log()
+            server.wait_idle()
+
+
 def test_a_key_alone_does_not_fill_the_server(start_server):
     with start_server(*KEYS, "--max-num-seqs", "1", "--max-queued-requests", "7", "--max-model-len", "2048") as server:
         with concurrent.futures.ThreadPoolExecutor(8) as pool:

@@ -138,6 +138,7 @@ static void submit(struct run *r, int idx)
                                    .salt = "",
                                    .tenant_id = (uint64_t)q->tenant,
                                    .weight = r->weights[q->tenant],
+                                   .owner_leaves_places = r->num_tenants > 1,
                                    .arrival_us = (uint64_t)q->arrival_us};
     int32_t seq_id;
     assert_always(scheduler_add(r->scheduler, &input, &seq_id) == 0);
@@ -417,8 +418,10 @@ struct kind {
     int32_t prompt, prompt_most, answer, answer_most;
 };
 
-static const struct kind kinds[] = {
-    {"mixed", 50, 400, 4, 40}, {"prompts", 800, 1600, 1, 4}, {"answers", 10, 40, 100, 200}};
+static const struct kind kinds[] = {{"mixed", 50, 400, 4, 40},
+                                    {"prompts", 800, 1600, 1, 4},
+                                    {"answers", 10, 40, 100, 200},
+                                    {"stories", 10, 40, 1000, 2000}};
 
 static uint64_t flood_state;
 static const struct kind *flood_kinds[TENANTS_MAX];
@@ -428,15 +431,20 @@ static int32_t between(int32_t least, int32_t most)
     return least + (int32_t)(trace_uniform(&flood_state) * (most - least + 1));
 }
 
-/* Its client asks again at once. */
-static void ask_again(struct run *r, struct request *q)
+static void renew(struct request *q, double arrival_us)
 {
     const struct kind *kind = flood_kinds[q->tenant];
     free(q->tokens);
-    *q = (struct request){.arrival_us = r->now_us, .tenant = q->tenant};
+    *q = (struct request){.arrival_us = arrival_us, .tenant = q->tenant};
     q->num_prompt = between(kind->prompt, kind->prompt_most);
     q->num_answer = between(kind->answer, kind->answer_most);
     make_tokens(q, (int)(trace_uniform(&flood_state) * 30000), 0);
+}
+
+/* Its client asks again at once. */
+static void ask_again(struct run *r, struct request *q)
+{
+    renew(q, r->now_us);
     submit(r, (int)(q - r->requests));
 }
 
@@ -501,11 +509,17 @@ static void note_guests_gap(struct run *r, const struct request *q)
         r->gaps_ms[r->num_gaps++] = (r->now_us - q->last_us) / 1000;
 }
 
+static const double THINKING_US = 200000; /* twice the mean: before its next chat it has nothing running */
+
 static void note_chat(struct run *r, struct request *q)
 {
-    if (q->tenant == GUEST && num_chats < CHATS_MAX)
-        chats_first_ms[num_chats++] = (q->first_us - q->arrival_us) / 1000;
-    ask_again(r, q);
+    if (q->tenant != GUEST) {
+        ask_again(r, q);
+        return;
+    }
+    if (num_chats < CHATS_MAX) chats_first_ms[num_chats++] = (q->first_us - q->arrival_us) / 1000;
+    renew(q, r->now_us + THINKING_US * trace_uniform(&flood_state));
+    r->next = (int)(q - r->requests);
 }
 
 /* num_clients of the flood; 0: the chats are alone. */
@@ -529,22 +543,32 @@ static void print_guest(const struct machine *m, const struct kind *kind, int nu
     run_until(&r, seconds * 1e6);
     qsort(chats_first_ms, (size_t)num_chats, sizeof *chats_first_ms, compare);
     qsort(r.gaps_ms, (size_t)r.num_gaps, sizeof *r.gaps_ms, compare);
+    struct scheduler_stats stats;
+    scheduler_stats(r.scheduler, &stats);
     printf("  %3d clients with %-8s first token %5.0f ms median, %5.0f p99; gaps %5.1f median, %5.1f p99; "
-           "chats %5d; %6.0f tokens/s of the flood\n",
+           "chats %5d; %6.0f tokens/s and %llu preemptions of the flood\n",
            num_clients, num_clients ? kind->name : "nothing", chats_first_ms[num_chats / 2],
            chats_first_ms[num_chats * 99 / 100], r.gaps_ms[r.num_gaps / 2], r.gaps_ms[r.num_gaps * 99 / 100],
-           num_chats, r.tokens[0] / seconds);
+           num_chats, r.tokens[0] / seconds, (unsigned long long)stats.num_preemptions);
     destroy(&r);
 }
 
 static void print_guests(const struct machine *m, double seconds)
 {
+    struct machine few_places = *m, few_blocks = *m;
+    few_places.max_num_seqs = 4;
+    few_blocks.num_blocks = 256;
+    few_blocks.max_model_len = 256 * BLOCK_SIZE;
     printf("%s, a chat of 60 to 100 tokens and 16 after the other beside a flood of another tenant, %.0f s\n",
            m->name, seconds);
     print_guest(m, &kinds[0], 0, seconds);
     for (size_t i = 0; i < array_length(kinds); i++)
         for (int num_clients = 24; num_clients <= 4 * 24; num_clients *= 4)
             print_guest(m, &kinds[i], num_clients, seconds);
+    printf(" 4 places\n");
+    for (size_t i = 0; i < array_length(kinds); i++) print_guest(&few_places, &kinds[i], 24, seconds);
+    printf(" 256 blocks\n");
+    for (size_t i = 0; i < array_length(kinds); i++) print_guest(&few_blocks, &kinds[i], 24, seconds);
 }
 
 int main(int argc, char **argv)

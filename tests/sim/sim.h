@@ -158,6 +158,9 @@ extern const char *const feature_names[NUM_FEATURES];
     X(places_owed)                                                                                           \
     X(tenants_decoded_by_turns)                                                                              \
     X(rows_made_room)                                                                                        \
+    X(sequences_displaced)                                                                                   \
+    X(urgent_passed)                                                                                         \
+    X(blocks_taken_away)                                                                                     \
     X(cut_to_time)                                                                                           \
     X(closing_sequences)                                                                                     \
     X(device_drained)                                                                                        \

@@ -14,6 +14,12 @@ static double prompt_us[SEQUENCES_MAX]; /* what is left of its prompt, running o
 /* Plans in a row that had no time for the sequence's next token. */
 static int32_t num_left_out[SEQUENCES_MAX];
 
+/* What an owner's running sequences had before the plan, and that would be left of it: places and blocks. */
+static struct holding {
+    double places, blocks;
+} held[SEQUENCES_MAX];
+static double blocks_held[SEQUENCES_MAX]; /* by sequence */
+
 void tenants_forget(void)
 {
     memset(num_left_out, 0, sizeof num_left_out);
@@ -36,12 +42,19 @@ int32_t tenants_places_left_free(const struct scheduler *s, int32_t tenant, int3
 void tenants_before_plan(const struct scheduler *s)
 {
     expect(s->num_sequences <= SEQUENCES_MAX, "%d sequences", s->num_sequences);
+    memset(held, 0, sizeof held);
     for (int32_t id = 0; id < s->num_sequences; id++) {
         const struct sequence *seq = &s->sequences[id];
         waited[id] = seq->state == SEQUENCE_WAITING;
         decoded[id] = seq->state == SEQUENCE_RUNNING && sequence_is_decoding(seq) && sequence_wants_step(seq);
         bool has_prompt = waited[id] || (seq->state == SEQUENCE_RUNNING && !sequence_is_decoding(seq) &&
                                          sequence_num_uncomputed(seq) > 0 && sequence_wants_step(seq));
+        if (seq->state == SEQUENCE_RUNNING) {
+            struct holding *h = &held[s->tenants[seq->tenant].owner];
+            blocks_held[id] = kv_tables_num_held(s->tables, seq->batch_slot);
+            h->places++;
+            h->blocks += blocks_held[id];
+        }
         row_us[id] = decoded[id] ? step_prices_decode_us(&s->prices, seq->num_computed, 1) : 0;
         prompt_us[id] =
             has_prompt ? step_prices_prompt_us(&s->prices, seq->num_computed, sequence_num_uncomputed(seq))
@@ -67,6 +80,61 @@ static void check_places_left(const struct scheduler *s, const struct plan *plan
     expect(s->running.count - 1 + owed < s->options.max_num_seqs,
            "a tenant comes in as one of %d and leaves too few of %d places", s->running.count,
            s->options.max_num_seqs);
+}
+
+bool tenants_may_pass_urgent(const struct scheduler *s, const struct sequence *seq)
+{
+    const struct sequence *urgent = &s->sequences[s->urgent.head];
+    if (held[s->tenants[seq->tenant].owner].places <= 0 &&
+        held[s->tenants[urgent->tenant].owner].places > 0) {
+        mark(MARK_urgent_passed);
+        return true;
+    }
+    return false;
+}
+
+/* Somebody's who waited, of an owner that has less by weight than the displaced one's has left, even with one more; or nothing,
+ * where the displaced one's has something left. */
+static bool is_for_somebody(const struct scheduler *s, const struct tenant *of, bool of_blocks)
+{
+    const struct holding *left = &held[of->owner];
+    for (int32_t id = 0; id < s->num_sequences; id++) {
+        const struct sequence *seq = &s->sequences[id];
+        const struct tenant *t = &s->tenants[seq->tenant];
+        if (!waited[id] || t->owner == of->owner) continue;
+        if (held[t->owner].places <= 0 && left->places > 0) return true;
+        if (!of_blocks && left->places / of->weight >= (held[t->owner].places + 1) / t->weight) return true;
+        if (of_blocks && left->blocks / of->weight >= (held[t->owner].blocks + 1) / t->weight) return true;
+    }
+    return false;
+}
+
+/* Who is displaced is saved, and its owner has no less than its part without it. */
+static void check_displaced(const struct scheduler *s, const struct plan *plan)
+{
+    const struct tenant *owners[SEQUENCES_MAX];
+    int32_t num = 0;
+    for (int32_t i = 0; i < plan->num_preemptions; i++) {
+        const struct preemption *p = &plan->preemptions[i];
+        watches[p->slot_idx].is_displaced = p->displaced;
+        for (int32_t id = 0; id < s->num_sequences; id++) {
+            const struct sequence *seq = &s->sequences[id];
+            if (seq->state == SEQUENCE_FREE || seq->state == SEQUENCE_CLOSING || seq->slot_idx != p->slot_idx)
+                continue;
+            held[s->tenants[seq->tenant].owner].places--;
+            held[s->tenants[seq->tenant].owner].blocks -= blocks_held[id];
+            if (p->displaced) owners[num++] = &s->tenants[seq->tenant];
+        }
+        if (!p->displaced) continue;
+        expect(p->saved, "one is displaced whose work is lost");
+        mark(MARK_sequences_displaced);
+    }
+    for (int32_t i = 0; i < num; i++) {
+        bool for_place = is_for_somebody(s, owners[i], false),
+             for_blocks = is_for_somebody(s, owners[i], true);
+        expect(for_place || for_blocks, "one is displaced whose owner has no more than who waits");
+        if (!for_place) mark(MARK_blocks_taken_away);
+    }
 }
 
 /* ---- turns ---- */
@@ -161,6 +229,7 @@ static void count_left_out(const struct scheduler *s)
 void tenants_after_plan(const struct scheduler *s, const struct plan *plan)
 {
     check_places_left(s, plan);
+    check_displaced(s, plan);
     if (plan->num_preemptions > 0) return; /* one that decoded does no longer */
     check_shares(s);
     count_left_out(s);

@@ -16,6 +16,7 @@ struct watch {
     struct reference ref;
     int32_t prompt[PROMPT_MAX], tokens[MODEL_LEN];
     int32_t num_seen, num_passed;
+    bool is_displaced;      /* by its last preemption */
     uint64_t submitted_ns;  /* to the engine that runs; 0: just now, or to another */
     enum finish_reason due; /* FINISH_STOP, FINISH_LENGTH once the tokens say so */
     bool ends_by_form;      /* FINISH_STOP since nothing may follow */
@@ -55,6 +56,8 @@ bool policy_is_due_before(const struct sequence *a, const struct sequence *b);
 /* ---- tenants.c ---- */
 
 void tenants_forget(void); /* the engine is dead */
+/* Its owner had nothing running, and the first urgent one's had. */
+bool tenants_may_pass_urgent(const struct scheduler *s, const struct sequence *seq);
 /* Places that a tenant and its owner leave to others, given what runs less so many of the tenant's. */
 int32_t tenants_places_left_free(const struct scheduler *s, int32_t tenant, int32_t num_new);
 void tenants_before_plan(const struct scheduler *s);

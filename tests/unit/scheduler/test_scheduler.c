@@ -1328,6 +1328,106 @@ static void test_many_streams_make_room_for_a_prompt(void **state)
     }
 }
 
+static struct bench *create_sharing(int32_t num_places, int32_t num_blocks, int32_t num_host_blocks)
+{
+    struct scheduler_options options = options_default();
+    options.max_num_seqs = options.num_batch_slots = num_places;
+    options.num_blocks = num_blocks;
+    options.num_host_blocks = num_host_blocks;
+    options.enable_prefix_caching = false;
+    struct bench *b = create(options);
+    scheduler_set_prices(b->scheduler, &prices);
+    return b;
+}
+
+static void expect_displaced(const struct bench *b, int32_t seq_id)
+{
+    assert_int_equal(b->plan.num_preemptions, 1);
+    assert_true(b->plan.preemptions[0].displaced && b->plan.preemptions[0].saved);
+    assert_int_equal(b->plan.preemptions[0].slot_idx, scheduler_sequence(b->scheduler, seq_id)->slot_idx);
+    assert_int_equal(scheduler_sequence(b->scheduler, seq_id)->state, SEQUENCE_WAITING);
+}
+
+/* Long answers have all places: who comes gets some, up to its part, and those who made room come back with what they had. */
+static void test_places_are_taken_from_who_has_most(void **state)
+{
+    (void)state;
+    struct bench *b = create_sharing(4, 64, 64);
+    int32_t of_flood[4], guests[3];
+    for (int i = 0; i < 4; i++) of_flood[i] = add_of(b, (struct who){.tenant_id = 1}, 30, 97, -1, false);
+    for (int i = 0; i < 20; i++) turn(b);
+    assert_int_equal(b->plan.num_decodes, 4);
+    for (int i = 0; i < 3; i++) {
+        guests[i] = add_of(b, (struct who){.tenant_id = 2}, 20, 70, -1, false);
+        turn(b);
+        if (i < 2)
+            expect_displaced(b, of_flood[3 - i]);
+        else
+            assert_int_equal(b->plan.num_preemptions, 0);
+        bool is_in = scheduler_sequence(b->scheduler, guests[i])->state == SEQUENCE_RUNNING;
+        assert_int_equal(is_in, i < 2);
+        for (int k = 0; k < 20; k++) turn(b); /* as long as eight times the copies */
+    }
+    while (scheduler_sequence(b->scheduler, of_flood[2])->state == SEQUENCE_WAITING) turn(b);
+    assert_true(b->plan.loads.count > 0);
+    run_all(b);
+    assert_int_equal(b->num_finished, 7);
+    destroy(b);
+}
+
+/* Each owner has one place at least, whatever the weights. */
+static void test_who_has_nothing_gets_a_place(void **state)
+{
+    (void)state;
+    struct bench *b = create_sharing(2, 64, 64);
+    int32_t of_flood[2];
+    for (int i = 0; i < 2; i++)
+        of_flood[i] = add_of(b, (struct who){.tenant_id = 1, .weight = 9}, 20, 80, -1, false);
+    for (int i = 0; i < 10; i++) turn(b);
+    add_of(b, (struct who){.tenant_id = 2, .weight = 1}, 20, 50, -1, false);
+    turn(b);
+    expect_displaced(b, of_flood[1]);
+    for (int i = 0; i < 30; i++) {
+        turn(b);
+        assert_int_equal(b->plan.num_preemptions, 0);
+    }
+    run_all(b);
+    destroy(b);
+}
+
+/* What could not be saved is not displaced, nor what is of no use: its owner has as few. */
+static void test_no_place_is_taken_in_vain(void **state)
+{
+    (void)state;
+    for (int few = 0; few < 2; few++) {
+        struct bench *b = create_sharing(few ? 1 : 4, 64, few ? 64 : 0);
+        for (int i = 0; i < 4; i++) add_of(b, (struct who){.tenant_id = 1}, 20, 40, -1, false);
+        for (int i = 0; i < 10; i++) turn(b);
+        add_of(b, (struct who){.tenant_id = 2}, 20, 1, -1, false);
+        turn(b);
+        assert_int_equal(b->plan.num_preemptions, 0);
+        run_all(b);
+        destroy(b);
+    }
+}
+
+/* Long answers have all blocks, and one of them waits, before all others of theirs, for more. */
+static void test_blocks_are_taken_from_who_has_most(void **state)
+{
+    (void)state;
+    struct bench *b = create_sharing(8, 16, 64);
+    for (int i = 0; i < 4; i++) add_of(b, (struct who){.tenant_id = 1}, 40, 80, -1, false);
+    do turn(b);
+    while (b->plan.num_preemptions == 0);
+    assert_false(b->plan.preemptions[0].displaced);
+    int32_t guest = add_of(b, (struct who){.tenant_id = 2}, 40, 1, -1, false), num_turns = 0;
+    for (; scheduler_sequence(b->scheduler, guest)->state == SEQUENCE_WAITING; num_turns++) turn(b);
+    assert_in_range(num_turns, 1, 2); /* refused, then somebody is displaced for it */
+    run_all(b);
+    assert_int_equal(b->num_finished, 5);
+    destroy(b);
+}
+
 /* What decoding takes is shared by weight where nobody has less to do than that. */
 static void test_turns_follow_weights(void **state)
 {
@@ -1597,6 +1697,10 @@ int main(void)
         cmocka_unit_test(test_a_flood_holds_nobody_up),
         cmocka_unit_test(test_many_streams_hold_nobody_up),
         cmocka_unit_test(test_many_streams_make_room_for_a_prompt),
+        cmocka_unit_test(test_places_are_taken_from_who_has_most),
+        cmocka_unit_test(test_who_has_nothing_gets_a_place),
+        cmocka_unit_test(test_no_place_is_taken_in_vain),
+        cmocka_unit_test(test_blocks_are_taken_from_who_has_most),
         cmocka_unit_test(test_turns_follow_weights),
         cmocka_unit_test(test_many_names_bring_nothing),
         cmocka_unit_test(test_a_place_is_left_for_others),
