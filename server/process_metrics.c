@@ -108,9 +108,18 @@ static struct usage_of_process usage_of_engine(const struct engine_host *host)
     return pid > 0 ? usage_of(pid) : (struct usage_of_process){0};
 }
 
+static double seconds_of(struct timeval time)
+{
+    return (double)time.tv_sec + (double)time.tv_usec / 1e6;
+}
+
+/* Children that have ended are engines that were before it. */
 static double engine_cpu_seconds(const void *context)
 {
-    return usage_of_engine(context).cpu_seconds;
+    struct rusage ended;
+    double before =
+        getrusage(RUSAGE_CHILDREN, &ended) ? 0 : seconds_of(ended.ru_utime) + seconds_of(ended.ru_stime);
+    return before + usage_of_engine(context).cpu_seconds;
 }
 
 static double engine_resident_bytes(const void *context)
@@ -133,7 +142,9 @@ void process_metrics_register(const struct engine_host *host)
         {METRIC_GAUGE, "process_open_fds", "Open descriptors of the front.", num_open_descriptors},
         {METRIC_GAUGE, "process_max_fds", "Descriptors that it may open.", most_descriptors},
         {METRIC_COUNTER, "flashd_engine_cpu_seconds_total",
-         "Processor time of the engine's process; 0 where it is a thread of the front.", engine_cpu_seconds},
+         "Processor time of the engine's process and of those before it; 0 where it is a thread of the "
+         "front.",
+         engine_cpu_seconds},
         {METRIC_GAUGE, "flashd_engine_resident_memory_bytes",
          "Memory of the engine's process that is in RAM, the mapped model included.", engine_resident_bytes},
     };

@@ -53,6 +53,18 @@ def test_ps_names_them(mortal):
     assert front[1] == "serve" and engine[:2] == ["flashd-engine", "engine"]
 
 
+def test_no_counter_goes_back(mortal):
+    """What dead engines have used counts on, their processor time included."""
+    Stream(mortal, LONG).result()
+    before = mortal.metrics()
+    kill_engine(mortal)
+    wait_ready(mortal)
+    after = mortal.metrics()
+    totals = [name for name in before if name.split("{")[0].endswith(("_total", "_count", "_sum", "_bucket"))]
+    assert "flashd_engine_cpu_seconds_total" in totals
+    assert [name for name in totals if after[name] < before[name]] == []
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
 def test_a_stream_goes_on(mortal, number):
     expected = Stream(mortal, LONG).result()
