@@ -10,6 +10,7 @@
 #include "server/http_metrics.h"
 #include "server/loop_watch.h"
 #include "server/response.h"
+#include "server/server.h"
 
 enum {
     CHECK_ON_LOOP_BYTES = 256 * 1024, /* a larger body is checked by a worker: no callback may take 5 ms */
@@ -57,6 +58,7 @@ static void refuse_unread(struct connection *c, append_failure *append_error, co
     buffer_init(&text, 8192);
     if (why->http_status == 405) buffer_append_text(&extra, "Allow: GET, HEAD, POST, OPTIONS\r\n");
     response_append_error_headers(&extra, why->http_status, 1);
+    if (append_error == messages_append_error) buffer_printf(&extra, "request-id: %s\r\n", request_id);
     append_error(&body, &(struct failure){.http_status = why->http_status,
                                           .type = error_type_of(why->http_status),
                                           .message = why->message,

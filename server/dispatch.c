@@ -101,6 +101,8 @@ static bool find_route(struct listener *l, struct http_request *r)
     struct exchange *x = &r->x;
     bool path_exists;
     r->route = router_find(l->routes, x->method, x->path, r->plain_path_bytes, &x->path_rest, &path_exists);
+    if (http_request_error_shape(r) == messages_append_error)
+        exchange_add_header(x, "request-id", x->request_id); /* its name there */
     if ((!r->route || !(r->route->flags & ROUTE_OPEN)) && !has_key(l, x)) {
         exchange_error(x, 401, invalid_request, "invalid_api_key", NULL, 0,
                        "an API key of this server is needed: Authorization: Bearer KEY");

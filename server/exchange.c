@@ -16,7 +16,6 @@
 #include "server/http_log.h"
 #include "server/http_metrics.h"
 #include "server/response.h"
-#include "server/router.h"
 #include "server/server.h"
 
 enum { HEAD_BYTES_MAX = 64 * 1024, MESSAGE_BYTES_MAX = 1024, ERROR_BYTES_MAX = 16 * 1024 };
@@ -154,16 +153,6 @@ static void format_message(char message[MESSAGE_BYTES_MAX], const char *format, 
     message[n] = '\0';
 }
 
-/* The protocol's of the route; where there is none, that of its neighbours. What has none of its own answers Anthropic's
- * clients in their shape. */
-static append_failure *error_shape_of(const struct http_request *r)
-{
-    append_failure *shape = r->route ? r->route->append_error : NULL;
-    if (!r->route && r->x.path) shape = router_error_shape(r->x.connection->listener->routes, r->x.path);
-    if (shape && shape != response_append_error) return shape;
-    return exchange_header(&r->x, "anthropic-version") ? messages_append_error : response_append_error;
-}
-
 void exchange_error(struct exchange *x, int http_status, const char *type, const char *code,
                     const char *param, int retry_after_seconds, const char *format, ...)
 {
@@ -180,12 +169,12 @@ void exchange_error(struct exchange *x, int http_status, const char *type, const
     response_append_error_headers(&text, http_status, retry_after_seconds);
     if (text.num_bytes > 0) add_lines(r, text.data, text.num_bytes);
     buffer_clear(&text);
-    error_shape_of(r)(&text, &(struct failure){.http_status = http_status,
-                                               .type = type,
-                                               .code = code,
-                                               .param = param,
-                                               .message = message,
-                                               .request_id = x->request_id});
+    http_request_error_shape(r)(&text, &(struct failure){.http_status = http_status,
+                                                         .type = type,
+                                                         .code = code,
+                                                         .param = param,
+                                                         .message = message,
+                                                         .request_id = x->request_id});
     bool complete = !buffer_failed(&text);
     send_whole(r, http_status, "application/json", complete ? text.data : "", complete ? text.num_bytes : 0);
     buffer_deinit(&text);

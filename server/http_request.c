@@ -5,6 +5,9 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "server/connection.h"
+#include "server/response.h"
+#include "server/server.h"
 #include "server/target.h"
 
 void http_request_make_id(uint64_t request_seed, uint64_t id, char text[64])
@@ -104,6 +107,14 @@ struct http_request *http_request_restore(struct server *server, struct connecti
     r->http_status = 200;
     r->handled = r->streaming = true;
     return r;
+}
+
+append_failure *http_request_error_shape(const struct http_request *r)
+{
+    append_failure *shape = r->route ? r->route->append_error : NULL;
+    if (!r->route && r->x.path) shape = router_error_shape(r->x.connection->listener->routes, r->x.path);
+    if (shape && shape != response_append_error) return shape;
+    return exchange_header(&r->x, "anthropic-version") ? messages_append_error : response_append_error;
 }
 
 void http_request_destroy(struct http_request *r)

@@ -38,6 +38,10 @@ struct http_request *http_request_restore(struct server *server, struct connecti
                                           int version_minor) must_check;
 void http_request_destroy(struct http_request *r);
 
+/* The protocol's of the route; where there is none, that of its neighbours. What has none of its own answers Anthropic's
+ * clients in their shape. */
+append_failure *http_request_error_shape(const struct http_request *r);
+
 /* "req-" and 16 hexadecimal digits. */
 void http_request_make_id(uint64_t request_seed, uint64_t id, char text[64]);
 

@@ -37,7 +37,6 @@ void endpoint_rerank(struct exchange *x)
 
 void endpoint_messages(struct exchange *x)
 {
-    exchange_add_header(x, "request-id", x->request_id); /* its name there */
     generation_start(x, &codec_messages);
 }
 

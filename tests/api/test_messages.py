@@ -200,6 +200,26 @@ def test_errors_are_the_clients_own(claude, model):
     assert "maximum context length" in caught.value.body["error"]["message"]
 
 
+def test_every_answer_has_the_id_that_the_client_reads(server, start_server):
+    """request-id, as Anthropic calls it: of answers, of what a codec refuses, and of what never became a request."""
+    ask, speaks = {"messages": QUESTION, "max_tokens": 1}, {"anthropic-version": "2023-06-01"}
+    wrong = {"content": "{", "headers": {"content-type": "application/json"}}
+    def post(path, **options):
+        return httpx.post(server.url + path, timeout=60, **options)
+    replies = [post("/v1/messages", json=ask), post("/v1/messages", json={**ask, "stream": True}), post("/v1/messages", json={}),
+               post("/v1/messages", **wrong), post("/v1/messages", content="x" * (40 << 20), headers=wrong["headers"]),
+               post("/v1/messages/count_tokens", json=ask), post("/v1/messages/count_tokens", **wrong),
+               post("/v1/messages/batches", json={}), httpx.get(server.url + "/v1/messages"),
+               httpx.get(server.url + "/v1/models", headers=speaks), httpx.get(server.url + "/v1/models/nobody", headers=speaks),
+               httpx.post(server.url + "/v1/messages", json=ask, headers={"expect": "much"})]
+    assert [r.status_code for r in replies] == [200, 200, 400, 400, 413, 200, 400, 404, 405, 200, 404, 417]
+    assert [r.headers["request-id"] for r in replies] == [r.headers["x-request-id"] for r in replies]
+    assert "request-id" not in server.post("/v1/completions", {"prompt": "x", "max_tokens": 1}).headers
+    with start_server("--api-key", "k") as locked, pytest.raises(anthropic.AuthenticationError) as caught:
+        anthropic.Anthropic(base_url=locked.url, api_key="none", max_retries=0).models.list()
+    assert caught.value.request_id == caught.value.body["request_id"]
+
+
 def test_count_tokens(claude, client, model):
     counted = claude.messages.count_tokens(model=model, system="Be brief.", messages=QUESTION).input_tokens
     same = chat(client, model, [{"role": "system", "content": "Be brief."}, *QUESTION])
