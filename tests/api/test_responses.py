@@ -170,7 +170,9 @@ def test_log_probabilities(client, model):
     ({"text": {"format": {"type": "json_schema", "name": "n", "schema": {"pattern": "("}}}}, "text.format.schema"),
     ({"reasoning": {"effort": 5}}, "reasoning.effort"),
     ({"metadata": 5}, "metadata"), ({"service_tier": 5}, "service_tier"), ({"max_tool_calls": "x"}, "max_tool_calls"), ({"user": {}}, "user"),
-    ({"reasoning": {"summary": 5}}, "reasoning.summary"), ({"top_logprobs": 1.5}, "top_logprobs"), ({"include": [5]}, "include"),
+    ({"metadata": {"a": "b", "c": 5}}, "metadata"), ({"metadata": {"a": None}}, "metadata"), ({"metadata": {"a": "b" * 513}}, "metadata"),
+    ({"metadata": {"a" * 65: "b"}}, "metadata"), ({"metadata": dict.fromkeys(map(str, range(17)), "")}, "metadata"),
+    ({"reasoning": {"summary": 5}}, "reasoning.summary"), ({"top_logprobs": 1.5}, "top_logprobs"), ({"top_logprobs": 21}, "top_logprobs"), ({"include": [5]}, "include"),
     ({"tools": [{"type": "function", "name": "f"}, {"type": "function", "name": "a b"}]}, "tools[1].name"),
     ({"tools": [{"type": "function", "name": "f", "strict": "x"}]}, "tools[0].strict"),
     ({"tools": [{"type": "function", "name": "f"}], "tool_choice": {"type": "f"}}, "tool_choice"),
@@ -180,6 +182,20 @@ def test_log_probabilities(client, model):
 def test_refusals_name_the_field(server, model, change, param):
     answer = httpx.post(server.url + "/v1/responses", timeout=60, json={"model": model, "input": "hi", **change})
     assert answer.status_code == 400 and answer.json()["error"]["param"] == param, answer.text
+
+
+def test_what_is_told_again_has_its_type(server, model):
+    """Whatever form it came in; the tier is the one there is, and what a request left out of text and reasoning is there."""
+    asked = {"model": model, "input": "hi", "max_output_tokens": " 4", "temperature": "0", "top_p": "1.0", "store": "False",
+             "parallel_tool_calls": "true", "max_tool_calls": "3", "presence_penalty": "0.5", "service_tier": "flex",
+             "metadata": {"é" * 64: "ü" * 512}, "text": {"verbosity": "low"}, "reasoning": {"effort": "low"}}
+    told = server.post("/v1/responses", asked).json()
+    assert told == {**told, "max_output_tokens": 4, "temperature": 0, "top_p": 1, "store": False, "parallel_tool_calls": True,
+                    "max_tool_calls": 3, "presence_penalty": 0.5, "service_tier": "default", "metadata": asked["metadata"],
+                    "text": {"format": {"type": "text"}, "verbosity": "low"}, "reasoning": {"effort": "low", "summary": None}}
+    form = {"type": "json_object"}
+    told = server.post("/v1/responses", {"input": "hi", "max_output_tokens": 1, "text": {"format": form}, "reasoning": {"summary": "auto"}}).json()
+    assert told["text"] == {"format": form} and told["reasoning"] == {"effort": None, "summary": "auto"}
 
 
 def test_responses_are_their_keys(start_server):

@@ -1,4 +1,4 @@
-/* responses.h - OpenAI's Responses between its two halves: responses_body.c reads, responses.c writes. */
+/* responses.h - OpenAI's Responses between its parts: responses_body.c reads, responses.c writes, responses_echo.c tells again. */
 #ifndef SERVER_API_CODECS_RESPONSES_H
 #define SERVER_API_CODECS_RESPONSES_H
 
@@ -13,6 +13,9 @@ struct responses_request {
 extern const struct codec_field responses_fields[];
 extern const struct codec_name responses_names[];
 int responses_begin(struct translation *t) must_check;
+/* Whether what is told of body, as it came, can be; and telling it, beginning with a comma. */
+int responses_check_echo(struct translation *t) must_check;
+void responses_append_echo(struct buffer *out, const cJSON *body);
 int responses_translate(struct translation *t) must_check;
 
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "link/sampling.h"
 #include "server/api/api.h"
 #include "server/api/codecs/canonical.h"
 #include "server/api/codecs/responses.h"
@@ -15,104 +16,9 @@
 
 enum { ECHO_BYTES_MAX = 16 << 20 };
 
-/* ---- what the answer tells of the request ---- */
-
-/* is: of which type it must be, where nothing else reads it: an answer has what its schema says. */
-static const struct {
-    const char *name, *otherwise;
-    enum { ANY, TEXT, WHOLE, OBJECT } is;
-} echoed[] = {
-    {"frequency_penalty", "0", ANY},
-    {"instructions", "null", ANY},
-    {"max_output_tokens", "null", ANY},
-    {"max_tool_calls", "null", WHOLE},
-    {"metadata", "{}", OBJECT},
-    {"parallel_tool_calls", "true", ANY},
-    {"presence_penalty", "0", ANY},
-    {"previous_response_id", "null", ANY},
-    {"prompt_cache_key", "null", TEXT},
-    {"reasoning", "{\"effort\":null,\"summary\":null}", ANY},
-    {"safety_identifier", "null", TEXT},
-    {"service_tier", "\"default\"", TEXT},
-    {"store", "true", ANY},
-    {"temperature", "1", ANY},
-    {"text", "{\"format\":{\"type\":\"text\"}}", ANY},
-    {"tool_choice", "\"auto\"", ANY},
-    {"tools", "[]", ANY},
-    {"top_logprobs", "0", WHOLE},
-    {"top_p", "1", ANY},
-    {"truncation", "\"disabled\"", ANY},
-    {"user", "null", TEXT},
-};
-
 static char *keep_text(struct translation *t, const struct buffer *text)
 {
     return buffer_failed(text) ? NULL : arena_copy(t->arena, text->data, text->num_bytes);
-}
-
-static void append_json(struct buffer *out, const cJSON *value)
-{
-    char *printed = cJSON_PrintUnformatted(value);
-    if (printed)
-        buffer_append_text(out, printed);
-    else
-        out->failed = true;
-    cJSON_free(printed);
-}
-
-/* With null for what a function leaves out. */
-static void append_tool(struct buffer *out, const cJSON *tool)
-{
-    static const char *const names[] = {"description", "parameters", "strict"};
-    append_json(out, tool);
-    if (!canonical_is(tool, "function") || buffer_failed(out)) return;
-    out->num_bytes--; /* the brace */
-    for (size_t i = 0; i < array_length(names); i++)
-        if (!cJSON_HasObjectItem(tool, names[i])) buffer_printf(out, ",\"%s\":null", names[i]);
-    buffer_append_char(out, '}');
-}
-
-static void append_tools(struct buffer *out, const cJSON *tools)
-{
-    const cJSON *tool;
-    buffer_append_char(out, '[');
-    cJSON_ArrayForEach(tool, tools)
-    {
-        if (tool != tools->child) buffer_append_char(out, ',');
-        append_tool(out, tool);
-    }
-    buffer_append_char(out, ']');
-}
-
-static void append_echo(struct buffer *out, const cJSON *body)
-{
-    for (size_t i = 0; i < array_length(echoed); i++) {
-        const cJSON *value = json_field_find(body, echoed[i].name);
-        buffer_printf(out, ",\"%s\":", echoed[i].name);
-        if (!value)
-            buffer_append_text(out, echoed[i].otherwise);
-        else if (cJSON_IsArray(value) && !strcmp(echoed[i].name, "tools"))
-            append_tools(out, value);
-        else
-            append_json(out, value);
-    }
-}
-
-static int check_echo(struct translation *t)
-{
-    for (size_t i = 0; i < array_length(echoed); i++) {
-        const cJSON *value = json_field_find(t->body, echoed[i].name);
-        int64_t number;
-        if (!value || echoed[i].is == ANY) continue;
-        if (echoed[i].is == TEXT && !cJSON_IsString(value))
-            return json_field_refuse_type(value, echoed[i].name, "a string", t->err);
-        if (echoed[i].is == OBJECT && !cJSON_IsObject(value))
-            return json_field_refuse_type(value, echoed[i].name, "an object", t->err);
-        if (echoed[i].is == WHOLE && !json_field_as_int(value, 0, INT32_MAX, &number))
-            return api_error_invalid(t->err, "invalid_value", echoed[i].name,
-                                     "%s must be an integer of at least 0", echoed[i].name);
-    }
-    return 0;
 }
 
 /* Before the fields are taken. */
@@ -120,10 +26,10 @@ int responses_begin(struct translation *t)
 {
     struct responses_request *kept = arena_alloc(t->arena, sizeof *kept);
     struct buffer echo;
-    if (check_echo(t) < 0) return STATUS_INVALID;
+    if (responses_check_echo(t) < 0) return STATUS_INVALID;
     if (!kept) return api_error_no_memory(t->err);
     buffer_init(&echo, ECHO_BYTES_MAX);
-    append_echo(&echo, t->body);
+    responses_append_echo(&echo, t->body);
     *kept = (struct responses_request){.echo = keep_text(t, &echo)};
     buffer_deinit(&echo);
     t->kept = kept;
@@ -560,9 +466,10 @@ static int read_include(struct translation *t, cJSON *value)
 /* Its alternatives are told where include asks for log probabilities. */
 static int read_top_logprobs(struct translation *t, cJSON *value)
 {
-    double number;
-    if (!json_field_number(value, &number))
-        return json_field_refuse_type(value, "top_logprobs", "an integer", t->err);
+    int64_t number;
+    if (!json_field_as_int(value, 0, TOP_LOGPROBS_MAX, &number))
+        return api_error_invalid(t->err, "invalid_value", "top_logprobs",
+                                 "top_logprobs must be an integer from 0 to %d", TOP_LOGPROBS_MAX);
     if (!cJSON_IsTrue(json_field_find(t->body, "logprobs"))) return 0;
     return codec_put(t, t->body, "top_logprobs", cJSON_Duplicate(value, false));
 }
