@@ -178,6 +178,8 @@ static const struct member guided[] = {
     {"guided_json_object", "guided_json_object", CONSTRAINT_JSON_OBJECT},
     {"json_schema", "json_schema", CONSTRAINT_JSON_SCHEMA}, /* llama.cpp's */
     {"grammar", "grammar", CONSTRAINT_EBNF},
+    {"regex", "regex", CONSTRAINT_REGEX}, /* SGLang's */
+    {"ebnf", "ebnf", CONSTRAINT_EBNF},
 };
 static const struct member structured[] = {
     {STRUCTURED "json", "json", CONSTRAINT_JSON_SCHEMA},
@@ -311,8 +313,8 @@ static int read_response_format(struct reader *r, const cJSON *body)
 bool constraint_may_be_in(const char *body, size_t num_bytes)
 {
     /* A name may be written with escapes; those are all alike. */
-    static const char *const names[] = {"format",  "structured_outputs", "guided_",
-                                        "grammar", "json_schema",        "\\u"};
+    static const char *const names[] = {
+        "format", "structured_outputs", "guided_", "grammar", "json_schema", "regex", "ebnf", "\\u"};
     for (size_t i = 0; i < array_length(names); i++)
         if (memmem(body, num_bytes, names[i], strlen(names[i]))) return true;
     return false;

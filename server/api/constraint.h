@@ -4,7 +4,7 @@
  *   structured_outputs    {json | regex | choice | grammar | json_object | structural_tag, disable_any_whitespace, whitespace_pattern,
  *                         disable_additional_properties}
  *   guided_json, guided_regex, guided_choice, guided_grammar, guided_json_object
- *   guided_whitespace_pattern, json_schema, grammar
+ *   guided_whitespace_pattern, json_schema, grammar, regex, ebnf
  *
  * One of them at most; another beside it is refused, as is what would change the answer and is not known. However
  * it was written, it becomes one struct constraint. Thread: any. */

@@ -26,10 +26,14 @@ static int read_word(const cJSON *body, const char *name, const char *const word
 static int read_words(const cJSON *body, struct embedding_form *out, struct api_error *err)
 {
     static const char *const encodings[] = {"float", "base64"}, *const types[] = {"float32", NULL},
-                             *const orders[] = {"native", "little"}, *const paddings[] = {"do_not_pad", NULL};
-    bool ignored;
+                             *const output_types[] = {"float", NULL}, *const orders[] = {"native", "little"},
+                             *const paddings[] = {"do_not_pad", NULL};
+    bool ignored, jinas = false;
     int status = read_word(body, "encoding_format", encodings, &out->base64, err);
+    if (status == 0) status = read_word(body, "embedding_type", encodings, &jinas, err);
+    out->base64 |= jinas;
     if (status == 0) status = read_word(body, "embed_dtype", types, &ignored, err);
+    if (status == 0) status = read_word(body, "output_dtype", output_types, &ignored, err); /* Voyage's */
     if (status == 0) status = read_word(body, "endianness", orders, &ignored, err);
     return status < 0 ? status : read_word(body, "padding", paddings, &ignored, err);
 }
@@ -40,7 +44,9 @@ int embedding_form_read(const struct server *server, const cJSON *body, struct e
     int64_t dimensions = server->facts->embedding_size;
     *out = (struct embedding_form){.normalized = true};
     int status = read_words(body, out, err);
-    if (status == 0) status = json_field_int(body, "dimensions", 1, dimensions, &dimensions, err);
+    if (status == 0) status = json_field_int(body, "output_dimension", 1, dimensions, &dimensions, err);
+    if (status == 0)
+        status = json_field_int(body, "dimensions", 1, server->facts->embedding_size, &dimensions, err);
     if (status == 0) status = json_field_bool(body, "normalize", &out->normalized, err);
     if (status == 0) status = json_field_bool(body, "use_activation", &out->normalized, err);
     out->dimensions = (int32_t)dimensions;

@@ -82,6 +82,18 @@ def test_dimensions_are_the_first_ones(client, model, server):
     np.testing.assert_allclose(whole, raw / np.linalg.norm(raw), rtol=1e-6)
 
 
+def test_other_names_of_the_same(server):
+    """Voyage's and Jina's clients say so what OpenAI's say; numbers of other types are refused, and not floats under their name."""
+    def row(**options):
+        return server.post("/v1/embeddings", {"input": "a", **options}).json()["data"][0]["embedding"]
+    short = row(dimensions=8)
+    assert row(output_dimension=8) == row(output_dimension=8, output_dtype="float") == row(dimensions=8, embedding_type="float") == short
+    assert row(dimensions=8, embedding_type="base64") == row(dimensions=8, encoding_format="base64")
+    for name, value in [("output_dtype", "int8"), ("embedding_type", "ubinary"), ("embedding_type", ["float"]), ("output_dimension", 0)]:
+        reply = server.post("/v1/embeddings", {"input": "a", name: value})
+        assert reply.status_code == 400 and reply.json()["error"]["param"] == name
+
+
 def test_texts_and_ids_are_the_same(server):
     ids = [ids_of(server, text) for text in TEXTS]
     by_text = rows(server, TEXTS)

@@ -164,6 +164,18 @@ def test_llama_cpps_forms(server):
     assert ask(server, grammar='root ::= "yes"')["choices"][0]["text"] == "yes"
 
 
+def test_sglangs_forms(server):
+    """A form under its other name is not a form that is left out."""
+    for path in (TEXT, CHAT):
+        said = [ask(server, path, max_tokens=20, **form)["choices"][0] for form in ({"regex": "[ab]{3}"}, {"ebnf": 'root ::= "yes"'})]
+        said = [choice.get("text") or choice["message"]["content"] for choice in said]
+        assert re.fullmatch("[ab]{3}", said[0]) and said[1] == "yes"
+    assert refusal(server, regex="a", ebnf='root ::= "a"') == "ebnf" and refusal(server, regex="(") == "regex"
+    for name, value in {"stop_regex": "a", "no_stop_trim": True, "lora_path": "x", "custom_logit_processor": "x",
+                        "return_hidden_states": True}.items():
+        assert refusal(server, **{name: value}) == name == refusal(server, CHAT, **{name: value})
+
+
 NEUTRAL = {"length_penalty": 1, "typical_p": 1, "spaces_between_special_tokens": False, "use_beam_search": False,
            "thinking_token_budget": None, "max_repetition_pattern_size": 0, "logprob_token_ids": [], "watermarking": False}
 REFUSED = {"length_penalty": 0.5, "use_beam_search": True, "thinking_token_budget": 10,

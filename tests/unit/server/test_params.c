@@ -509,6 +509,8 @@ static void forms_become_one_constraint(void **state)
     assert_form("{\"structured_outputs\":{}}", CONSTRAINT_NONE, "", 20);
     assert_form("{\"guided_json\":\"{\\\"type\\\": 1}\"}", CONSTRAINT_JSON_SCHEMA, "{\"type\": 1}", 20);
     assert_form("{\"guided_regex\":\"a+\",\"guided_json\":null}", CONSTRAINT_REGEX, "a+", 20);
+    assert_form("{\"regex\":\"a+\",\"ebnf\":null}", CONSTRAINT_REGEX, "a+", 20);
+    assert_form("{\"ebnf\":\"root ::= \\\"a\\\"\"}", CONSTRAINT_EBNF, "root ::= \"a\"", 20);
     assert_form("{\"guided_choice\":[\"a\",\"b\"]}", CONSTRAINT_CHOICE, "[\"a\",\"b\"]", 20);
     assert_form("{\"guided_grammar\":\"root ::= \\\"a\\\"\"}", CONSTRAINT_EBNF, "root ::= \"a\"", 20);
 }
@@ -545,6 +547,8 @@ static void forms_that_are_refused(void **state)
         {"{\"guided_choice\":[\"a\",1]}", "guided_choice[1]", "invalid_type"},
         {"{\"guided_regex\":\"\"}", "guided_regex", "invalid_value"},
         {"{\"guided_grammar\":[]}", "guided_grammar", "invalid_type"},
+        {"{\"regex\":\"a\",\"ebnf\":\"b\"}", "ebnf", "invalid_value"},
+        {"{\"regex\":[]}", "regex", "invalid_type"},
         {"{\"guided_json\":[]}", "guided_json", "invalid_type"},
         {"{\"guided_json\":\"{\"}", "guided_json", "invalid_value"},
         {"{\"guided_json\":\"\\\"\\\\u0000\\\"\"}", "guided_json", "invalid_value"},
