@@ -18,39 +18,44 @@ static void add_stat(struct sha256_ctx *hash, const char *name, const struct sta
     digest_add_int(hash, st->st_mtim.tv_nsec);
 }
 
-/* One that is not there is none. */
-static void add_file(struct sha256_ctx *hash, const char *path)
+/* One that is not there is none. Returns its bytes. */
+static int64_t add_file(struct sha256_ctx *hash, const char *path)
 {
     struct stat st;
-    if (path && !stat(path, &st)) add_stat(hash, path, &st);
+    if (!path || stat(path, &st)) return 0;
+    add_stat(hash, path, &st);
+    return S_ISREG(st.st_mode) ? st.st_size : 0;
 }
 
-/* In whatever order they are listed: their digests are summed. */
-static void add_folder(struct sha256_ctx *hash, DIR *folder)
+/* In whatever order they are listed: their digests are summed. Returns their bytes. */
+static int64_t add_folder(struct sha256_ctx *hash, DIR *folder)
 {
     uint8_t sum[IDENTITY_BYTES] = {0}, one[IDENTITY_BYTES];
     const struct dirent *entry;
+    int64_t num_bytes = 0;
     while ((entry = readdir(folder))) {
         struct sha256_ctx of_file;
         struct stat st;
         if (entry->d_name[0] == '.' || fstatat(dirfd(folder), entry->d_name, &st, 0)) continue;
+        if (S_ISREG(st.st_mode)) num_bytes += st.st_size;
         sha256_init(&of_file);
         add_stat(&of_file, entry->d_name, &st);
         sha256_digest(&of_file, sizeof one, one);
         for (size_t i = 0; i < sizeof sum; i++) sum[i] = (uint8_t)(sum[i] + one[i]);
     }
     digest_add_bytes(hash, sum, sizeof sum);
+    return num_bytes;
 }
 
 void identity_look_at_files(const struct config *config, struct identity_files *out)
 {
     struct sha256_ctx hash;
     sha256_init(&hash);
-    add_file(&hash, config->model);
+    out->num_bytes = add_file(&hash, config->model);
     add_file(&hash, config->chat_template);
     DIR *folder = config->model ? opendir(config->model) : NULL;
     if (folder) {
-        add_folder(&hash, folder);
+        out->num_bytes = add_folder(&hash, folder);
         closedir(folder);
     }
     sha256_digest(&hash, sizeof out->digest, out->digest);

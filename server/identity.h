@@ -14,6 +14,7 @@ enum { IDENTITY_BYTES = 32 };
 /* Of the files as they are now, that is before they are read: one that is replaced meanwhile is another one. */
 struct identity_files {
     uint8_t digest[IDENTITY_BYTES];
+    int64_t num_bytes; /* of the model: of its file, or of all in its folder */
 };
 
 void identity_look_at_files(const struct config *config, struct identity_files *out);

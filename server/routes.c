@@ -35,6 +35,7 @@ const struct route server_routes[] = {
     {HTTP_METHOD_POST, "/api/embed", ROUTE_JSON, endpoint_ollama_embed, ollama_append_error},
     {HTTP_METHOD_POST, "/api/embeddings", ROUTE_JSON, endpoint_ollama_embedding, ollama_append_error},
     {HTTP_METHOD_POST, "/api/show", ROUTE_JSON, endpoint_ollama_show, ollama_append_error},
+    {HTTP_METHOD_POST, "/api/pull", ROUTE_JSON, endpoint_ollama_pull, ollama_append_error},
     {HTTP_METHOD_GET, "/api/tags", 0, endpoint_ollama_tags, ollama_append_error},
     {HTTP_METHOD_GET, "/api/ps", 0, endpoint_ollama_ps, ollama_append_error},
     {HTTP_METHOD_GET, "/api/version", 0, endpoint_ollama_version, ollama_append_error},

@@ -44,8 +44,10 @@ struct server {
     const struct tool_format *tool_format;     /* NULL: likewise */
     struct rerank_template *reranker;          /* NULL: the model is none */
     struct model_identity identity;            /* where answers have receipts */
-    bool makes_receipts;                       /* --receipts, --journal */
-    struct journal *journal;                   /* NULL: nobody wants one */
+    struct digest_text files_digest; /* of which files the model is, by their names, sizes and times, */
+    int64_t files_bytes;             /* and how large they are */
+    bool makes_receipts;             /* --receipts, --journal */
+    struct journal *journal;         /* NULL: nobody wants one */
     struct link *link;
     struct request_slots *slots;    /* the link's */
     struct grammars *grammars;      /* of answers that must have a form, */
@@ -114,6 +116,7 @@ void endpoint_ollama_generate(struct exchange *x);  /* POST /api/generate */
 void endpoint_ollama_embed(struct exchange *x);     /* POST /api/embed */
 void endpoint_ollama_embedding(struct exchange *x); /* POST /api/embeddings */
 void endpoint_ollama_show(struct exchange *x);      /* POST /api/show */
+void endpoint_ollama_pull(struct exchange *x);      /* POST /api/pull: of what is there */
 void endpoint_ollama_tags(struct exchange *x);      /* GET /api/tags */
 void endpoint_ollama_ps(struct exchange *x);        /* GET /api/ps */
 void endpoint_ollama_version(struct exchange *x);   /* GET /api/version */

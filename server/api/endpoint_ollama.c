@@ -102,7 +102,8 @@ static void begin_model(struct buffer *out, const struct server *server, const c
     buffer_append_json(out, name, n);
     buffer_append_text(out, ",\"modified_at\":");
     ollama_append_time(out, (uint64_t)server->created * 1000000000u);
-    buffer_append_text(out, ",\"size\":0,\"digest\":\"\",");
+    buffer_printf(out, ",\"size\":%lld,\"digest\":\"%s\",", (long long)server->files_bytes,
+                  server->files_digest.text);
     append_details(out, server);
 }
 
@@ -187,4 +188,15 @@ void endpoint_ollama_show(struct exchange *x)
     buffer_append_char(&body, '}');
     exchange_reply_page(x, "application/json", &body);
     buffer_deinit(&body);
+}
+
+/* What is served is there, and nothing else can be. */
+void endpoint_ollama_pull(struct exchange *x)
+{
+    static const char done[] = "{\"status\":\"success\"}\n";
+    struct api_error error;
+    if (check_model(x, &error) < 0)
+        api_error_send(x, &error);
+    else
+        exchange_reply(x, 200, "application/x-ndjson", done, sizeof done - 1);
 }

@@ -87,6 +87,8 @@ static int publish_model(struct life *life, struct error *err)
     server->chat_template = life->text.chat_template;
     server->tool_format = life->text.tool_format;
     server->identity = life->identity;
+    server->files_digest = digest_of(life->files.digest, sizeof life->files.digest);
+    server->files_bytes = life->files.num_bytes;
     identity_make(server->config, &life->files, server->facts, server->model_names[0], life->own_identity);
     tell_phases(life);
     return 0;

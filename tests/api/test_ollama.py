@@ -1,8 +1,12 @@
 """Ollama's own client against /api. What all protocols share is in test_protocols.py."""
 
+import re
+
 import httpx
 import ollama
 import pytest
+
+from conftest import MODEL
 
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 OPTIONS = {"temperature": 0, "num_predict": 12, "num_ctx": 4096, "repeat_last_n": 64}
@@ -119,6 +123,22 @@ def test_no_limit_of_tokens(server, model):
     for most in (0, -1, -2):
         assert httpx.post(server.url + "/api/generate", json={**body, "options": {"num_predict": most, "stop": [" "]}},
                           timeout=60).json()["done_reason"] == "stop"
+
+
+def test_the_models_card(server, llama, model):
+    """Ollama's command line cuts twelve characters off the digest, and ends when there are none."""
+    for card in (llama.list().models[0], llama.ps().models[0]):
+        assert card.model == model and card.size == MODEL.stat().st_size and re.fullmatch("[0-9a-f]{64}", card.digest)
+    assert llama.list().models[0].digest == llama.ps().models[0].digest
+
+
+def test_a_model_that_is_there_is_pulled(server, llama, model):
+    """Clients ask for it before they use it."""
+    assert llama.pull(model).status == "success" and [p.status for p in llama.pull(model, stream=True)] == ["success"]
+    assert httpx.post(server.url + "/api/pull", json={"name": model}).headers["content-type"].startswith("application/x-ndjson")
+    with pytest.raises(ollama.ResponseError) as caught:
+        llama.pull("llama3")
+    assert caught.value.status_code == 404 and model in caught.value.error
 
 
 def test_version(server):

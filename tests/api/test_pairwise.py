@@ -46,6 +46,7 @@ ROUTES = {
     "/detokenize": {"tokens": [65]},
     "/apply-template": {"messages": QUESTION},
     "/api/show": {"model": "m"},
+    "/api/pull": {"model": "m"},
 }
 PROBE = {"prompt": "Once upon a", "max_tokens": 2, "temperature": 0, "logprobs": 3}
 
