@@ -142,6 +142,17 @@ def test_continuous_usage(server):
     assert counts == sorted(counts) and counts[-1] == 6
 
 
+def test_continuous_usage_begins_with_the_prompt(server):
+    """A chat's first chunk has no token yet, and usage all the same: clients read it of each chunk."""
+    events = read_events(server, "/v1/chat/completions", {
+        "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 3, "ignore_eos": True, "n": 2,
+        "stream_options": {"include_usage": True, "continuous_usage_stats": True}})
+    usages = [e["usage"] for e in events]
+    assert [u["completion_tokens"] for u in usages[:2]] == [0, 0] and usages[-1]["completion_tokens"] == 6
+    assert {u["prompt_tokens"] for u in usages} == {usages[-1]["prompt_tokens"]} and set(usages[0]) == set(usages[-1])
+    assert all(u["total_tokens"] == u["prompt_tokens"] + u["completion_tokens"] for u in usages)
+
+
 def test_characters_are_never_split(server):
     """Emoji are several tokens of SmolLM2's vocabulary; temperature 2 reaches into the odd parts of it."""
     for seed in range(3):

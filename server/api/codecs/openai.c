@@ -144,11 +144,6 @@ static void append_timings(struct buffer *out, const struct answer *a, const str
 
 /* ---- stream ---- */
 
-static bool usage_in_chunks(const struct answer *a)
-{
-    return a->context->params->include_usage;
-}
-
 static void begin_chunk(struct buffer *out, const struct answer *a)
 {
     buffer_append_text(out, "data: ");
@@ -161,16 +156,31 @@ static void append_member(struct buffer *out, const char *name, const char *text
     buffer_append_json(out, text, num_bytes);
 }
 
+static void append_chunk_usage(struct buffer *out, const struct answer *a, const struct usage *usage)
+{
+    if (!a->context->params->include_usage) return;
+    buffer_append_text(out, ",\"usage\":");
+    if (a->context->params->continuous_usage)
+        append_usage(out, a, usage);
+    else
+        buffer_append_text(out, "null");
+}
+
 /* Of all choices at once and in order: clients take a choice's first chunk as its beginning. */
 static void append_roles(struct buffer *out, struct answer *a, const struct event *e)
 {
     (void)e;
     for (int i = 0; i < a->num_choices; i++) {
+        const struct choice *c = &a->choices[i];
         begin_chunk(out, a);
         buffer_printf(out,
                       "{\"index\":%d,\"delta\":{\"role\":\"assistant\",\"content\":\"\",\"refusal\":null},"
-                      "\"logprobs\":null,\"finish_reason\":null}]%s",
-                      i, usage_in_chunks(a) ? ",\"usage\":null" : "");
+                      "\"logprobs\":null,\"finish_reason\":null}]",
+                      i);
+        append_chunk_usage(out, a,
+                           &(struct usage){.prompt_tokens = c->num_prompt_tokens,
+                                           .cached_tokens = c->num_cached_tokens,
+                                           .cache_miss = c->cache_miss});
         if (i == 0) append_prompt(out, a, &a->choices[0]);
         buffer_append_text(out, "}\n\n");
     }
@@ -221,13 +231,7 @@ static void append_chunk(struct buffer *out, struct answer *a, const struct even
     append_finish_reason(out, e->finish_reason);
     append_new_ids(out, a, e->choice, e->ids_begin, e->ids_end);
     buffer_append_text(out, "}]");
-    if (usage_in_chunks(a)) {
-        buffer_append_text(out, ",\"usage\":");
-        if (a->context->params->continuous_usage)
-            append_usage(out, a, e->usage);
-        else
-            buffer_append_text(out, "null");
-    }
+    append_chunk_usage(out, a, e->usage);
     if (e->finish_reason) append_timings(out, a, e->choice);
     codec_append_receipt(out, a);
     buffer_append_text(out, "}\n\n");
@@ -240,7 +244,7 @@ static void append_end_of_stream(struct buffer *out)
 
 static void append_done(struct buffer *out, struct answer *a, const struct event *e)
 {
-    if (usage_in_chunks(a)) {
+    if (a->context->params->include_usage) {
         begin_chunk(out, a);
         buffer_append_text(out, "],\"usage\":");
         append_usage(out, a, e->usage);
