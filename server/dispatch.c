@@ -32,11 +32,12 @@ static void refuse_unknown_url(struct listener *l, struct exchange *x)
 {
     char path[TARGET_SHORT_BYTES], routes[512], meant[128] = "";
     target_shorten(x->path, path);
-    router_list(l->routes, routes, sizeof routes);
+    bool all = router_list(l->routes, routes, sizeof routes);
     const char *suggestion = router_suggest(l->routes, x->path);
     if (suggestion) snprintf(meant, sizeof meant, "; did you mean %s?", suggestion);
-    exchange_error(x, 404, invalid_request, "unknown_url", NULL, 0, "there is no %s here%s What there is: %s",
-                   path, suggestion ? meant : ".", routes);
+    exchange_error(x, 404, invalid_request, "unknown_url", NULL, 0,
+                   "there is no %s here%s What there is: %s%s", path, suggestion ? meant : ".", routes,
+                   all ? "" : ", and what GET /openapi.json says");
 }
 
 static void answer_options(struct listener *l, struct http_request *r)

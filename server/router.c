@@ -97,16 +97,20 @@ const char *router_suggest(const struct route *routes, const char *path)
     return best;
 }
 
-void router_list(const struct route *routes, char *text, size_t n)
+bool router_list(const struct route *routes, char *text, size_t n)
 {
     text[0] = '\0';
-    for (const struct route *r = routes; r->pattern && n > 1; r++) {
+    for (const struct route *r = routes; r->pattern; r++) {
         const char *method = r->method == HTTP_METHOD_GET      ? "GET"
                              : r->method == HTTP_METHOD_DELETE ? "DELETE"
                                                                : "POST";
         int written = snprintf(text, n, "%s%s %s", r == routes ? "" : ", ", method, r->pattern);
-        size_t step = min_of((size_t)written, n - 1);
-        text += step;
-        n -= step;
+        if ((size_t)written >= n) {
+            text[0] = '\0'; /* whole ones only */
+            return false;
+        }
+        text += written;
+        n -= (size_t)written;
     }
+    return true;
 }

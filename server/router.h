@@ -46,7 +46,7 @@ void router_list_methods(const struct route *routes, const char *path, char text
  * ends with path or that path ends with, slashes at the end aside. NULL: none. */
 const char *router_suggest(const struct route *routes, const char *path);
 
-/* "GET /health, POST /v1/completions, ...": all of them, in at most n bytes with the NUL. */
-void router_list(const struct route *routes, char *text, size_t n);
+/* "GET /health, POST /v1/completions": in at most n bytes with the NUL. False: there was no room for all. */
+bool router_list(const struct route *routes, char *text, size_t n);
 
 #endif
