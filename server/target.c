@@ -56,11 +56,11 @@ static bool is_printable(const char *text, size_t n)
     return true;
 }
 
-/* Every escape is whole, and brackets are for addresses only. */
+/* Every escape is whole. Brackets are for addresses only (RFC 3986), and browsers send them all the same where a name
+ * stands for several values: include[]=a. */
 static bool is_plain_query(const char *text, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        if (text[i] == '[' || text[i] == ']') return false;
         if (text[i] != '%') continue;
         if (i + 2 >= n || hex_value(text[i + 1]) < 0 || hex_value(text[i + 2]) < 0) return false;
         i += 2;

@@ -308,15 +308,36 @@ static void test_targets(void **state)
     (void)state;
     expect_target("/", "/", "");
     expect_target("/v1/models?x=1&y=%20", "/v1/models", "x=1&y=%20");
+    expect_target("/v1/responses/r?include[]=a&include[]=b", "/v1/responses/r", "include[]=a&include[]=b");
     expect_target("/a%2Fb%c3%A9", "/a/b\xc3\xa9", "");
     expect_target("http://host:80/p?q", "/p", "q");
     expect_target("HTTP://host", "/", "");
     expect_target("http://host?q", "/", "q");
-    static const char *const refused[] = {
-        "*",       "host:80",       "http://", "http:///p", "http://u@h/p",   "http://a@b@c/", "/%",
-        "/%2",     "/%2g",          "/%00",    "/%0a",      "/%7f",           "/%ff",          "/%c0%af",
-        "/a[b]",   "/?a[b]",        "/?%2",    "/?%zz",     "http://[::g]/p", "http://a%zz/",  "/%ed%a0%80",
-        "/%c2%85", "/%f4%90%80%80", "/%e2%82", "ftp://h/p"};
+    static const char *const refused[] = {"*",
+                                          "host:80",
+                                          "http://",
+                                          "http:///p",
+                                          "http://u@h/p",
+                                          "http://a@b@c/",
+                                          "/%",
+                                          "/%2",
+                                          "/%2g",
+                                          "/%00",
+                                          "/%0a",
+                                          "/%7f",
+                                          "/%ff",
+                                          "/%c0%af",
+                                          "/a[b]",
+                                          "/[",
+                                          "/?%2",
+                                          "/?%zz",
+                                          "http://[::g]/p",
+                                          "http://a%zz/",
+                                          "/%ed%a0%80",
+                                          "/%c2%85",
+                                          "/%f4%90%80%80",
+                                          "/%e2%82",
+                                          "ftp://h/p"};
     for (size_t i = 0; i < array_length(refused); i++) expect_target(refused[i], NULL, NULL);
 }
 
