@@ -2,8 +2,9 @@
  * generation.
  *
  *   /tokenize    {prompt | messages, add_special_tokens, parse_special, add_generation_prompt, return_token_strs}
+ *                or llama.cpp's {content, add_special, parse_special, with_pieces}
  *                -> {count, max_model_len, tokens[, token_strs]}
- *   /detokenize  {tokens} -> {prompt}
+ *   /detokenize  {tokens} -> {prompt, content}
  *   /apply-template  {messages} -> {prompt}
  *   /v1/messages/count_tokens  a body of Messages -> {input_tokens}
  *   /v1/responses/input_tokens  a body of Responses -> {object, input_tokens}
@@ -64,13 +65,31 @@ static void append_token_strings(struct buffer *out, const struct tokenizer *t, 
     buffer_deinit(&text);
 }
 
+/* llama.cpp's with_pieces. */
+static void append_pieces(struct buffer *out, const struct tokenizer *t, const struct token_list *list)
+{
+    struct buffer text;
+    buffer_init(&text, TOKEN_BYTES_MAX);
+    for (int32_t i = 0; i < list->num_ids; i++) {
+        buffer_clear(&text);
+        tokenizer_decode(t, &list->ids[i], 1, false, &text);
+        buffer_printf(out, "%s{\"id\":%d,\"piece\":", i > 0 ? "," : "", list->ids[i]);
+        buffer_append_json(out, text.data, text.num_bytes);
+        buffer_append_char(out, '}');
+    }
+    buffer_deinit(&text);
+}
+
 static void append_tokens(struct job *job, const struct token_list *list, const cJSON *body)
 {
     bool with_strings = cJSON_IsTrue(json_field_find(body, "return_token_strs"));
+    bool with_pieces = cJSON_IsTrue(json_field_find(body, "with_pieces"));
     struct buffer *out = &job->answer;
     buffer_printf(out, "{\"count\":%d,\"max_model_len\":%d,\"tokens\":[", list->num_ids,
                   job->server->facts->max_model_len);
-    for (int32_t i = 0; i < list->num_ids; i++) buffer_printf(out, i ? ",%d" : "%d", list->ids[i]);
+    if (with_pieces) append_pieces(out, job->server->tokenizer, list);
+    for (int32_t i = 0; i < list->num_ids && !with_pieces; i++)
+        buffer_printf(out, i ? ",%d" : "%d", list->ids[i]);
     buffer_append_char(out, ']');
     if (with_strings) append_token_strings(out, job->server->tokenizer, list);
     buffer_append_char(out, '}');
@@ -191,10 +210,31 @@ static int with_source(struct job *job, enum api_kind kind, cJSON *body, answer_
     return status;
 }
 
+/* llama.cpp's content is a prompt without the tokens that one begins with, unless add_special says so. */
+static int take_content(struct job *job, cJSON *body)
+{
+    const cJSON *content = json_field_find(body, "content");
+    bool adds = false;
+    if (!content || json_field_find(body, "prompt") || json_field_find(body, "messages")) return 0;
+    if (!cJSON_IsString(content)) return json_field_refuse_type(content, "content", "a string", &job->error);
+    int status = json_field_bool(body, "add_special", &adds, &job->error);
+    if (status < 0) return status;
+    cJSON_DeleteItemFromObjectCaseSensitive(body, "prompt"); /* null */
+    cJSON_DeleteItemFromObjectCaseSensitive(body, "add_special_tokens");
+    cJSON *prompt = cJSON_DetachItemFromObjectCaseSensitive(body, "content");
+    if (cJSON_AddBoolToObject(body, "add_special_tokens", adds) &&
+        cJSON_AddItemToObject(body, "prompt", prompt))
+        return 0;
+    cJSON_Delete(prompt);
+    return api_error_no_memory(&job->error);
+}
+
 static int run_tokenize(struct job *job, cJSON *body)
 {
     bool checked;
     int status = json_field_bool(body, "return_token_strs", &checked, &job->error);
+    if (status == 0) status = json_field_bool(body, "with_pieces", &checked, &job->error);
+    if (status == 0) status = take_content(job, body);
     if (status < 0) return status;
     return with_source(job, json_field_find(body, "messages") ? API_CHAT : API_COMPLETIONS, body,
                        answer_tokens);
@@ -276,6 +316,8 @@ static int run_detokenize(struct job *job, cJSON *body)
     if (status == 0) {
         tokenizer_decode(job->server->tokenizer, list.ids, list.num_ids, false, &text);
         buffer_append_text(&job->answer, "{\"prompt\":");
+        buffer_append_json(&job->answer, text.data, text.num_bytes);
+        buffer_append_text(&job->answer, ",\"content\":"); /* llama.cpp's name of it */
         buffer_append_json(&job->answer, text.data, text.num_bytes);
         buffer_append_char(&job->answer, '}');
     }

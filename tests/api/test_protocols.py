@@ -168,6 +168,27 @@ def test_tokenizer_info(server):
     assert info["model_max_length"] == httpx.get(server.url + "/v1/models").json()["data"][0]["max_model_len"]
 
 
+def test_llamas_words_for_tokens(server):
+    """content is its prompt, without the tokens that a prompt begins with, and what becomes of ids again."""
+    def tokens(**body):
+        reply = server.post("/tokenize", body)
+        assert reply.status_code == 200, reply.text
+        return reply.json()["tokens"]
+    text = "Hi <|im_end|> \U0001f600"
+    ids = tokens(prompt=text, add_special_tokens=False)
+    assert tokens(content=text) == tokens(content=text, add_special=False, parse_special=True) == ids
+    assert tokens(content=text, add_special=True) == tokens(prompt=text)
+    assert len(tokens(content=text, parse_special=False)) > len(ids)
+    pieces = tokens(content="Hi there", with_pieces=True)
+    assert [set(p) for p in pieces] == [{"id", "piece"}] * len(pieces) and "".join(p["piece"] for p in pieces) == "Hi there"
+    back = server.post("/detokenize", {"tokens": ids}).json()
+    assert back == {"prompt": text, "content": text}
+    for body, param in [({"content": 5}, "content"), ({"content": "x", "with_pieces": 5}, "with_pieces"), ({}, "prompt"),
+                        ({"content": "x", "add_special": "x"}, "add_special")]:
+        reply = server.post("/tokenize", body)
+        assert reply.status_code == 400 and reply.json()["error"]["param"] == param, reply.text
+
+
 def test_prompts_are_cut_on_request_only(start_server):
     """truncate_prompt_tokens keeps a prompt's end; -1 keeps what leaves room for the answer."""
     with start_server("--max-model-len", "64") as server:
