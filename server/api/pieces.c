@@ -124,6 +124,19 @@ void pieces_consume(struct pieces *p, size_t n)
     }
 }
 
+bool pieces_next_item(const struct pieces *p, int *at, struct piece *out, struct buffer *bytes)
+{
+    while (*at < p->count) {
+        *out = p->items[(*at)++];
+        if (out->kind == PIECE_CALL)
+            while (*at < p->count && p->items[*at].kind == PIECE_ARGUMENTS) out->end = p->items[(*at)++].end;
+        *bytes = (struct buffer){.num_bytes = out->end - out->begin};
+        if (bytes->num_bytes > 0) bytes->data = p->bytes.data + out->begin;
+        if (out->kind == PIECE_CALL || bytes->num_bytes > 0) return true;
+    }
+    return false;
+}
+
 bool pieces_have(const struct pieces *p, enum piece_kind kind)
 {
     for (int i = 0; i < p->count; i++)

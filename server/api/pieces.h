@@ -53,6 +53,9 @@ void pieces_free(struct pieces *p);
 void pieces_take(struct pieces *p, struct buffer *text, bool is_last, bool is_cut);
 /* Forgets the first n bytes of the first piece, and the piece with its last one. */
 void pieces_consume(struct pieces *p, size_t n);
+/* What is one item of an answer, from *at on, which is 0 at first: a text, reasoning, or a CALL; bytes: its text or all its
+ * arguments, p's own. False: there are no more. */
+bool pieces_next_item(const struct pieces *p, int *at, struct piece *out, struct buffer *bytes);
 bool pieces_have(const struct pieces *p, enum piece_kind kind);
 /* Appends the bytes of every piece of a kind; those of calls: of this call. */
 void pieces_collect(const struct pieces *p, enum piece_kind kind, int call_idx, struct buffer *out);

@@ -1,6 +1,7 @@
 """Calls and reasoning in /v1/responses, with OpenAI's own client before a scripted model."""
 import json
 
+import anthropic
 import openai
 import pytest
 
@@ -46,6 +47,43 @@ def test_items_of_a_whole_answer(thinking):
     assert shape(response) == SHAPE and response.status == "completed" and response.output_text == TEXT
     ids = [i.id for i in response.output] + [i.call_id for i in response.output if i.type == "function_call"]
     assert len(set(ids)) == 6
+
+
+MIXED = f"<think>\n{THOUGHT}\n</think>\n\n{TEXT}\n{CALL}\nAnd once more.\n{PING}\nDone."
+
+
+def contents(response):
+    return [(i.type, i.status, getattr(i, "arguments", "") or [p.text for p in i.content]) for i in response.output]
+
+
+@pytest.mark.parametrize("most", [None, 40, 60, 75, 90])
+def test_items_come_in_their_order_whole_and_streamed(thinking, most):
+    """Text behind a call stays there, and what was complete before an answer was cut off is complete."""
+    client, script = thinking
+    script([("weather", MIXED)])
+    options = dict(model=MODEL, input="The weather?", tools=TOOLS, max_output_tokens=most)
+    whole = client.responses.create(**options)
+    *_, last = client.responses.create(stream=True, **options)
+    assert contents(whole) == contents(last.response)
+    if most is None:
+        assert [k for k, *_ in shape(whole)] == ["reasoning", "message", "call", "message", "call", "message"]
+    else:
+        assert {i.status for i in whole.output[:-1]} <= {"completed"} and whole.output[-1].status == "incomplete"
+
+
+def test_blocks_of_messages_come_in_their_order(thinking):
+    client, script = thinking
+    script([("weather", MIXED)])
+    claude = anthropic.Anthropic(base_url=str(client.base_url).removesuffix("/v1/"), api_key="none", max_retries=0)
+    tools = [{"name": t["name"], "input_schema": t["parameters"]} for t in TOOLS[:2]]
+    options = dict(model=MODEL, messages=[{"role": "user", "content": "The weather?"}], tools=tools, max_tokens=300)
+    whole = claude.messages.create(**options)
+    with claude.messages.stream(**options) as stream:
+        final = stream.get_final_message()
+    assert [b.type for b in whole.content] == ["thinking", "text", "tool_use", "text", "tool_use", "text"]
+    def parts(answer):
+        return [(b.type, getattr(b, "input", None) or getattr(b, "text", None) or getattr(b, "thinking", None)) for b in answer.content]
+    assert parts(final) == parts(whole)
 
 
 def test_members_that_open_responses_requires(thinking):

@@ -33,6 +33,7 @@ RESPONSES = {
     "tool": {"max_output_tokens": 400, "tools": [{"type": "function", "name": "order", "strict": True, "parameters": SCHEMA}],
              "tool_choice": "required"},
     "reasoning off": {"max_output_tokens": 12, "reasoning": {"effort": "none"}},
+    "logprobs": {"max_output_tokens": 6, "top_logprobs": 2, "include": ["message.output_text.logprobs"]},
 }
 MESSAGES = {
     "text": {"max_tokens": 24},
@@ -122,7 +123,8 @@ def test_responses(client, model, name):
     if name == "tool":
         assert final.output[0].parsed_arguments and "response.function_call_arguments.done" in kinds
     else:
-        assert next(e.text for e in events if e.type == "response.output_text.done") == whole.output_text
+        done = next(e for e in events if e.type == "response.output_text.done")
+        assert done.text == whole.output_text and len(done.logprobs) == (6 if name == "logprobs" else 0)
 
 
 def test_responses_that_are_parsed(client, model):

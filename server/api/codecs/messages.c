@@ -182,39 +182,33 @@ static void append_text_block(struct buffer *out, const char *type, const char *
     buffer_append_char(out, '}');
 }
 
-static void append_tool_use(struct buffer *out, const struct answer *a, const struct choice *c, int call_idx)
+static void append_tool_use(struct buffer *out, const struct answer *a, const struct choice *c,
+                            const struct piece *call, const struct buffer *arguments)
 {
-    struct buffer arguments;
-    buffer_init(&arguments, SIZE_MAX / 2);
-    pieces_collect(c->pieces, PIECE_ARGUMENTS, call_idx, &arguments);
     if (out->data[out->num_bytes - 1] != '[') buffer_append_char(out, ',');
-    begin_tool_use(out, a, c, &c->pieces->calls[call_idx]);
-    codec_append_arguments(out, &arguments);
+    begin_tool_use(out, a, c, &c->pieces->calls[call->call_idx]);
+    codec_append_arguments(out, arguments);
     buffer_append_char(out, '}');
-    if (buffer_failed(&arguments)) out->failed = true;
-    buffer_deinit(&arguments);
 }
 
-static void append_pieces(struct buffer *out, const char *type, const char *member, const struct choice *c,
-                          enum piece_kind kind)
+static void append_piece(struct buffer *out, const struct answer *a, const struct choice *c,
+                         const struct piece *piece, const struct buffer *bytes)
 {
-    struct buffer text;
-    buffer_init(&text, SIZE_MAX / 2);
-    pieces_collect(c->pieces, kind, -1, &text);
-    append_text_block(out, type, member, text.data, text.num_bytes);
-    if (buffer_failed(&text)) out->failed = true;
-    buffer_deinit(&text);
+    if (piece->kind == PIECE_CALL)
+        append_tool_use(out, a, c, piece, bytes);
+    else if (piece->kind == PIECE_REASONING)
+        append_text_block(out, "thinking", "thinking", bytes->data, bytes->num_bytes);
+    else
+        append_text_block(out, "text", "text", bytes->data, bytes->num_bytes);
 }
 
 static void append_content(struct buffer *out, const struct answer *a, const struct choice *c)
 {
-    if (!c->pieces) {
-        append_text_block(out, "text", "text", c->ready.data, c->ready.num_bytes);
-        return;
-    }
-    append_pieces(out, "thinking", "thinking", c, PIECE_REASONING);
-    append_pieces(out, "text", "text", c, PIECE_TEXT);
-    for (int i = 0; i < c->pieces->num_calls; i++) append_tool_use(out, a, c, i);
+    struct piece piece;
+    struct buffer bytes;
+    if (!c->pieces) append_text_block(out, "text", "text", c->ready.data, c->ready.num_bytes);
+    for (int at = 0; c->pieces && !buffer_failed(out) && pieces_next_item(c->pieces, &at, &piece, &bytes);)
+        append_piece(out, a, c, &piece, &bytes);
 }
 
 static void append_whole(struct buffer *out, struct answer *a, const struct event *e)

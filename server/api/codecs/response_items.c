@@ -25,6 +25,28 @@ bool response_output_failed(const struct response_output *o)
            buffer_failed(&o->calls);
 }
 
+/* ---- log probabilities ---- */
+
+void response_logprobs_add(struct buffer *logprobs, const struct logprobs_part *part)
+{
+    size_t seam = logprobs->num_bytes;
+    logprobs_append_entries(logprobs, part);
+    if (seam == 0 || buffer_failed(logprobs)) return;
+    char *bytes = logprobs->data; /* "][" becomes a comma */
+    bytes[seam - 1] = ',';
+    memmove(bytes + seam, bytes + seam + 1, logprobs->num_bytes - seam - 1);
+    logprobs->num_bytes--;
+}
+
+void response_logprobs_append(struct buffer *out, const struct buffer *logprobs)
+{
+    buffer_append_text(out, ",\"logprobs\":");
+    if (logprobs->num_bytes > 0)
+        buffer_append(out, logprobs->data, logprobs->num_bytes);
+    else
+        buffer_append_text(out, "[]");
+}
+
 /* ---- an item ---- */
 
 void response_item_append_id(struct buffer *out, const struct answer *a, const struct response_item *item)
@@ -36,16 +58,13 @@ void response_item_append_id(struct buffer *out, const struct answer *a, const s
 }
 
 void response_item_append_part(struct buffer *out, const struct response_item *item, const char *text,
-                               size_t n, const struct logprobs_part *logprobs)
+                               size_t n, const struct buffer *logprobs)
 {
     if (item->kind == PIECE_REASONING) {
         buffer_append_text(out, "{\"type\":\"reasoning_text\",\"text\":");
     } else {
-        buffer_append_text(out, "{\"type\":\"output_text\",\"annotations\":[],\"logprobs\":");
-        if (logprobs)
-            logprobs_append_entries(out, logprobs);
-        else
-            buffer_append_text(out, "[]");
+        buffer_append_text(out, "{\"type\":\"output_text\",\"annotations\":[]");
+        response_logprobs_append(out, logprobs);
         buffer_append_text(out, ",\"text\":");
     }
     buffer_append_json(out, text, n);
@@ -64,7 +83,7 @@ static void append_call_members(struct buffer *out, const struct answer *a, cons
 }
 
 static void append_text_members(struct buffer *out, const struct response_item *item,
-                                const struct buffer *text, const struct logprobs_part *logprobs)
+                                const struct buffer *text, const struct buffer *logprobs)
 {
     buffer_append_text(out, item->kind == PIECE_REASONING
                                 ? ",\"type\":\"reasoning\",\"summary\":[],\"content\":["
@@ -74,7 +93,7 @@ static void append_text_members(struct buffer *out, const struct response_item *
 }
 
 void response_item_append(struct buffer *out, const struct answer *a, const struct response_item *item,
-                          const char *status, const struct buffer *text, const struct logprobs_part *logprobs)
+                          const char *status, const struct buffer *text, const struct buffer *logprobs)
 {
     buffer_append_text(out, "{\"id\":");
     response_item_append_id(out, a, item);
@@ -101,7 +120,7 @@ static void append_canonical_call(struct buffer *out, const struct answer *a, co
 }
 
 void response_output_add(struct response_output *o, const struct answer *a, const struct response_item *item,
-                         const char *status, const struct buffer *text, const struct logprobs_part *logprobs)
+                         const char *status, const struct buffer *text, const struct buffer *logprobs)
 {
     if (o->num_items++ > 0) buffer_append_char(&o->items, ',');
     response_item_append(&o->items, a, item, status, text, logprobs);
@@ -111,29 +130,30 @@ void response_output_add(struct response_output *o, const struct answer *a, cons
         buffer_append(item->kind == PIECE_REASONING ? &o->reasoning : &o->said, text->data, text->num_bytes);
 }
 
-static void add_pieces(struct response_output *o, const struct answer *a, enum piece_kind kind, int call_idx,
-                       const char *status)
+static void add_piece(struct response_output *o, const struct answer *a, const struct piece *piece,
+                      const struct buffer *bytes, const char *status)
 {
-    const struct pieces *p = a->choices[0].pieces;
-    struct response_item item = {.kind = kind, .index = o->num_items};
-    if (call_idx >= 0) item.call = p->calls[call_idx];
-    struct buffer text;
-    buffer_init(&text, OUTPUT_BYTES_MAX);
-    pieces_collect(p, kind, call_idx, &text);
-    if (text.num_bytes > 0 || call_idx >= 0) response_output_add(o, a, &item, status, &text, NULL);
-    if (buffer_failed(&text)) o->items.failed = true;
-    buffer_deinit(&text);
+    static const struct buffer no_logprobs; /* tokens are of all pieces together */
+    bool is_call = piece->kind == PIECE_CALL;
+    struct response_item item = {.kind = is_call ? PIECE_ARGUMENTS : piece->kind, .index = o->num_items};
+    if (is_call) item.call = a->choices[0].pieces->calls[piece->call_idx];
+    response_output_add(o, a, &item, status, bytes, &no_logprobs);
 }
 
 void response_output_add_all(struct response_output *o, const struct answer *a, const char *status,
-                             const struct logprobs_part *logprobs)
+                             const struct buffer *logprobs)
 {
     const struct choice *c = &a->choices[0];
     const struct response_item message = {.kind = PIECE_TEXT};
-    if (c->pieces) {
-        add_pieces(o, a, PIECE_REASONING, -1, status);
-        add_pieces(o, a, PIECE_TEXT, -1, status);
-        for (int i = 0; i < c->pieces->num_calls; i++) add_pieces(o, a, PIECE_ARGUMENTS, i, status);
+    struct piece piece, next_piece;
+    struct buffer bytes, next_bytes;
+    int at = 0;
+    bool more = c->pieces && pieces_next_item(c->pieces, &at, &next_piece, &next_bytes);
+    while (more) {
+        piece = next_piece;
+        bytes = next_bytes;
+        more = pieces_next_item(c->pieces, &at, &next_piece, &next_bytes);
+        add_piece(o, a, &piece, &bytes, more ? "completed" : status);
     }
     if (o->num_items == 0)
         response_output_add(o, a, &message, status, c->pieces ? &o->said : &c->ready, logprobs);

@@ -25,19 +25,22 @@ bool response_output_failed(const struct response_output *o);
 
 /* As the id of the response, so that it is unique and the same in all events. */
 void response_item_append_id(struct buffer *out, const struct answer *a, const struct response_item *item);
+/* Log probabilities, here and below: an array of JSON; without bytes where there are none. */
+void response_logprobs_add(struct buffer *logprobs, const struct logprobs_part *part);
+void response_logprobs_append(struct buffer *out, const struct buffer *logprobs);
+
 /* text: the arguments of a call. NULL: the item as it begins, in progress and empty. */
 void response_item_append(struct buffer *out, const struct answer *a, const struct response_item *item,
-                          const char *status, const struct buffer *text,
-                          const struct logprobs_part *logprobs);
+                          const char *status, const struct buffer *text, const struct buffer *logprobs);
 /* The one part of a message or of reasoning. */
 void response_item_append_part(struct buffer *out, const struct response_item *item, const char *text,
-                               size_t n, const struct logprobs_part *logprobs);
+                               size_t n, const struct buffer *logprobs);
 
 void response_output_add(struct response_output *o, const struct answer *a, const struct response_item *item,
-                         const char *status, const struct buffer *text, const struct logprobs_part *logprobs);
-/* All pieces of an answer that is complete: reasoning, text, calls. */
+                         const char *status, const struct buffer *text, const struct buffer *logprobs);
+/* All items of an answer that has ended, in their order. status: of the last one; the others are complete. */
 void response_output_add_all(struct response_output *o, const struct answer *a, const char *status,
-                             const struct logprobs_part *logprobs);
+                             const struct buffer *logprobs);
 
 /* The canonical message of an assistant who said all this. */
 void response_output_append_message(struct buffer *out, const struct response_output *o);

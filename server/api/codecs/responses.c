@@ -23,9 +23,9 @@ enum { TEXT_BYTES_MAX = 64 << 20 };
 
 struct stream {
     int sequence;
-    bool begun, open;          /* an item is */
-    struct response_item item; /* the last one */
-    struct buffer text;        /* of it */
+    bool begun, open;             /* an item is */
+    struct response_item item;    /* the last one */
+    struct buffer text, logprobs; /* of it */
     struct response_output output;
 };
 
@@ -141,6 +141,7 @@ static void append_start(struct buffer *out, struct answer *a, const struct even
     struct stream *s = a->state;
     (void)e;
     buffer_init(&s->text, TEXT_BYTES_MAX);
+    buffer_init(&s->logprobs, TEXT_BYTES_MAX);
     response_output_init(&s->output);
     s->begun = true;
     append_response_event(out, a, "response.created");
@@ -179,7 +180,7 @@ static void append_item_event(struct buffer *out, struct answer *a, const char *
     const struct stream *s = a->state;
     begin_item_event(out, a, name);
     buffer_append_text(out, ",\"item\":");
-    response_item_append(out, a, &s->item, status, text, NULL);
+    response_item_append(out, a, &s->item, status, text, &s->logprobs);
     codec_end_event(out);
 }
 
@@ -190,7 +191,7 @@ static void append_part_event(struct buffer *out, struct answer *a, const char *
     if (s->item.kind == PIECE_ARGUMENTS) return;
     begin_part_event(out, a, name);
     buffer_append_text(out, ",\"part\":");
-    response_item_append_part(out, &s->item, text->data, text->num_bytes, NULL);
+    response_item_append_part(out, &s->item, text->data, text->num_bytes, &s->logprobs);
     codec_end_event(out);
 }
 
@@ -204,19 +205,24 @@ static const struct {
                          "arguments"},
 };
 
+static void append_delta_logprobs(struct buffer *out, struct stream *s, const struct logprobs_part *logprobs)
+{
+    buffer_append_text(out, ",\"logprobs\":");
+    if (!logprobs) {
+        buffer_append_text(out, "[]");
+        return;
+    }
+    logprobs_append_entries(out, logprobs);
+    response_logprobs_add(&s->logprobs, logprobs);
+}
+
 static void append_item_delta(struct buffer *out, struct answer *a, const struct event *e)
 {
     struct stream *s = a->state;
     begin_part_event(out, a, item_events[s->item.kind].delta);
     buffer_append_text(out, ",\"delta\":");
     buffer_append_json(out, e->text, e->text_bytes);
-    if (s->item.kind == PIECE_TEXT) {
-        buffer_append_text(out, ",\"logprobs\":");
-        if (e->logprobs)
-            logprobs_append_entries(out, e->logprobs);
-        else
-            buffer_append_text(out, "[]");
-    }
+    if (s->item.kind == PIECE_TEXT) append_delta_logprobs(out, s, e->logprobs);
     codec_end_event(out);
     buffer_append(&s->text, e->text, e->text_bytes);
 }
@@ -225,7 +231,7 @@ static void append_item_text(struct buffer *out, struct answer *a)
 {
     const struct stream *s = a->state;
     begin_part_event(out, a, item_events[s->item.kind].done);
-    if (s->item.kind == PIECE_TEXT) buffer_append_text(out, ",\"logprobs\":[]");
+    if (s->item.kind == PIECE_TEXT) response_logprobs_append(out, &s->logprobs);
     if (s->item.kind == PIECE_ARGUMENTS) {
         buffer_append_text(out, ",\"name\":");
         buffer_append_json_text(out, s->item.call.name);
@@ -242,9 +248,11 @@ static void close_item(struct buffer *out, struct answer *a, const char *status)
     append_item_text(out, a);
     append_part_event(out, a, "response.content_part.done", &s->text);
     append_item_event(out, a, "response.output_item.done", status, &s->text);
-    response_output_add(&s->output, a, &s->item, status, &s->text, NULL);
-    if (buffer_failed(&s->text)) out->failed = true; /* the end would lack what is missing here */
+    response_output_add(&s->output, a, &s->item, status, &s->text, &s->logprobs);
+    if (buffer_failed(&s->text) || buffer_failed(&s->logprobs))
+        out->failed = true; /* the end would lack what is missing here */
     buffer_clear(&s->text);
+    buffer_clear(&s->logprobs);
     s->open = false;
 }
 
@@ -303,6 +311,7 @@ static void forget(void *state)
     struct stream *s = state;
     if (!s->begun) return;
     buffer_deinit(&s->text);
+    buffer_deinit(&s->logprobs);
     response_output_deinit(&s->output);
 }
 
@@ -313,11 +322,16 @@ static void append_whole(struct buffer *out, struct answer *a, const struct even
     const struct choice *c = &a->choices[0];
     const struct logprobs_part part = choice_next_logprobs(c, a->context, INT32_MAX);
     struct response_output o;
+    struct buffer logprobs;
     size_t begin = out->num_bytes;
     response_output_init(&o);
-    response_output_add_all(&o, a, status_of(c->finish_reason), a->context->params->logprobs ? &part : NULL);
+    buffer_init(&logprobs, TEXT_BYTES_MAX);
+    if (a->context->params->logprobs) response_logprobs_add(&logprobs, &part);
+    response_output_add_all(&o, a, status_of(c->finish_reason), &logprobs);
     append_finished(out, a, &o, e->usage);
     keep(a, out, begin, &o);
+    if (buffer_failed(&logprobs)) out->failed = true;
+    buffer_deinit(&logprobs);
     response_output_deinit(&o);
 }
 

@@ -181,6 +181,7 @@ static void chunks(void **state)
                        .model = "m\"x",
                        .reports_cached_tokens = true,
                        .context = &context,
+                       .choices = &choice,
                        .num_choices = 1};
     buffer_init(&out, 4096);
     codec_append(&out, EVENT_STARTED, &a, &(struct event){0});
