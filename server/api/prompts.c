@@ -30,6 +30,10 @@ static int refuse_too_long(const struct prompt_reader *r, const char *param, con
                            int32_t num_tokens)
 {
     bool answers = r->params->max_tokens != 0;
+    if (r->params->ends_with_context) /* Messages: its clients know the sentence, and read the numbers */
+        return api_error_invalid(r->err, "context_length_exceeded", param,
+                                 "prompt is too long: %s%d tokens > %d maximum", amount, num_tokens,
+                                 r->server->facts->max_model_len - answers);
     return api_error_invalid(
         r->err, "context_length_exceeded", param,
         "This model's maximum context length is %d tokens. However, the prompt has %s%d tokens%s; "

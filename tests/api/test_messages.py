@@ -1,6 +1,8 @@
 """Anthropic's own client against /v1/messages. What all protocols share (keys, limits, pings, clients that leave) is in
 test_protocols.py."""
 
+import re
+
 import anthropic
 import httpx
 import pytest
@@ -137,7 +139,7 @@ def test_more_tokens_than_there_is_room_for(start_server, model):
         with small.messages.stream(max_tokens=128000, **options) as stream:
             assert stream.get_final_message().stop_reason == "model_context_window_exceeded"
         assert small.messages.create(max_tokens=2, **options).stop_reason == "max_tokens"
-        with pytest.raises(anthropic.BadRequestError, match="maximum context length"):
+        with pytest.raises(anthropic.BadRequestError, match="prompt is too long"):
             small.messages.create(max_tokens=1, **{**options, "messages": [{"role": "user", "content": "hello " * 64}]})
 
 
@@ -195,9 +197,16 @@ def test_errors_are_the_clients_own(claude, model):
         claude.messages.create(model="nobody", messages=QUESTION, max_tokens=1)
     assert caught.value.body["type"] == "error" and caught.value.body["error"]["type"] == "not_found_error"
     assert caught.value.body["request_id"]
+
+
+def test_a_prompt_that_is_too_long_is_said_in_anthropics_words(claude, model):
+    """Claude Code and LangChain read them, and the two numbers, to know by how much a conversation must shrink."""
+    ask = dict(model=model, messages=[{"role": "user", "content": "word " * 20000}])
     with pytest.raises(anthropic.BadRequestError) as caught:
-        claude.messages.create(model=model, messages=[{"role": "user", "content": "word " * 20000}], max_tokens=1)
-    assert "maximum context length" in caught.value.body["error"]["message"]
+        claude.messages.create(**ask, max_tokens=1)
+    said = re.fullmatch(r"prompt is too long: (\d+) tokens > (\d+) maximum", caught.value.body["error"]["message"])
+    assert int(said[1]) == claude.messages.count_tokens(**ask).input_tokens
+    assert int(said[2]) == claude.models.retrieve(model).max_input_tokens - 1  # the answer has one
 
 
 def test_every_answer_has_the_id_that_the_client_reads(server, start_server):
