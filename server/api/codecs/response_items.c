@@ -130,10 +130,11 @@ void response_output_add(struct response_output *o, const struct answer *a, cons
         buffer_append(item->kind == PIECE_REASONING ? &o->reasoning : &o->said, text->data, text->num_bytes);
 }
 
+static const struct buffer no_logprobs; /* of pieces: their tokens are of all of them together */
+
 static void add_piece(struct response_output *o, const struct answer *a, const struct piece *piece,
                       const struct buffer *bytes, const char *status)
 {
-    static const struct buffer no_logprobs; /* tokens are of all pieces together */
     bool is_call = piece->kind == PIECE_CALL;
     struct response_item item = {.kind = is_call ? PIECE_ARGUMENTS : piece->kind, .index = o->num_items};
     if (is_call) item.call = a->choices[0].pieces->calls[piece->call_idx];
@@ -156,7 +157,8 @@ void response_output_add_all(struct response_output *o, const struct answer *a, 
         add_piece(o, a, &piece, &bytes, more ? "completed" : status);
     }
     if (o->num_items == 0)
-        response_output_add(o, a, &message, status, c->pieces ? &o->said : &c->ready, logprobs);
+        response_output_add(o, a, &message, status, c->pieces ? &o->said : &c->ready,
+                            c->pieces ? &no_logprobs : logprobs);
 }
 
 void response_output_append_message(struct buffer *out, const struct response_output *o)
