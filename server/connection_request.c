@@ -25,19 +25,16 @@ static const char *error_type_of(int http_status)
     return http_status == 429 ? "rate_limit_error" : "invalid_request_error";
 }
 
-/* The shape of errors of the route that a head asks for, as far as it was read; OpenAI's where there is none. */
+/* The shape of errors of what a head asks for, as far as it was read. */
 static append_failure *shape_for(const struct listener *l, const struct gate_head *head)
 {
     char path[128];
-    const char *rest;
-    bool path_exists;
     size_t n = 0;
     while (n < head->target_bytes && head->target[n] != '?') n++;
     if (n >= sizeof path) return response_append_error;
     memcpy(path, head->target, n);
     path[n] = '\0';
-    const struct route *route = router_find(l->routes, head->method, path, n, &rest, &path_exists);
-    return route && route->append_error ? route->append_error : response_append_error;
+    return router_error_shape(l->routes, path);
 }
 
 /* Answers a request that never became one. */

@@ -91,6 +91,13 @@ def test_refusals(small, protocol):
         assert len(error(answer.json(), status)) > 10
 
 
+@pytest.mark.parametrize("path, error", [("/api/delete", ollama_error), ("/v1/messages/batches/b", anthropic_error), ("/v1/files/f", openai_error)])
+def test_refusals_of_what_no_route_reads(small, path, error):
+    """A head that goes no further, of an address beside the protocol's own: Ollama's client deletes with a body."""
+    answer = httpx.request("DELETE", small.url + path, json={"model": "m"}, headers=KEY, timeout=60)
+    assert answer.status_code == 400 and "has no body" in error(answer.json(), 400)
+
+
 def test_signs_of_life_and_a_full_server(small, protocol):
     """While one answers another waits, with a ping in its protocol's shape, and a third is too many. All of them leave."""
     path, body, error, ping = protocol
