@@ -146,7 +146,7 @@ def test_long_bodies_are_prepared_beside_the_loop(server):
         assert long.result().json()["count"] > 100_000
     assert answered >= 5 and slowest < (time.monotonic() - start) / 2
     back = server.post("/tokenize", {"prompt": text[:40_000]}).json()["tokens"]
-    assert server.post("/detokenize", {"tokens": back}).json() == {"prompt": text[:40_000]}
+    assert server.post("/detokenize", {"tokens": back}).json()["prompt"] == text[:40_000]
 
 
 def test_nul_is_a_character(server):
