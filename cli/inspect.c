@@ -39,6 +39,13 @@ static void print_operations(const struct model_cost *m)
            attention / 1e6, "", (double)model_config_kv_bytes_per_token(c, DTYPE_BF16) / 1e6);
 }
 
+static int32_t num_sparse_gates(const struct model_config *c)
+{
+    int32_t num = 0;
+    for (int32_t i = 0; i < c->num_layers; i++) num += model_config_layer(c, i).has_sparse_gate;
+    return num;
+}
+
 static const char *rope_text(enum rope_type type)
 {
     static const char *const names[] = {"default", "linear", "llama3", "yarn", "longrope", "proportional"};
@@ -77,6 +84,12 @@ static void print_shapes(const struct config *config, const struct model_cost *m
                c->num_kv_sharing_layers);
     if (c->layer_embedding_dim > 0)
         printf("              a token adds %d values of its own to each layer\n", c->layer_embedding_dim);
+    if (c->family->has_altup)
+        printf("              %d residual streams (AltUp); beside attention a product of rank %d (LAuReL)\n",
+               ALTUP_STREAMS, c->laurel_rank);
+    if (c->family->has_altup && num_sparse_gates(c) > 0)
+        printf("              %d MLPs' gates begin %.3f standard deviations above their mean\n",
+               num_sparse_gates(c), (double)c->gate_cut);
     if (c->latent.rank > 0)
         printf("latents       rank %d, Q %d; a head's q and k %d + %d rotated, v %d; K/V are the latent with "
                "what is "

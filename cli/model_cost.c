@@ -49,6 +49,8 @@ static void add_layer(struct operation_cost costs[NUM_OPERATIONS], const struct 
                   {WEIGHT_GATE, OPERATION_GATE_UP},
                   {WEIGHT_UP, OPERATION_GATE_UP},
                   {WEIGHT_DOWN, OPERATION_DOWN},
+                  {WEIGHT_LAUREL_NARROW, OPERATION_QKV},
+                  {WEIGHT_LAUREL, OPERATION_ATTENTION_OUTPUT},
                   {WEIGHT_LAYER_INPUT_GATE, OPERATION_GATE_UP},
                   {WEIGHT_LAYER_INPUT_OUT, OPERATION_DOWN},
                   {WEIGHT_ROUTER, OPERATION_ROUTER},

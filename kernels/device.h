@@ -292,6 +292,32 @@ struct attention_args {
     const struct latent *latent; /* the layer's, once it is made; NULL: attention is over what is kept */
 };
 
+enum { ALTUP_STREAMS = 4 };
+
+/* AltUp (Baykal et al., "Alternating Updates for Efficient Transformers", 2023): a token has n = ALTUP_STREAMS residual streams x_0 to
+ * x_3, of which a layer computes with the first and guesses the others. Of a row v the router makes n values,
+ *
+ *   m = tanh(router RMSNorm(v))
+ *
+ * before the layer of x_0: p_i = x_i + sum_j (predict_i m)_j x_j; and behind it, of what the layer has made of p_0:
+ * x_i = p_i + (1 + correct_i m) (v - p_0). */
+struct altup_args {
+    int32_t hidden_size;
+    float eps;
+    /* device memory, f32 */
+    const float *router;       /* [n][H]: times the weight of its norm */
+    const float *predict;      /* [n][n][n]: of stream i, what of m counts for stream j */
+    const float *correct;      /* [n][n] */
+    const float *out_scale;    /* [H]: of what altup_correct gives */
+    const float *delta_weight; /* [H]: of the norm of altup_predict's delta */
+};
+
+/* x[n][..][H] (res), stride values from one to the next. */
+struct altup_streams {
+    void *x;
+    int64_t stride;
+};
+
 /* Which rows of a step an operation that works row by row computes. */
 enum row_set {
     ROWS_TOKENS, /* all T tokens */
@@ -424,7 +450,8 @@ struct kernel_table {
 
     /* ---- math, all over the batch b ---- */
 
-    /* out[T][H] (res) = table[token_ids] * scale. table is a linear made with also_embedding or a plain one; H is its own. */
+    /* out[T][H] (res) = table[token_ids] * scale, of an id that the table has no row for the first. table is a linear made with
+     * also_embedding or a plain one; H is its own. */
     void (*embed)(struct device *d, const struct batch *b, void *out, const struct linear *table,
                   float scale);
 
@@ -464,6 +491,28 @@ struct kernel_table {
     bool (*norm_linear)(struct device *d, const struct batch *b, enum row_set rows, void *out, void *sum,
                         const void *x, const void *delta, const struct norm_args *norm,
                         const struct linear *w);
+
+    /* out[T][I] (act) = gelu(max(gate - (mean + cut deviation), 0)) up, of x[T][2 I] (act), gate then up; GELU by its approximation with
+     * tanh, mean and standard deviation of the row's gate. NULL where the device has it not, and of the four operations behind it. */
+    void (*sparse_gelu)(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
+                        int32_t width, float cut);
+
+    /* The streams of x[T][H] (res): itself, and of others[n - 1][..][H] (act), as far apart as streams, each with x's root mean
+     * square. */
+    void (*altup_begin)(struct device *d, const struct batch *b, const struct altup_streams *streams,
+                        const void *x, const void *others, int32_t hidden_size);
+    /* RMSNorm(delta[T][H] (act)) * delta_weight, unless delta is NULL, is added to all streams but the first; then they become what
+     * is predicted of them. x[T][H] (res) = the first. */
+    void (*altup_predict)(struct device *d, const struct batch *b, enum row_set rows,
+                          const struct altup_streams *streams, void *x, const void *delta,
+                          const struct altup_args *args);
+    /* Streams become what is corrected of them by x[T][H] (res). out[T][H] (act) = the first, times out_scale. */
+    void (*altup_correct)(struct device *d, const struct batch *b, enum row_set rows, void *out,
+                          const struct altup_streams *streams, const void *x, const struct altup_args *args);
+    /* x[T][H] (res) = the mean of the first stream and of others[n - 1][..][H] (act), as far apart as streams, each with its root mean
+     * square. */
+    void (*altup_end)(struct device *d, const struct batch *b, enum row_set rows, void *x,
+                      const struct altup_streams *streams, const void *others, int32_t hidden_size);
 
     /* out[T][H] (act) = what the experts that are chosen by seen[T][H] (act), mostly x itself, make of x[T][H] (act). */
     void (*moe)(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,

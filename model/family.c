@@ -109,6 +109,14 @@ static const struct family families[] = {
      GEMMA_3,
      .is_encoder = true,
      .window = WINDOW_HALF},
+#define GEMMA_3N                                                                                             \
+    .weight_changes = gemma3n_weights, .qk_norm = true, .norms_v = true, .gate = GATE_GELU_TANH,             \
+    .scaled_embeddings = true, .attention_scale = 1, .logit_softcap = 30, .has_altup = true,                 \
+    .full_layer_period = 5, .window_theta = 10000, .is_tied = true, .num_heads = 8, .num_kv_heads = 2,       \
+    .head_dim = 256, .vocab_size = 262400, .max_position_embeddings = 32768, .layer_embedding_dim = 256,     \
+    .num_kv_sharing_layers = 15, .theta = 1e6, .window = WINDOW_IF_GIVEN
+    {.names = {"gemma3n", "Gemma3nForCausalLM", "gemma3n_text"}, GEMMA_3N},
+    {.names = {NULL, "Gemma3nForConditionalGeneration", "gemma3n"}, GEMMA_3N, .is_in_text_config = true},
 #define GEMMA_4                                                                                              \
     .weight_changes = gemma4_weights, .qk_norm = true, .norms_v = true, .has_global_heads = true,            \
     .gate = GATE_GELU_TANH, .scaled_embeddings = true, .attention_scale = 1, .may_cap_logits = true,         \
@@ -983,8 +991,6 @@ static const struct other_family {
     {{"apertus", NULL, NULL},
      "its activation's values from among the file's keys; as a directory it is read"},
     {{"nomic-bert-moe", NULL, NULL}, "an encoder with experts"},
-    {{"gemma3n", "Gemma3nForConditionalGeneration", "gemma3n"},
-     "several residual streams and embeddings of each layer"},
     {{"mimo2", NULL, NULL}, "what its GGUF files have; as a directory it is read"},
 #define SPARSE "attention to tokens that are chosen by an indexer"
     {{"deepseek32", "DeepseekV32ForCausalLM", "deepseek_v32"}, SPARSE},

@@ -73,11 +73,13 @@ struct family {
     double post_norm_eps;      /* of norms behind attention and MLP; 0: as all others */
     bool scaled_embeddings;    /* by the root of the hidden size */
     bool scales_if_mup;        /* if mup_enabled of a config.json says so */
-    bool has_softcaps;         /* of scores and of logits */
-    double logit_softcap;      /* of logits alone: it, where none is given; 0: there is none */
-    bool may_cap_logits;       /* of logits alone, where it is given */
-    bool has_multipliers;      /* of embeddings, residuals, scores and logits */
-    bool multiplies_logits;    /* logits_scaling is what they are multiplied by, not divided */
+    bool
+        has_altup; /* Gemma 3n's: residual streams beside the first, LAuReL beside attention, gates that are cut */
+    bool has_softcaps;      /* of scores and of logits */
+    double logit_softcap;   /* of logits alone: it, where none is given; 0: there is none */
+    bool may_cap_logits;    /* of logits alone, where it is given */
+    bool has_multipliers;   /* of embeddings, residuals, scores and logits */
+    bool multiplies_logits; /* logits_scaling is what they are multiplied by, not divided */
     bool
         has_depth_scale; /* MiniCPM's: scale_emb of embeddings, scale_depth of all residuals together, dim_model_base of logits */
     bool has_query_scalar;  /* scores are divided by the root of query_pre_attn_scalar */
@@ -146,7 +148,8 @@ struct family {
     bool kv_heads_may_be_missing; /* then as many as attention heads */
     bool is_tied, attention_bias;
     int32_t num_heads, num_kv_heads, head_dim, vocab_size; /* 0: it must not be */
-    int32_t layer_embedding_dim;                           /* hidden_size_per_layer_input */
+    int32_t layer_embedding_dim,
+        num_kv_sharing_layers; /* hidden_size_per_layer_input, num_kv_shared_layers */
     int32_t max_position_embeddings;
     int32_t query_scalar;
     double theta;    /* 0: 10,000 */

@@ -15,6 +15,7 @@ struct tail {
     void *attended, *state_mixed;
     void *normed; /* what attention has got, where the MLP gets it, too; else room */
     const void *layer_inputs;
+    struct altup_streams streams;
 };
 
 /* The MLP's output of the layer before, or attention's, is added where the sum is needed next: in the norm. */
@@ -55,6 +56,25 @@ static int32_t layer_inputs_width(const struct model_config *c)
     return c->num_layers * c->layer_embedding_dim;
 }
 
+static char *stream_at(const struct model *m, const struct altup_streams *s, int i)
+{
+    return (char *)s->x + (size_t)i * (size_t)s->stride * (size_t)m->device->res_bytes;
+}
+
+/* What products make of them, as far apart. */
+static void *other_stream(const struct model *m, const struct altup_streams *s, int i)
+{
+    return (char *)m->altup_others + (size_t)i * (size_t)s->stride * (size_t)m->device->act_bytes;
+}
+
+static void pick_streams(const struct model *m, const struct batch *b)
+{
+    struct device *d = m->device;
+    for (int i = 0; i < ALTUP_STREAMS && m->streams.x; i++)
+        d->ops->pick_logit_rows(d, b, stream_at(m, &m->logit_streams, i), stream_at(m, &m->streams, i),
+                                (size_t)m->config.hidden_size * (size_t)d->res_bytes);
+}
+
 /* In the last layer nothing but logits comes of it, so it is computed where they are asked for. In a decode
  * step those are all rows. all: of all tokens. */
 static struct tail last_tail(const struct model *m, const struct batch *b, const struct step *step,
@@ -65,8 +85,13 @@ static struct tail last_tail(const struct model *m, const struct batch *b, const
     assert_debug(step->num_logits > 0 && step->num_logits <= step->num_tokens);
     if (step->num_logits == step->num_tokens) return *all;
     /* attention was the last to read qkv, and nothing is in logit_rows yet */
-    struct tail tail = {stream_of(m, ROWS_LOGITS, m->logit_residual), m->qkv, m->projected, m->logit_rows,
-                        m->layer_logit_inputs};
+    struct tail tail = {stream_of(m, ROWS_LOGITS, m->logit_residual),
+                        m->qkv,
+                        m->projected,
+                        m->logit_rows,
+                        m->layer_logit_inputs,
+                        m->logit_streams};
+    pick_streams(m, b);
     d->ops->pick_logit_rows(d, b, tail.residual.x, all->residual.x,
                             (size_t)c->hidden_size * (size_t)d->res_bytes);
     d->ops->pick_logit_rows(d, b, tail.attended, m->attended,
@@ -91,6 +116,18 @@ static void multiply(const struct model *m, const struct batch *b, void *out, co
     if (p->wide) k->linear(m->device, b, ROWS_TOKENS, out, p->narrow ? m->narrow : x, p->wide);
 }
 
+/* What is added to the sum beside attention: what it gets, and the norm of what a product of low rank makes of that. */
+static void add_laurel(const struct model *m, const struct batch *b, const struct layer *layer,
+                       struct stream *residual, const void *normed)
+{
+    const struct norm_args plain = {.hidden_size = m->config.hidden_size, .delta_scale = 1};
+    const struct next_norm own = {&layer->laurel_norm, m->delta, m->delta},
+                           input = {&plain, normed, m->delta};
+    multiply(m, b, m->delta, normed, &layer->laurel);
+    norm_rows(m, b, residual, &own);
+    norm_rows(m, b, residual, &input);
+}
+
 /* What attention, or a state, works on. */
 static void project_tokens(const struct model *m, const struct batch *b, const struct layer *layer,
                            struct stream *residual, const struct next_norm *n)
@@ -100,7 +137,8 @@ static void project_tokens(const struct model *m, const struct batch *b, const s
     void *projected = layer->delta_net || m->config.family->gated_attention ? m->projected : m->qkv;
     const struct linear *w = layer->delta_net ? layer->projections : layer->qkv;
     const bool has_both = layer->delta_net && layer->qkv;
-    if (!layer->latent && !layer->gates && !has_both && !m->config.family->is_parallel) {
+    if (!layer->latent && !layer->gates && !has_both && !layer->laurel.wide &&
+        !m->config.family->is_parallel) {
         multiply_normed(m, b, residual, n, projected, w, false);
         return;
     }
@@ -113,6 +151,7 @@ static void project_tokens(const struct model *m, const struct batch *b, const s
     if (layer->gates) k->linear(d, b, ROWS_TOKENS, m->gates, n->normed, layer->gates);
     multiply(m, b, m->z, n->normed, &layer->z);
     multiply(m, b, m->decays, n->normed, &layer->decays);
+    if (layer->laurel.wide) add_laurel(m, b, layer, residual, n->normed);
 }
 
 /* Of all tokens, into attended; but where nobody wants logits of the last layer, what it leaves for later steps alone. */
@@ -180,6 +219,18 @@ static void run_mlp_beside_experts(const struct model *m, const struct batch *b,
     k->rms_norm(d, b, rows, m->delta, m->both, m->delta, &layer->experts_sum);
 }
 
+/* Its gate and up, of what the norm between gives. */
+static void run_gate_up(const struct model *m, const struct batch *b, const struct layer *layer,
+                        struct tail *t, const struct next_norm *between)
+{
+    struct device *d = m->device;
+    const bool is_cut = layer->has_sparse_gate;
+    multiply_normed(m, b, &t->residual, between, is_cut ? m->gate_and_up : m->mlp, layer->gate_up, !is_cut);
+    if (is_cut)
+        d->ops->sparse_gelu(d, b, t->residual.rows, m->mlp, m->gate_and_up, layer->intermediate_size,
+                            layer->gate_cut);
+}
+
 /* Of attention's output product in delta, what the MLP or experts make of the sum. */
 static void run_mlp(const struct model *m, const struct batch *b, const struct layer *layer, struct tail *t)
 {
@@ -200,7 +251,7 @@ static void run_mlp(const struct model *m, const struct batch *b, const struct l
         k->moe(d, b, rows, m->delta, t->normed, t->normed, layer->moe);
         return;
     }
-    if (!is_parallel) multiply_normed(m, b, &t->residual, &between, m->mlp, layer->gate_up, true);
+    if (!is_parallel) run_gate_up(m, b, layer, t, &between);
     k->linear(d, b, rows, m->delta, m->mlp, layer->down);
 }
 
@@ -215,11 +266,35 @@ static void add_layer_input(const struct model *m, const struct batch *b, int32_
     const struct next_norm behind = {&layer->input_norm, m->delta, t->normed};
     if (!layer->input_gate) return;
     norm_rows(m, b, &t->residual, &behind);
+    if (m->streams.x) k->altup_correct(d, b, rows, t->normed, &t->streams, t->residual.x, &layer->altup);
     k->linear_gated(d, b, rows, m->mlp, t->normed, layer->input_gate);
     k->multiply(d, b, rows, m->mlp,
                 (const char *)t->layer_inputs + (size_t)i * (size_t)dim * (size_t)d->act_bytes, dim,
                 layer_inputs_width(&m->config));
     k->linear(d, b, rows, m->delta, m->mlp, layer->input_out);
+}
+
+/* The streams but the first begin as products of it; normed has it. */
+static void begin_streams(const struct model *m, const struct batch *b)
+{
+    struct device *d = m->device;
+    for (int i = 0; i < ALTUP_STREAMS - 1; i++)
+        d->ops->linear(d, b, ROWS_TOKENS, other_stream(m, &m->streams, i), m->normed, m->altup_in[i]);
+    d->ops->altup_begin(d, b, &m->streams, m->residual, m->altup_others, m->config.hidden_size);
+}
+
+/* All streams become one. */
+static void end_streams(const struct model *m, const struct batch *b, struct tail *t)
+{
+    struct device *d = m->device;
+    const enum row_set rows = t->residual.rows;
+    for (int i = 0; i < ALTUP_STREAMS - 1; i++) {
+        const struct stream own = {rows, stream_at(m, &t->streams, i + 1), NULL};
+        const struct next_norm last = {&m->altup_norm, m->delta, t->normed};
+        norm_rows(m, b, &own, &last);
+        d->ops->linear(d, b, rows, other_stream(m, &t->streams, i), t->normed, m->altup_out[i]);
+    }
+    d->ops->altup_end(d, b, rows, t->residual.x, &t->streams, m->altup_others, m->config.hidden_size);
 }
 
 void forward(const struct model *m, const struct batch *b, const struct step *step)
@@ -230,17 +305,25 @@ void forward(const struct model *m, const struct batch *b, const struct step *st
     /* prompt chunks that end before the prompt does leave K and V alone */
     const int32_t last =
         (step->num_logits > 0 ? c->num_layers : c->num_layers - c->num_kv_sharing_layers) - 1;
-    struct tail t = {stream_of(m, ROWS_TOKENS, m->residual), m->attended, m->state_mixed, m->normed,
-                     m->layer_inputs};
+    struct tail t = {stream_of(m, ROWS_TOKENS, m->residual),
+                     m->attended,
+                     m->state_mixed,
+                     m->normed,
+                     m->layer_inputs,
+                     m->streams};
 
     k->embed(d, b, m->residual, m->embedding, m->embedding_scale);
     if (m->positions) k->embed_positions(d, b, m->residual, m->positions);
     if (m->embedding_norm.weight)
         k->rms_norm(d, b, ROWS_TOKENS, m->normed, m->residual, NULL, &m->embedding_norm);
     if (m->layer_inputs) make_layer_inputs(m, b);
+    if (m->streams.x) begin_streams(m, b);
     for (int32_t i = 0; i <= last; i++) {
         const struct layer *layer = &m->layers[i];
-        const struct next_norm before = {&layer->attention_norm, i == 0 ? NULL : m->delta, m->normed};
+        const void *delta = i == 0 ? NULL : m->delta;
+        const struct next_norm before = {&layer->attention_norm, m->streams.x ? NULL : delta, m->normed};
+        if (m->streams.x)
+            k->altup_predict(d, b, ROWS_TOKENS, &m->streams, t.residual.x, delta, &layer->altup);
         project_tokens(m, b, layer, &t.residual, &before);
         mix_tokens(m, b, layer, i < last || step->num_logits > 0);
         if (i == last && step->num_logits == 0) return;
@@ -251,7 +334,9 @@ void forward(const struct model *m, const struct batch *b, const struct step *st
         run_mlp(m, b, layer, &t);
         add_layer_input(m, b, i, &t);
     }
-    k->rms_norm(d, b, t.residual.rows, m->logit_rows, t.residual.x, m->delta, &m->output_norm);
+    if (m->streams.x) end_streams(m, b, &t);
+    k->rms_norm(d, b, t.residual.rows, m->logit_rows, t.residual.x, m->streams.x ? NULL : m->delta,
+                &m->output_norm);
     if (step->num_pooled > 0) k->pool(d, b, m->logit_rows);
     if (step->num_pooled < step->num_logits) k->logits(d, b, m->logit_rows, m->lm_head);
 }

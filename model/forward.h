@@ -27,6 +27,12 @@ struct layer {
     struct moe *moe;               /* NULL: the layer has one MLP; with down both, side by side */
     /* where the MLP is beside experts: before the router, before them, and behind both, where the sum of both begins */
     struct norm_args seen_norm, experts_norm, mlp_sum, experts_sum;
+    struct product laurel;        /* of what attention gets, which is added with it; wide NULL: nothing is */
+    struct norm_args laurel_norm; /* of no weight: it is added */
+    struct altup_args altup;
+    float gate_cut; /* sparse_gelu; of layers with has_sparse_gate */
+    bool has_sparse_gate;
+    int32_t intermediate_size;
     struct norm_args input_norm;           /* of no weight: what the MLP leaves is added */
     struct linear *input_gate, *input_out; /* of what a token adds to the layer; NULL: it adds nothing */
     struct rope_args rope;                 /* with the layer's q and k norms */
@@ -46,6 +52,9 @@ struct model {
     struct linear *layer_embedding, *layer_projection;
     struct norm_args layer_inputs_norm; /* of the projection, which is added to the embeddings */
     float layer_embedding_scale;
+    /* of AltUp: products that make its streams but the first of that, and at the end what is added to that; NULL: there is one stream */
+    struct linear *altup_in[ALTUP_STREAMS - 1], *altup_out[ALTUP_STREAMS - 1];
+    struct norm_args altup_norm; /* of no weight: what the last layer's token adds joins a stream */
     const float *
         positions; /* of an encoder, device memory [max_model_len][H]: what is added to embeddings; as many rows more
                        where there is a second type of tokens; NULL */
@@ -66,8 +75,10 @@ struct model {
     void *seen,
         *both; /* of an MLP beside experts: [T][H] (act) what the router gets, [T][H] (res) their sum; seen is room for experts beside attention */
     void *layer_rows, *layer_inputs, *layer_logit_inputs; /* [T][L P] (res) [T][L P] (act) [R][L P] (act) */
-    void *logit_residual;                                 /* [R + 1][H] (res) */
-    void *logit_rows;                                     /* [R][H] (act) */
+    struct altup_streams streams, logit_streams;          /* [N][T][H] (res) [N][R][H] (res) */
+    void *altup_others, *gate_and_up; /* [N - 1][T][H] (act) [T][2 I] (act): of gates that are cut */
+    void *logit_residual;             /* [R + 1][H] (res) */
+    void *logit_rows;                 /* [R][H] (act) */
 };
 
 /* Queues one step, up to the logits. */

@@ -309,10 +309,9 @@ static void ints_of_kinds(struct keys *k, const char *suffix, int32_t num_layers
     if (*of_others == 0) *of_others = *of_set;
 }
 
-/* Of Gemma 4: the last layers may have wider MLPs, and those with a window, which a list tells, other K/V heads. */
-static void read_differing_layers(struct keys *k, struct model_config *c)
+/* What a token adds to each layer, and the last layers, which have no K and V. */
+static void read_layer_embeddings(struct keys *k, struct model_config *c)
 {
-    uint64_t sharing[LAYERS_MAX / 64] = {0};
     const struct weight_view table = gguf_find_tensor(k->gguf, "per_layer_token_embd.weight");
     int64_t num_sharing = 0, dim = 0;
     find_int(k, "attention.shared_kv_layers", &num_sharing);
@@ -320,6 +319,54 @@ static void read_differing_layers(struct keys *k, struct model_config *c)
     c->num_kv_sharing_layers = (int32_t)min_of(max_of(num_sharing, (int64_t)0), (int64_t)c->num_layers);
     c->layer_embedding_dim = (int32_t)min_of(max_of(dim, (int64_t)0), (int64_t)INT32_MAX);
     c->layer_vocab_size = (int32_t)min_of(table.rows, (int64_t)INT32_MAX);
+}
+
+/* Of each layer how many deviations its gates begin above their mean; none, -infinity: it has all. */
+static void read_sparse_gates(struct keys *k, struct model_config *c)
+{
+    const char *suffix = "activation_sparsity_scale";
+    struct gguf_array list;
+    bool is_first = true;
+    double own;
+    if (!gguf_find_array(k->gguf, key_name(k, suffix).text, &list)) return;
+    for (size_t i = 0; i < (size_t)min_of(c->num_layers, LAYERS_MAX) && !k->status; i++) {
+        if (!gguf_array_next_real(&list, &own))
+            fail(k, STATUS_INVALID, "the key %s is no list of possible numbers", key_name(k, suffix).text);
+        else if (own == -INFINITY)
+            continue;
+        else if (!is_first && (float)own != c->gate_cut)
+            fail(k, STATUS_UNSUPPORTED,
+                 "the key %s differs between layers that have it, which is not supported",
+                 key_name(k, suffix).text);
+        c->gate_cut = (float)own;
+        bit_set_add(c->sparse_gates, i);
+        is_first = false;
+    }
+}
+
+/* Of Gemma 3n. The rank of what is added beside attention has no key. */
+static void read_altup(struct keys *k, struct model_config *c)
+{
+    int64_t num_streams = ALTUP_STREAMS, active = 0;
+    const struct weight_view narrow = gguf_find_tensor(k->gguf, "blk.0.laurel_l.weight");
+    find_int(k, "altup.num_inputs", &num_streams);
+    find_int(k, "altup.active_idx", &active);
+    if (num_streams != ALTUP_STREAMS || active != 0)
+        fail(k, STATUS_UNSUPPORTED,
+             "AltUp with other streams than %d, of which the first is computed with, is not supported",
+             ALTUP_STREAMS);
+    c->laurel_rank = (int32_t)min_of(narrow.rows, (int64_t)INT32_MAX);
+    read_layer_embeddings(k, c);
+    read_sparse_gates(k, c);
+    c->intermediate_size = c->sharing_intermediate_size = int_of_all_layers(k, "feed_forward_length", 0);
+    c->num_kv_heads = read_kv_heads(k, c);
+}
+
+/* Of Gemma 4: the last layers may have wider MLPs, and those with a window, which a list tells, other K/V heads. */
+static void read_differing_layers(struct keys *k, struct model_config *c)
+{
+    uint64_t sharing[LAYERS_MAX / 64] = {0};
+    read_layer_embeddings(k, c);
     for (int32_t i = max_of(c->num_layers - c->num_kv_sharing_layers, 0);
          i < min_of(c->num_layers, LAYERS_MAX); i++)
         bit_set_add(sharing, (size_t)i);
@@ -373,6 +420,8 @@ static int read_shape(struct keys *k, struct model_config *c)
         read_blocks(k, c);
     else if (c->family->has_global_heads)
         read_differing_layers(k, c);
+    else if (c->family->has_altup)
+        read_altup(k, c);
     else {
         c->intermediate_size = int_of_all_layers(k, "feed_forward_length", 0);
         c->num_kv_heads = read_kv_heads(k, c);
@@ -413,6 +462,7 @@ static void read_multipliers(struct keys *k, struct model_config *c)
     read_multiplier(k, "residual_scale", &c->residual_scale);
     read_multiplier(k, "logit_scale", &logit_divisor);
     c->logit_scale = family->has_logit_scale ? logit_divisor : 1 / logit_divisor;
+    if (family->logit_softcap > 0) c->logit_softcap = (float)family->logit_softcap;
     if (family->logit_softcap > 0 || family->may_cap_logits)
         read_multiplier(k, "final_logit_softcapping", &c->logit_softcap);
     if (family->has_softcaps) {

@@ -120,14 +120,35 @@ static int32_t read_head_dim(struct json_reader *r, const struct model_config *c
     return (int32_t)json_int(r, "head_dim", c->hidden_size / c->num_heads, 1, INT32_MAX);
 }
 
+/* A number, or a list with one for each layer, which must then be all the same. */
+static int32_t int_of_all_layers(struct json_reader *r, const char *key, int32_t fallback)
+{
+    const cJSON *list = json_find(r, key), *item;
+    int64_t first = 0, own;
+    if (!cJSON_IsArray(list)) return (int32_t)json_int(r, key, fallback, 0, INT32_MAX);
+    cJSON_ArrayForEach(item, list)
+    {
+        const bool is_size = json_is_int(item, &own) && own >= 0 && own <= INT32_MAX;
+        if (is_size && item == list->child) first = own;
+        if (r->status || (is_size && own == first)) continue;
+        r->status = error_set(r->err, is_size ? STATUS_UNSUPPORTED : STATUS_INVALID,
+                              is_size ? "%s: %s differs from layer to layer, which is not supported"
+                                      : "%s: %s is no list of possible numbers",
+                              r->path, key);
+    }
+    return (int32_t)first;
+}
+
 static void read_shape(struct json_reader *r, struct model_config *c)
 {
     const struct family *family = c->family;
     c->hidden_size = hf_size(r, hf_own_key(r, family, "hidden_size"), 0);
     const bool has_experts_alone = family->has_experts && !json_find(r, "intermediate_size");
-    c->intermediate_size =
-        hf_size(r, has_experts_alone ? "moe_intermediate_size" : hf_own_key(r, family, "intermediate_size"),
-                family->delta_kind == DELTA_CONVOLUTION ? 12288 : 0);
+    const char *width =
+        has_experts_alone ? "moe_intermediate_size" : hf_own_key(r, family, "intermediate_size");
+    c->intermediate_size = cJSON_IsArray(json_find(r, width))
+                               ? int_of_all_layers(r, width, 0)
+                               : hf_size(r, width, family->delta_kind == DELTA_CONVOLUTION ? 12288 : 0);
     c->num_layers = hf_size(r, hf_own_key(r, family, "num_hidden_layers"), family->mlps_are_layers ? 1 : 0);
     c->num_heads = hf_size(r, hf_own_key(r, family, "num_attention_heads"), family->num_heads);
     c->vocab_size = hf_size(r, "vocab_size", family->vocab_size);
@@ -190,6 +211,25 @@ static int read_window_heads(struct json_reader *r, struct model_config *c)
     return r->status;
 }
 
+/* What a token adds to each layer, and the last layers, which have no K and V. */
+static void read_layer_embeddings(struct json_reader *r, struct model_config *c)
+{
+    const struct family *family = c->family;
+    c->layer_embedding_dim =
+        (int32_t)json_int(r, "hidden_size_per_layer_input", family->layer_embedding_dim, 0, INT32_MAX);
+    c->layer_vocab_size = hf_size(r, "vocab_size_per_layer_input", 262144);
+    c->num_kv_sharing_layers =
+        (int32_t)json_int(r, "num_kv_shared_layers", family->num_kv_sharing_layers, 0, INT32_MAX);
+    c->sharing_intermediate_size = c->intermediate_size;
+}
+
+static int read_gemma_3n(struct json_reader *r, struct model_config *c)
+{
+    if (!c->family->has_altup) return r->status;
+    read_layer_embeddings(r, c);
+    return hf_read_altup(r, c);
+}
+
 static int read_gemma_4(struct json_reader *r, struct model_config *c)
 {
     if (!c->family->has_global_heads) return r->status;
@@ -199,11 +239,7 @@ static int read_gemma_4(struct json_reader *r, struct model_config *c)
     if (strcmp(json_text(r, "use_bidirectional_attention", "vision"), "vision") != 0)
         return error_set(r->err, STATUS_UNSUPPORTED,
                          "%s: use_bidirectional_attention is supported for \"vision\" alone", r->path);
-    c->layer_embedding_dim =
-        (int32_t)json_int(r, "hidden_size_per_layer_input", c->family->layer_embedding_dim, 0, INT32_MAX);
-    c->layer_vocab_size = hf_size(r, "vocab_size_per_layer_input", 262144);
-    c->num_kv_sharing_layers = (int32_t)json_int(r, "num_kv_shared_layers", 0, 0, INT32_MAX);
-    c->sharing_intermediate_size = c->intermediate_size;
+    read_layer_embeddings(r, c);
     if (json_bool(r, "use_double_wide_mlp", false))
         c->sharing_intermediate_size = (int32_t)min_of(2 * (int64_t)c->intermediate_size, (int64_t)INT32_MAX);
     return r->status;
@@ -256,25 +292,6 @@ static int read_latent(struct json_reader *r, struct model_config *c)
         return error_set(r->err, STATUS_UNSUPPORTED, "%s: attention_bias is set, which is not supported",
                          r->path);
     return r->status;
-}
-
-/* A number, or a list with one for each layer, which must then be all the same. */
-static int32_t int_of_all_layers(struct json_reader *r, const char *key, int32_t fallback)
-{
-    const cJSON *list = json_find(r, key), *item;
-    int64_t first = 0, own;
-    if (!cJSON_IsArray(list)) return (int32_t)json_int(r, key, fallback, 0, INT32_MAX);
-    cJSON_ArrayForEach(item, list)
-    {
-        const bool is_size = json_is_int(item, &own) && own >= 0 && own <= INT32_MAX;
-        if (is_size && item == list->child) first = own;
-        if (r->status || (is_size && own == first)) continue;
-        r->status = error_set(r->err, is_size ? STATUS_UNSUPPORTED : STATUS_INVALID,
-                              is_size ? "%s: %s differs from layer to layer, which is not supported"
-                                      : "%s: %s is no list of possible numbers",
-                              r->path, key);
-    }
-    return (int32_t)first;
 }
 
 /* The first of some keys that is there. */
@@ -602,6 +619,7 @@ static int read_text_config(struct json_reader *r, struct model_config *c)
     read_multipliers(r, c);
     if (r->status) return r->status;
     status = read_gemma_4(r, c);
+    if (!status) status = read_gemma_3n(r, c);
     if (!status) status = read_window_heads(r, c);
     if (!status) status = read_gates(r, c);
     if (!status) status = hf_read_encoder(r, c);

@@ -52,6 +52,10 @@ void hf_read_norm_eps(struct json_reader *r, struct model_config *c);
 
 int hf_read_encoder(struct json_reader *r, struct model_config *c);
 
+/* ---- hf_altup.c: residual streams beside the first, and gates that are cut ---- */
+
+int hf_read_altup(struct json_reader *r, struct model_config *c);
+
 /* ---- hf_rope.c: the rotation, also of layers with a window. Windows and latents are known. ---- */
 
 int hf_read_rope(struct json_reader *r, struct model_config *c);

@@ -233,6 +233,7 @@ static struct linear *create_gate_up(struct builder *b, int32_t layer)
 {
     const struct model_config *c = &b->m->config;
     struct linear_desc desc = {.kind = LINEAR_GATE_UP, .gate = c->family->gate};
+    if (b->m->layers[layer].has_sparse_gate) desc.kind = LINEAR_PLAIN; /* the gate is a pass of its own */
     add_part(b, &desc, WEIGHT_GATE, layer);
     add_part(b, &desc, WEIGHT_UP, layer);
     return create_linear(b, &desc, 2 * (int64_t)model_config_layer(c, layer).intermediate_size,
@@ -386,16 +387,16 @@ static struct delta_net *create_delta_net(struct builder *b, int32_t layer)
     return net;
 }
 
-/* Of one weight, or of that and a narrow one; where the family has none nothing. */
+/* Of one weight, or of that and a narrow one of rank rows; where the family has none nothing. */
 static struct product create_product(struct builder *b, int32_t layer, enum weight_role role,
-                                     enum weight_role narrow_role, int64_t rows)
+                                     enum weight_role narrow_role, int64_t rows, int64_t rank)
 {
     const struct model_config *c = &b->m->config;
     const bool is_narrow = may_be(b->m, narrow_role);
     struct product p = {NULL, NULL};
     if (!may_be(b->m, role)) return p;
-    if (is_narrow) p.narrow = create_stacked(b, layer, &narrow_role, 1, c->delta_v_dim, c->hidden_size);
-    p.wide = create_stacked(b, layer, &role, 1, rows, is_narrow ? c->delta_v_dim : c->hidden_size);
+    if (is_narrow) p.narrow = create_stacked(b, layer, &narrow_role, 1, rank, c->hidden_size);
+    p.wide = create_stacked(b, layer, &role, 1, rows, is_narrow ? rank : c->hidden_size);
     return p;
 }
 
@@ -414,8 +415,10 @@ static void create_state_layer(struct builder *b, int32_t i)
                                         model_config_projected_width(c), c->hidden_size);
     if (c->family->delta_kind == DELTA_RULE || c->family->delta_kind == DELTA_CHANNELS)
         layer->gates = create_stacked(b, i, rates, 3, model_config_num_rates(c), c->hidden_size);
-    if (is_apart) layer->z = create_product(b, i, WEIGHT_DELTA_Z, WEIGHT_DELTA_Z_NARROW, width);
-    layer->decays = create_product(b, i, WEIGHT_DELTA_F, WEIGHT_DELTA_F_NARROW, model_config_num_decays(c));
+    if (is_apart)
+        layer->z = create_product(b, i, WEIGHT_DELTA_Z, WEIGHT_DELTA_Z_NARROW, width, c->delta_v_dim);
+    layer->decays = create_product(b, i, WEIGHT_DELTA_F, WEIGHT_DELTA_F_NARROW, model_config_num_decays(c),
+                                   c->delta_v_dim);
     struct linear *out = create_stacked(b, i, outs, 1, c->hidden_size, width);
     if (model_config_has_attention(c, i))
         layer->state_o = out;
@@ -568,12 +571,101 @@ static void create_layer_inputs(struct builder *b)
     m->layer_logit_inputs = alloc_act(b, b->limits->num_logits, width, "embeddings of layers");
 }
 
+/* ---- AltUp and LAuReL ---- */
+
+/* Rows of a matrix in f32, rows[k][j] * by[j]; by NULL: 1. The same in device memory. */
+static const float *create_floats(struct builder *b, enum weight_role role, int32_t layer, const float *by)
+{
+    const struct weight_view view = find_weight(b, role, layer);
+    if (b->status) return NULL;
+    const size_t rows = (size_t)weight_view_num_rows(&view), cols = (size_t)view.cols;
+    float *host = malloc(rows * cols * sizeof *host),
+          *out = alloc(b, rows * cols, sizeof *out, "vectors of weights");
+    if (!host && !b->status)
+        b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for vectors of weights");
+    for (size_t i = 0; i < rows && host && !b->status; i++) {
+        weight_view_row_to_f32(&view, (int64_t)i, host + i * cols);
+        for (size_t j = 0; j < cols && by; j++) host[i * cols + j] *= by[j];
+    }
+    if (host) upload(b, out, host, rows * cols * sizeof *host, "vectors of weights");
+    free(host);
+    return out;
+}
+
+/* The router's norm is in its rows, and so is that its input is divided by H. */
+static const float *create_altup_router(struct builder *b, int32_t layer)
+{
+    const struct weight_view norm = find_weight(b, WEIGHT_ALTUP_ROUTER_NORM, layer);
+    const float *router = NULL;
+    if (b->status) return NULL;
+    float *by = malloc((size_t)norm.cols * sizeof *by);
+    if (!by) b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for vectors of weights");
+    if (by) {
+        dtype_row_to_f32(norm.dtype, norm.data, norm.cols, by);
+        for (int64_t i = 0; i < norm.cols; i++) by[i] /= (float)norm.cols;
+        router = create_floats(b, WEIGHT_ALTUP_ROUTER, layer, by);
+    }
+    free(by);
+    return router;
+}
+
+/* What the token adds to a layer joins the streams where the next begins. */
+static void create_altup_layer(struct builder *b, int32_t i)
+{
+    struct model *m = b->m;
+    struct layer *layer = &m->layers[i];
+    struct norm_args *next = i + 1 < m->config.num_layers ? &layer[1].attention_norm : &m->output_norm;
+    if (!m->config.family->has_altup) return;
+    layer->altup.router = create_altup_router(b, i);
+    layer->altup.predict = create_floats(b, WEIGHT_ALTUP_PREDICT, i, NULL);
+    layer->altup.correct = create_floats(b, WEIGHT_ALTUP_CORRECT, i, NULL);
+    layer->altup.out_scale = create_vector(b, WEIGHT_ALTUP_SCALE, i, 0, 1);
+    if (i + 1 < m->config.num_layers)
+        layer[1].altup.delta_weight = next->delta_weight;
+    else
+        m->altup_norm.delta_weight = next->delta_weight;
+    next->delta_weight = NULL;
+    layer->laurel = create_product(b, i, WEIGHT_LAUREL, WEIGHT_LAUREL_NARROW, m->config.hidden_size,
+                                   m->config.laurel_rank);
+    layer->laurel_norm.delta_weight = create_norm(b, WEIGHT_LAUREL_NORM, i, 1);
+    layer->mlp_norm.sum_scale = (float)M_SQRT1_2;
+}
+
+static struct altup_streams create_streams(struct builder *b, int64_t rows)
+{
+    const int64_t stride = rows * b->m->config.hidden_size;
+    return (struct altup_streams){
+        alloc(b, (uint64_t)stride * ALTUP_STREAMS, (uint64_t)b->m->device->res_bytes, "residual streams"),
+        stride};
+}
+
+static void create_altup(struct builder *b)
+{
+    struct model *m = b->m;
+    const int32_t h = m->config.hidden_size;
+    if (!m->config.family->has_altup) return;
+    if (!m->device->ops->altup_predict && !b->status)
+        b->status = error_set(b->err, STATUS_UNSUPPORTED, "the device %s has no several residual streams",
+                              m->device->name);
+    for (int i = 0; i < ALTUP_STREAMS - 1; i++) {
+        const enum weight_role in = (enum weight_role)(WEIGHT_ALTUP_IN_1 + i),
+                               out = (enum weight_role)(WEIGHT_ALTUP_OUT_1 + i);
+        m->altup_in[i] = create_stacked(b, 0, &in, 1, h, h);
+        m->altup_out[i] = create_stacked(b, 0, &out, 1, h, h);
+    }
+    m->streams = create_streams(b, b->limits->num_tokens);
+    m->logit_streams = create_streams(b, min_of(b->limits->num_logits, b->limits->num_tokens));
+    m->altup_others =
+        alloc_act(b, (ALTUP_STREAMS - 1) * (int64_t)b->limits->num_tokens, h, "residual streams");
+}
+
 static void create_layer(struct builder *b, int32_t i)
 {
     struct model *m = b->m;
     struct layer *layer = &m->layers[i];
     create_norms(b, i);
     create_layer_input(b, i);
+    create_altup_layer(b, i);
     if (bit_set_has(m->config.stateful_layers, (size_t)i)) create_state_layer(b, i);
     if (model_config_has_attention(&m->config, i)) create_attention_layer(b, i);
     if (bit_set_has(m->config.sparse_layers, (size_t)i)) {
@@ -702,7 +794,9 @@ static void create_inputs(struct builder *b)
                  "gates");
     alloc_if_any(b, &m->z, c->family->delta_z_is_apart ? model_config_delta_width(c) : 0, "gates of states");
     alloc_if_any(b, &m->decays, may_be(m, WEIGHT_DELTA_F) ? model_config_num_decays(c) : 0, "decays");
-    alloc_if_any(b, &m->narrow, is_narrow ? c->delta_v_dim : 0, "narrow products");
+    alloc_if_any(b, &m->narrow, max_of(is_narrow ? c->delta_v_dim : 0, c->laurel_rank), "narrow products");
+    alloc_if_any(b, &m->gate_and_up, c->family->has_altup ? 2 * (int64_t)c->intermediate_size : 0,
+                 "gates that are cut");
     alloc_if_any(b, &m->state_mixed, c->family->states_beside_attention ? model_config_delta_width(c) : 0,
                  "what states give");
 }
@@ -761,7 +855,12 @@ static void describe_layer(const struct model_config *c, const struct kv_layout 
     assert_debug(!config.rope || config.rope->rotary_dim <= config.head_dim);
     layer->kv_layer = place.layer;
     layer->mixed_width = (int32_t)model_config_mixed_width(c, i);
-    layer->attention_norm = layer->mlp_norm = layer->sum = layer->input_norm = norm_args(c);
+    layer->attention_norm = layer->mlp_norm = layer->sum = layer->input_norm = layer->laurel_norm =
+        norm_args(c);
+    layer->altup = (struct altup_args){.hidden_size = c->hidden_size, .eps = c->rms_norm_eps};
+    layer->intermediate_size = config.intermediate_size;
+    layer->has_sparse_gate = config.has_sparse_gate;
+    layer->gate_cut = c->gate_cut;
     layer->attention_norm.delta_scale *= c->scales.mlp;
     layer->mlp_norm.delta_scale *= c->scales.state;
     layer->sum.delta_scale *= c->scales.attention;
@@ -824,6 +923,7 @@ static void create_weights(struct builder *b)
     model_files_prefetch(b->files, 0);
     create_embedding_and_lm_head(b);
     create_layer_inputs(b);
+    create_altup(b);
     unpacked_clear(&b->unpacked);
     for (int32_t i = 0; i < m->config.num_layers; i++) m->layers[i].rope.cos_sin = rope_table_of_layer(b, i);
     for (int32_t i = 0; i < m->config.num_layers && !b->status; i++) {
@@ -868,7 +968,7 @@ int model_create(struct device *device, const struct model_files *files, const s
     m->kv_layout = limits->num_kv_groups > 1 ? kv_layout_of(c, INT32_MAX) : kv_layout_single(c);
     assert_always(kv_layout_num_groups(&m->kv_layout) == max_of(limits->num_kv_groups, 1));
     m->embedding_scale = c->embedding_scale;
-    m->output_norm = norm_args(c);
+    m->output_norm = m->altup_norm = norm_args(c);
     m->output_norm.delta_scale *= c->scales.mlp;
     for (int32_t i = 0; i < c->num_layers; i++)
         describe_layer(&m->config, &m->kv_layout, limits->max_model_len, i, &m->layers[i]);

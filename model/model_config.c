@@ -44,6 +44,7 @@ struct layer_config model_config_layer(const struct model_config *c, int32_t lay
         .shares_kv = shares_kv,
         .kv_layer = shares_kv ? last_alike(c, layer) : layer,
         .intermediate_size = shares_kv ? c->sharing_intermediate_size : c->intermediate_size,
+        .has_sparse_gate = bit_set_has(c->sparse_gates, (size_t)layer),
         .sliding_window = windowed ? c->sliding_window : 0,
         .is_chunk = windowed && c->windows_are_chunks,
         .attention_scale = c->attention_scale,
@@ -309,9 +310,21 @@ static int check_layer_embeddings(const struct model_config *c, const char *sour
     int status = check_range(source, "width of all layers' embeddings",
                              (int64_t)c->num_layers * c->layer_embedding_dim, WIDTH_MAX, err);
     if (status) return status;
-    if (c->layer_vocab_size >= c->vocab_size && c->layer_vocab_size <= VOCAB_MAX) return STATUS_OK;
+    if (c->layer_vocab_size >= (c->family->has_altup ? 1 : c->vocab_size) && c->layer_vocab_size <= VOCAB_MAX)
+        return STATUS_OK;
     return error_set(err, STATUS_INVALID, "%s: layers have embeddings of %d tokens where there are %d",
                      source, c->layer_vocab_size, c->vocab_size);
+}
+
+static int check_altup(const struct model_config *c, const char *source, struct error *err)
+{
+    if (!c->family->has_altup) return STATUS_OK;
+    if (!isfinite(c->gate_cut))
+        return error_set(err, STATUS_INVALID, "%s: how far gates are cut is no number", source);
+    if (c->layer_embedding_dim < 1)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "%s: layers without embeddings of their own are not supported", source);
+    return check_range(source, "rank of what is added beside attention", c->laurel_rank, WIDTH_MAX, err);
 }
 
 int model_config_validate(const struct model_config *c, const char *source, struct error *err)
@@ -347,6 +360,7 @@ int model_config_validate(const struct model_config *c, const char *source, stru
     int status = check_embeddings(c, source, err);
     if (!status) status = check_kv_sharing(c, source, err);
     if (!status) status = check_layer_embeddings(c, source, err);
+    if (!status) status = check_altup(c, source, err);
     if (!status && c->num_experts) status = check_experts(c, source, err);
     if (!status && model_config_has_states(c)) status = check_states(c, source, err);
     if (!status && c->latent.rank != 0) status = check_latent(c, source, err);

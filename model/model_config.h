@@ -59,7 +59,9 @@ struct model_config {
     /* The last ones, which see K and V of the last layer of their kind before them all; their MLPs are so wide. */
     int32_t num_kv_sharing_layers, sharing_intermediate_size;
     int32_t layer_embedding_dim, layer_vocab_size; /* of what a token adds to each layer; 0: nothing */
-    int32_t vocab_size;                            /* rows of the embedding: the width of the logits */
+    int32_t laurel_rank; /* of the family with AltUp: of what is added beside attention; else 0 */
+    float gate_cut; /* of sparse_gates: how many standard deviations above their mean an MLP's gates begin */
+    int32_t vocab_size; /* rows of the embedding: the width of the logits */
     int32_t max_position_embeddings;
     int32_t num_position_rows, num_type_rows; /* of an encoder's tables; 0: it has none */
     int32_t first_position_row; /* of the first token; as many rows as max_position_embeddings follow it */
@@ -105,7 +107,8 @@ struct model_config {
     struct rope_config rope, window_rope; /* window_rope: of windowed_layers */
     /* bit sets */
     uint64_t windowed_layers[LAYERS_MAX / 64], unrotated_layers[LAYERS_MAX / 64],
-        sparse_layers[LAYERS_MAX / 64], stateful_layers[LAYERS_MAX / 64], layers_without_mlp[LAYERS_MAX / 64];
+        sparse_layers[LAYERS_MAX / 64], stateful_layers[LAYERS_MAX / 64], layers_without_mlp[LAYERS_MAX / 64],
+        sparse_gates[LAYERS_MAX / 64];
     int32_t eos_ids[EOS_IDS_MAX], num_eos_ids; /* of config, generation_config, tokenizer, and by name */
     int32_t bos_id;                            /* -1: none */
     struct quantisation quantisation;          /* of a directory's matrices */
@@ -125,6 +128,7 @@ struct layer_config {
     bool shares_kv;   /* nor of K's: both are those of layer kv_layer */
     int32_t kv_layer; /* else itself */
     int32_t intermediate_size;
+    bool has_sparse_gate;
     int32_t sliding_window;    /* 0: none */
     bool is_chunk;             /* windows_are_chunks */
     int32_t temperature_floor; /* 0: none */

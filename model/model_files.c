@@ -244,7 +244,8 @@ static bool is_quantised(enum weight_role role)
 {
     return role != WEIGHT_TOKEN_EMBEDDING && role != WEIGHT_LAYER_EMBEDDING && role != WEIGHT_LM_HEAD &&
            role != WEIGHT_ROUTER && role != WEIGHT_SHARED_WEIGHT && role != WEIGHT_DELTA_A &&
-           role != WEIGHT_DELTA_B && role != WEIGHT_DELTA_BA && role != WEIGHT_DELTA_CONVOLUTION;
+           role != WEIGHT_DELTA_B && role != WEIGHT_DELTA_BA && role != WEIGHT_DELTA_CONVOLUTION &&
+           role != WEIGHT_ALTUP_ROUTER && role != WEIGHT_ALTUP_PREDICT && role != WEIGHT_ALTUP_CORRECT;
 }
 
 static bool is_dummy_fp8(const struct model_files *f, enum weight_role role)
@@ -290,7 +291,8 @@ static struct weight_view make_dummy(const struct model_files *f, enum weight_ro
     if (line->rows != DIM_1) return dummy_weights_matrix(f->dummy, stream, rows, cols);
     float mean = weight_is_norm(role) ? 1 - weight_norm_offset(&f->config, role)
                  : role == WEIGHT_DELTA_NORM || role == WEIGHT_DELTA_SKIP || role == WEIGHT_LAYER_SCALE ||
-                         role == WEIGHT_ROUTER_SCALE || role == WEIGHT_SCORE_FACTORS
+                         role == WEIGHT_ROUTER_SCALE || role == WEIGHT_SCORE_FACTORS ||
+                         role == WEIGHT_ALTUP_SCALE
                      ? 1
                      : 0;
     return dummy_weights_vector(f->dummy, stream, cols, mean);

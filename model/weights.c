@@ -30,6 +30,20 @@ static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
     [WEIGHT_LAYER_INPUT_OUT] = {.presence = PRESENT_NEVER},
     [WEIGHT_LAYER_INPUT_NORM] = {.presence = PRESENT_NEVER},
     [WEIGHT_LAYER_SCALE] = {.presence = PRESENT_NEVER},
+    [WEIGHT_ALTUP_IN_1] = {.presence = PRESENT_NEVER},
+    [WEIGHT_ALTUP_IN_2] = {.presence = PRESENT_NEVER},
+    [WEIGHT_ALTUP_IN_3] = {.presence = PRESENT_NEVER},
+    [WEIGHT_ALTUP_OUT_1] = {.presence = PRESENT_NEVER},
+    [WEIGHT_ALTUP_OUT_2] = {.presence = PRESENT_NEVER},
+    [WEIGHT_ALTUP_OUT_3] = {.presence = PRESENT_NEVER},
+    [WEIGHT_ALTUP_ROUTER] = {.presence = PRESENT_NEVER},
+    [WEIGHT_ALTUP_ROUTER_NORM] = {.presence = PRESENT_NEVER},
+    [WEIGHT_ALTUP_PREDICT] = {.presence = PRESENT_NEVER},
+    [WEIGHT_ALTUP_CORRECT] = {.presence = PRESENT_NEVER},
+    [WEIGHT_ALTUP_SCALE] = {.presence = PRESENT_NEVER},
+    [WEIGHT_LAUREL_NARROW] = {.presence = PRESENT_NEVER},
+    [WEIGHT_LAUREL] = {.presence = PRESENT_NEVER},
+    [WEIGHT_LAUREL_NORM] = {.presence = PRESENT_NEVER},
     [WEIGHT_XIELU_ABOVE] = {.presence = PRESENT_NEVER},
     [WEIGHT_XIELU_BELOW] = {.presence = PRESENT_NEVER},
     [WEIGHT_XIELU_BETA] = {.presence = PRESENT_NEVER},
@@ -133,6 +147,19 @@ static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
     {WEIGHT_ATTENTION_POST_NORM, {"post_attention_norm.weight", "post_attention_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}, \
     {WEIGHT_MLP_NORM, {"ffn_norm.weight", "pre_feedforward_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}, \
     {WEIGHT_MLP_POST_NORM, {"post_ffw_norm.weight", "post_feedforward_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}
+#define SHARED_KV_AND_LAYER_EMBEDDINGS \
+    {WEIGHT_K, {"attn_k.weight", "self_attn.k_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_IF_OWN_KV}}, \
+    {WEIGHT_V, {"attn_v.weight", "self_attn.v_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_IF_OWN_V}}, \
+    {WEIGHT_K_NORM, {"attn_k_norm.weight", "self_attn.k_norm.weight", DIM_1, DIM_HEAD, PRESENT_IF_OWN_KV}}, \
+    {WEIGHT_LAYER_EMBEDDING, {"per_layer_token_embd.weight", "embed_tokens_per_layer.weight", DIM_LAYER_VOCAB, DIM_LAYER_EMBEDDINGS, PRESENT_IF_LAYER_EMBEDDINGS}}, \
+    {WEIGHT_LAYER_PROJECTION, {"per_layer_model_proj.weight", "per_layer_model_projection.weight", DIM_LAYER_EMBEDDINGS, DIM_HIDDEN, PRESENT_IF_LAYER_EMBEDDINGS}}, \
+    {WEIGHT_LAYER_PROJECTION_NORM, {"per_layer_proj_norm.weight", "per_layer_projection_norm.weight", DIM_1, DIM_LAYER_EMBEDDING, PRESENT_IF_LAYER_EMBEDDINGS}}, \
+    {WEIGHT_LAYER_INPUT_GATE, {"inp_gate.weight", "per_layer_input_gate.weight", DIM_LAYER_EMBEDDING, DIM_HIDDEN, PRESENT_IF_LAYER_EMBEDDINGS}}, \
+    {WEIGHT_LAYER_INPUT_OUT, {"proj.weight", "per_layer_projection.weight", DIM_HIDDEN, DIM_LAYER_EMBEDDING, PRESENT_IF_LAYER_EMBEDDINGS}}, \
+    {WEIGHT_LAYER_INPUT_NORM, {"post_norm.weight", "post_per_layer_input_norm.weight", DIM_1, DIM_HIDDEN, PRESENT_IF_LAYER_EMBEDDINGS}}
+#define ALTUP_SIDES(i, place) \
+    {WEIGHT_ALTUP_IN_##i, {"altup_proj.weight", "altup_projections." place ".weight", DIM_HIDDEN, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {WEIGHT_ALTUP_OUT_##i, {"altup_unembd_proj.weight", "altup_unembed_projections." place ".weight", DIM_HIDDEN, DIM_HIDDEN, PRESENT_ALWAYS}}
 #define GATE_UP_IN_ONE \
     {WEIGHT_GATE, {"ffn_up.weight", "mlp.gate_up_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_IF_DENSE}}, \
     {WEIGHT_UP, {"ffn_up.weight", "mlp.gate_up_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_IF_DENSE}}
@@ -169,27 +196,7 @@ const struct weight_change vaultgemma_weights[] = {
 
 const struct weight_change gemma4_weights[] = {
     GEMMA_NORMS,
-    {WEIGHT_K, {"attn_k.weight", "self_attn.k_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_IF_OWN_KV}},
-    {WEIGHT_V, {"attn_v.weight", "self_attn.v_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_IF_OWN_V}},
-    {WEIGHT_K_NORM, {"attn_k_norm.weight", "self_attn.k_norm.weight", DIM_1, DIM_HEAD, PRESENT_IF_OWN_KV}},
-    {WEIGHT_LAYER_EMBEDDING,
-     {"per_layer_token_embd.weight", "embed_tokens_per_layer.weight", DIM_LAYER_VOCAB, DIM_LAYER_EMBEDDINGS,
-      PRESENT_IF_LAYER_EMBEDDINGS}},
-    {WEIGHT_LAYER_PROJECTION,
-     {"per_layer_model_proj.weight", "per_layer_model_projection.weight", DIM_LAYER_EMBEDDINGS, DIM_HIDDEN,
-      PRESENT_IF_LAYER_EMBEDDINGS}},
-    {WEIGHT_LAYER_PROJECTION_NORM,
-     {"per_layer_proj_norm.weight", "per_layer_projection_norm.weight", DIM_1, DIM_LAYER_EMBEDDING,
-      PRESENT_IF_LAYER_EMBEDDINGS}},
-    {WEIGHT_LAYER_INPUT_GATE,
-     {"inp_gate.weight", "per_layer_input_gate.weight", DIM_LAYER_EMBEDDING, DIM_HIDDEN,
-      PRESENT_IF_LAYER_EMBEDDINGS}},
-    {WEIGHT_LAYER_INPUT_OUT,
-     {"proj.weight", "per_layer_projection.weight", DIM_HIDDEN, DIM_LAYER_EMBEDDING,
-      PRESENT_IF_LAYER_EMBEDDINGS}},
-    {WEIGHT_LAYER_INPUT_NORM,
-     {"post_norm.weight", "post_per_layer_input_norm.weight", DIM_1, DIM_HIDDEN,
-      PRESENT_IF_LAYER_EMBEDDINGS}},
+    SHARED_KV_AND_LAYER_EMBEDDINGS,
     {WEIGHT_GATE, {"ffn_gate.weight", "mlp.gate_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
     {WEIGHT_UP, {"ffn_up.weight", "mlp.up_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
     {WEIGHT_DOWN, {"ffn_down.weight", "mlp.down_proj.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_ALWAYS}},
@@ -213,6 +220,26 @@ const struct weight_change gemma4_weights[] = {
     {WEIGHT_LAYER_SCALE, {"layer_output_scale.weight", "layer_scalar", DIM_1, DIM_1, PRESENT_ALWAYS}},
     {.role = WEIGHT_ROLE_COUNT},
 };
+
+/* clang-format off */
+/* Several residual streams, and what is added beside attention. */
+const struct weight_change gemma3n_weights[] = {
+    GEMMA_NORMS,
+    SHARED_KV_AND_LAYER_EMBEDDINGS,
+    ALTUP_SIDES(1, "0"),
+    ALTUP_SIDES(2, "1"),
+    ALTUP_SIDES(3, "2"),
+    {WEIGHT_ALTUP_ROUTER, {"altup_router.weight", "altup.modality_router.weight", DIM_ALTUP, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_ALTUP_ROUTER_NORM, {"altup_router_norm.weight", "altup.router_norm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_ALTUP_PREDICT, {"altup_predict_coef.weight", "altup.prediction_coefs.weight", DIM_ALTUP_PAIRS, DIM_ALTUP, PRESENT_ALWAYS}},
+    {WEIGHT_ALTUP_CORRECT, {"altup_correct_coef.weight", "altup.correction_coefs.weight", DIM_ALTUP, DIM_ALTUP, PRESENT_ALWAYS}},
+    {WEIGHT_ALTUP_SCALE, {"altup_correct_scale.weight", "altup.correct_output_scale", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_LAUREL_NARROW, {"laurel_l.weight", "laurel.linear_left.weight", DIM_LAUREL, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_LAUREL, {"laurel_r.weight", "laurel.linear_right.weight", DIM_HIDDEN, DIM_LAUREL, PRESENT_ALWAYS}},
+    {WEIGHT_LAUREL_NORM, {"laurel_post_norm.weight", "laurel.post_laurel_norm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+/* clang-format on */
 
 /* Values are shorter than keys, and layers with a window have sinks. */
 const struct weight_change mimo_weights[] = {
@@ -1068,7 +1095,8 @@ bool weight_is_norm(enum weight_role role)
            role == WEIGHT_ATTENTION_NORM || role == WEIGHT_Q_NORM || role == WEIGHT_K_NORM ||
            role == WEIGHT_LATENT_Q_NORM || role == WEIGHT_LATENT_KV_NORM || role == WEIGHT_EXPERTS_NORM ||
            role == WEIGHT_MLP_POST_NORM_BESIDE || role == WEIGHT_EXPERTS_POST_NORM ||
-           role == WEIGHT_LAYER_PROJECTION_NORM || role == WEIGHT_LAYER_INPUT_NORM ||
+           role == WEIGHT_LAYER_PROJECTION_NORM || role == WEIGHT_LAUREL_NORM ||
+           role == WEIGHT_ALTUP_ROUTER_NORM || role == WEIGHT_LAYER_INPUT_NORM ||
            role == WEIGHT_ATTENTION_POST_NORM || role == WEIGHT_MLP_NORM || role == WEIGHT_MLP_POST_NORM;
 }
 
@@ -1117,6 +1145,12 @@ int64_t weight_dimension(const struct model_config *c, enum weight_dimension dim
         return (int64_t)l.num_heads * (c->gates_by_head ? 1 : l.head_dim);
     case DIM_ROTATIONS:
         return c->rope.rotary_dim / 2;
+    case DIM_ALTUP:
+        return ALTUP_STREAMS;
+    case DIM_ALTUP_PAIRS:
+        return ALTUP_STREAMS * ALTUP_STREAMS;
+    case DIM_LAUREL:
+        return c->laurel_rank;
     case DIM_EXPERTS:
         return c->num_experts;
     case DIM_EXPERT:

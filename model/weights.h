@@ -20,6 +20,13 @@ enum weight_role {
     WEIGHT_LAYER_EMBEDDING,       /* [V][L P] */
     WEIGHT_LAYER_PROJECTION,      /* [L P][H] */
     WEIGHT_LAYER_PROJECTION_NORM, /* [1][P] */
+    /* of AltUp's streams but the first (device.h: altup_args) */
+    WEIGHT_ALTUP_IN_1, /* [H][H]: of what stands in the first as it begins */
+    WEIGHT_ALTUP_IN_2,
+    WEIGHT_ALTUP_IN_3,
+    WEIGHT_ALTUP_OUT_1, /* [H][H]: of what stands in it at the end */
+    WEIGHT_ALTUP_OUT_2,
+    WEIGHT_ALTUP_OUT_3,
     WEIGHT_ROPE_DIVISORS, /* [1][rotary_dim / 2]; divide the rotation's frequencies; only GGUF has it */
     /* of encoders; P positions, Y types */
     WEIGHT_POSITION_EMBEDDING,  /* [P][H] */
@@ -80,7 +87,16 @@ enum weight_role {
     WEIGHT_DELTA_DT_BIAS,          /* [1][Gv], or [1][Gv Dk] */
     WEIGHT_DELTA_NORM,             /* [1][Dv] */
     WEIGHT_DELTA_OUT,              /* [H][U] */
-    WEIGHT_MLP_NORM,               /* [1][H] */
+    /* of layers with AltUp, N streams, and of LAuReL, of rank B */
+    WEIGHT_ALTUP_ROUTER,      /* [N][H] */
+    WEIGHT_ALTUP_ROUTER_NORM, /* [1][H] */
+    WEIGHT_ALTUP_PREDICT,     /* [N N][N] */
+    WEIGHT_ALTUP_CORRECT,     /* [N][N] */
+    WEIGHT_ALTUP_SCALE,       /* [1][H] */
+    WEIGHT_LAUREL_NARROW,     /* [B][H] */
+    WEIGHT_LAUREL,            /* [H][B] */
+    WEIGHT_LAUREL_NORM,       /* [1][H]: of what it gives */
+    WEIGHT_MLP_NORM,          /* [1][H] */
     WEIGHT_MLP_NORM_BIAS,
     WEIGHT_GATE, /* [I][H] */
     WEIGHT_UP,   /* [I][H] */
@@ -140,6 +156,9 @@ enum weight_dimension {
     DIM_LAYER_VOCAB,
     DIM_LAYER_EMBEDDING,
     DIM_LAYER_EMBEDDINGS, /* of all layers */
+    DIM_ALTUP,
+    DIM_ALTUP_PAIRS, /* of streams */
+    DIM_LAUREL,
     DIM_EXPERTS,
     DIM_EXPERT,
     DIM_EXPERT_HIDDEN, /* of their own space, if they have one */
@@ -227,7 +246,7 @@ extern const struct weight_change gemma_weights[], vaultgemma_weights[], olmo_we
     hunyuan_moe_weights[], hy3_weights[], exaone_moe_weights[], hyperclovax_weights[], afmoe_weights[],
     laguna_weights[], muse_glimmer_weights[], falcon_h1_weights[], olmo_hybrid_weights[],
     kimi_linear_weights[], bailing_weights[], granite_swa_weights[], granite_moe_swa_weights[],
-    gemma4_weights[], mimo_weights[], numbered_weights[], llama4_numbered_weights[];
+    gemma4_weights[], gemma3n_weights[], mimo_weights[], numbered_weights[], llama4_numbered_weights[];
 
 /* changes: NULL for none. */
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role);

@@ -76,7 +76,7 @@ static inline const uint64_t *cpu_forbidden(const struct cpu_device *c)
 void cpu_device_run(struct cpu_device *c, int64_t work,
                     void (*task)(void *context, int thread_idx, int num_threads), void *context);
 
-/* step.c, embed.c, norm.c, rope.c, attention.c, latent.c, moe.c, delta_net.c, sample.c, pool.c, device.c: entries of the table */
+/* step.c, embed.c, norm.c, altup.c, sparse_gelu.c, rope.c, attention.c, latent.c, moe.c, delta_net.c, sample.c, pool.c, device.c: entries of the table */
 struct batch *cpu_step_begin(struct device *d, const struct step *step);
 int cpu_step_end(struct device *d, struct sample_result *results, struct error *err) must_check;
 bool cpu_step_has_ended(struct device *d);
@@ -86,6 +86,17 @@ void cpu_embed(struct device *d, const struct batch *b, void *out, const struct 
 void cpu_embed_positions(struct device *d, const struct batch *b, void *x, const float *table);
 void cpu_multiply(struct device *d, const struct batch *b, enum row_set rows, void *x, const void *y,
                   int32_t width, int32_t stride);
+void cpu_sparse_gelu(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
+                     int32_t width, float cut);
+void cpu_altup_begin(struct device *d, const struct batch *b, const struct altup_streams *streams,
+                     const void *x, const void *others, int32_t hidden_size);
+void cpu_altup_predict(struct device *d, const struct batch *b, enum row_set rows,
+                       const struct altup_streams *streams, void *x, const void *delta,
+                       const struct altup_args *args);
+void cpu_altup_correct(struct device *d, const struct batch *b, enum row_set rows, void *out,
+                       const struct altup_streams *streams, const void *x, const struct altup_args *args);
+void cpu_altup_end(struct device *d, const struct batch *b, enum row_set rows, void *x,
+                   const struct altup_streams *streams, const void *others, int32_t hidden_size);
 void cpu_rope_kv_write(struct device *d, const struct batch *b, void *qkv, struct kv_pool *pool,
                        int32_t layer, const struct rope_args *args);
 void cpu_attention(struct device *d, const struct batch *b, void *out, const void *qkv,

@@ -16,11 +16,13 @@ struct embed_task {
 static void embed_rows(void *context, int thread_idx, int num_threads)
 {
     const struct embed_task *t = context;
+    const int32_t num_rows = cpu_linear_num_rows(t->table);
     int64_t begin, end;
     thread_pool_range(t->num_tokens, thread_idx, num_threads, &begin, &end);
     for (int64_t i = begin; i < end; i++) {
         float *row = t->out + i * t->hidden_size;
-        cpu_linear_embed_row(t->table, t->token_ids[i], row);
+        const int32_t id = t->token_ids[i];
+        cpu_linear_embed_row(t->table, id < num_rows ? id : 0, row);
         for (int64_t j = 0; j < t->hidden_size && t->scale != 1; j++) row[j] *= t->scale;
     }
 }

@@ -50,6 +50,11 @@ void cpu_linear_argmax(const struct linear *l, struct thread_pool *pool, void *s
 
 /* out[K] = row of the stacked weight, exactly as dtype_row_to_f32 has it. */
 void cpu_linear_embed_row(const struct linear *l, int32_t row, float *out);
+int32_t cpu_linear_num_rows(const struct linear *l); /* of all parts */
 int32_t cpu_linear_num_cols(const struct linear *l);
+
+/* Of a set: gate[i] = f(gate[i]) * up[i]. */
+void cpu_gate_mul(enum cpu_isa_level level, enum gate_function gate, int count, float *gates,
+                  const float *ups);
 
 #endif

@@ -16,17 +16,17 @@ static float total(float sums[NUM_SUMS])
     return sums[0];
 }
 
-static float sum_of_squares(const float *x, int32_t n)
+float row_dot(const float *a, const float *b, int32_t n)
 {
     float sums[NUM_SUMS] = {0};
     int32_t i = 0;
     for (; i + NUM_SUMS <= n; i += NUM_SUMS)
-        for (int j = 0; j < NUM_SUMS; j++) sums[j] += x[i + j] * x[i + j];
-    for (int j = 0; i < n; i++, j++) sums[j] += x[i] * x[i];
+        for (int j = 0; j < NUM_SUMS; j++) sums[j] += a[i + j] * b[i + j];
+    for (int j = 0; i < n; i++, j++) sums[j] += a[i] * b[i];
     return total(sums);
 }
 
-static float sum_of(const float *x, int32_t n)
+float row_sum(const float *x, int32_t n)
 {
     float sums[NUM_SUMS] = {0};
     int32_t i = 0;
@@ -38,16 +38,16 @@ static float sum_of(const float *x, int32_t n)
 
 void norm_row(float *out, const float *x, const float *weight, float eps, int32_t n)
 {
-    float inverse = 1.0f / sqrtf(sum_of_squares(x, n) / (float)n + eps);
+    float inverse = 1.0f / sqrtf(row_dot(x, x, n) / (float)n + eps);
     for (int32_t i = 0; i < n; i++) out[i] = x[i] * inverse * weight[i];
 }
 
 static void layer_norm_row(float *out, const float *x, const struct norm_args *a)
 {
     const int32_t n = a->hidden_size;
-    const float mean = sum_of(x, n) / (float)n;
+    const float mean = row_sum(x, n) / (float)n;
     for (int32_t i = 0; i < n; i++) out[i] = x[i] - mean;
-    const float inverse = 1.0f / sqrtf(sum_of_squares(out, n) / (float)n + a->eps);
+    const float inverse = 1.0f / sqrtf(row_dot(out, out, n) / (float)n + a->eps);
     for (int32_t i = 0; i < n; i++) out[i] = out[i] * inverse * a->weight[i];
     for (int32_t i = 0; i < n && a->bias; i++) out[i] += a->bias[i];
 }

@@ -1,8 +1,12 @@
-/* norm.h - RMSNorm of one row in f32, its sum of squares in an order that depends on n alone. */
+/* norm.h - sums over a row in f32, in an order that depends on n alone, and RMSNorm. */
 #ifndef KERNELS_CPU_NORM_H
 #define KERNELS_CPU_NORM_H
 
 #include <stdint.h>
+
+float row_sum(const float *x, int32_t n);
+/* Of products. */
+float row_dot(const float *a, const float *b, int32_t n);
 
 /* out[n] = x[n] / sqrt(mean(x^2) + eps) * weight[n]. out may be x. */
 void norm_row(float *out, const float *x, const float *weight, float eps, int32_t n);

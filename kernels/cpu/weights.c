@@ -269,6 +269,17 @@ uint64_t cpu_linear_bytes(const struct linear *l)
     return l->bytes;
 }
 
+void cpu_gate_mul(enum cpu_isa_level level, enum gate_function gate, int count, float *gates,
+                  const float *ups)
+{
+    kernels_of(level)->gate_mul[gate](count, gates, ups);
+}
+
+int32_t cpu_linear_num_rows(const struct linear *l)
+{
+    return l->rows;
+}
+
 int32_t cpu_linear_num_cols(const struct linear *l)
 {
     return l->cols;

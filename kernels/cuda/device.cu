@@ -201,6 +201,11 @@ constexpr struct kernel_table make_table()
     t.linear = cuda_linear;
     t.linear_gated = cuda_linear;
     t.norm_linear = cuda_norm_linear;
+    t.sparse_gelu = cuda_sparse_gelu;
+    t.altup_begin = cuda_altup_begin;
+    t.altup_predict = cuda_altup_predict;
+    t.altup_correct = cuda_altup_correct;
+    t.altup_end = cuda_altup_end;
     t.moe = cuda_moe;
     t.embed_positions = cuda_embed_positions;
     t.multiply = cuda_multiply;

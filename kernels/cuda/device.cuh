@@ -234,6 +234,17 @@ void cuda_embed(struct device *d, const struct batch *b, void *out, const struct
 void cuda_embed_positions(struct device *d, const struct batch *b, void *x, const float *table);
 void cuda_multiply(struct device *d, const struct batch *b, enum row_set rows, void *x, const void *y,
                    int32_t width, int32_t stride);
+void cuda_sparse_gelu(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
+                      int32_t width, float cut);
+void cuda_altup_begin(struct device *d, const struct batch *b, const struct altup_streams *streams,
+                      const void *x, const void *others, int32_t hidden_size);
+void cuda_altup_predict(struct device *d, const struct batch *b, enum row_set rows,
+                        const struct altup_streams *streams, void *x, const void *delta,
+                        const struct altup_args *args);
+void cuda_altup_correct(struct device *d, const struct batch *b, enum row_set rows, void *out,
+                        const struct altup_streams *streams, const void *x, const struct altup_args *args);
+void cuda_altup_end(struct device *d, const struct batch *b, enum row_set rows, void *x,
+                    const struct altup_streams *streams, const void *others, int32_t hidden_size);
 void cuda_rms_norm(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x,
                    const void *delta, const struct norm_args *args);
 void cuda_pick_logit_rows(struct device *d, const struct batch *b, void *out, const void *x,

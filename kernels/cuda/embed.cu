@@ -11,18 +11,20 @@ namespace
 enum { EMBED_THREADS = 256 };
 
 /* Of the CTA's token. A negative id names a sequence slot whose last sampled token is meant. */
-__device__ __forceinline__ int32_t token_id(const int32_t *token_ids, const int32_t *last_tokens)
+__device__ __forceinline__ int32_t token_row(const int32_t *token_ids, const int32_t *last_tokens,
+                                             int32_t num_rows)
 {
     int32_t id = token_ids[blockIdx.x];
-    return id < 0 ? last_tokens[~id] : id;
+    if (id < 0) id = last_tokens[~id];
+    return id < num_rows ? id : 0;
 }
 
 /* The first kernel of a step. */
 __global__ void embed_kernel(float *out, const __nv_bfloat16 *table, const int32_t *token_ids,
-                             const int32_t *last_tokens, int32_t hidden_size, float scale)
+                             const int32_t *last_tokens, int32_t num_rows, int32_t hidden_size, float scale)
 {
     dependents_launch();
-    const __nv_bfloat16 *from = table + (size_t)token_id(token_ids, last_tokens) * hidden_size;
+    const __nv_bfloat16 *from = table + (size_t)token_row(token_ids, last_tokens, num_rows) * hidden_size;
     float *to = out + (size_t)blockIdx.x * hidden_size;
     for (int i = threadIdx.x; i < hidden_size / 4; i += blockDim.x) {
         float4 v = load_bf16x4(from + 4 * i);
@@ -32,12 +34,12 @@ __global__ void embed_kernel(float *out, const __nv_bfloat16 *table, const int32
 
 /* The same of a table in blocks. */
 __global__ void embed_blocks_kernel(float *out, const unsigned char *table, struct block_part part,
-                                    const int32_t *token_ids, const int32_t *last_tokens, int32_t hidden_size,
-                                    float scale)
+                                    const int32_t *token_ids, const int32_t *last_tokens, int32_t num_rows,
+                                    int32_t hidden_size, float scale)
 {
     dependents_launch();
     const unsigned char *from =
-        table + part.offset + (size_t)token_id(token_ids, last_tokens) * part.row_bytes;
+        table + part.offset + (size_t)token_row(token_ids, last_tokens, num_rows) * part.row_bytes;
     float *to = out + (size_t)blockIdx.x * hidden_size;
     gguf_for_runs(part.dtype, from, hidden_size, [=](uint32_t k, const float(&v)[GGUF_RUN]) {
 #pragma unroll
@@ -52,11 +54,12 @@ void cuda_embed(struct device *d, const struct batch *b, void *out, const struct
     if (table->format == LINEAR_BLOCKS) {
         launch_after_all(cuda_of(d), embed_blocks_kernel, dim3((unsigned)b->num_tokens), dim3(EMBED_THREADS),
                          (float *)out, table->packed, table->blocks[0], b->token_ids, cuda_of(d)->last_tokens,
-                         table->k, scale);
+                         table->n, table->k, scale);
         return;
     }
     launch_after_all(cuda_of(d), embed_kernel, dim3((unsigned)b->num_tokens), dim3(EMBED_THREADS),
-                     (float *)out, table->weight, b->token_ids, cuda_of(d)->last_tokens, table->k, scale);
+                     (float *)out, table->weight, b->token_ids, cuda_of(d)->last_tokens, table->n, table->k,
+                     scale);
 }
 
 namespace

@@ -138,6 +138,30 @@ def gemma_4_shapes(hidden, inner, vocab):
     return shapes
 
 
+# A layer with a window and gates that are cut, one without, and one that sees its K and V.
+GEMMA_3N_KEYS = [u32("gemma3n." + name, value) for name, value in (
+    ("attention.key_length", 16), ("attention.value_length", 16), ("attention.sliding_window", 8), ("attention.shared_kv_layers", 1),
+    ("embedding_length_per_layer_input", 32), ("altup.num_inputs", 4), ("altup.active_idx", 0))]
+GEMMA_3N_KEYS += [array("gemma3n.attention.sliding_window_pattern", 7, [b"\1", b"\0", b"\0"]),
+                  array("gemma3n.activation_sparsity_scale", 6, [struct.pack("<f", n) for n in (1.64485, float("-inf"), float("-inf"))])]
+
+
+def gemma_3n_shapes(hidden, inner, vocab):
+    shapes = [("token_embd.weight", hidden, vocab), ("output_norm.weight", hidden, 0), ("per_layer_token_embd.weight", 96, vocab - 1),
+              ("per_layer_model_proj.weight", hidden, 96), ("per_layer_proj_norm.weight", 32, 0), ("altup_proj.weight", hidden, 3 * hidden),
+              ("altup_unembd_proj.weight", hidden, 3 * hidden)]
+    for layer in range(3):
+        own = [(f"{name}.weight", hidden, 0) for name in ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm", "post_norm",
+                                                           "altup_router_norm", "altup_correct_scale", "laurel_post_norm")]
+        own += [("attn_q.weight", hidden, 32), ("attn_q_norm.weight", 16, 0), ("attn_output.weight", 32, hidden), ("ffn_gate.weight", hidden, inner),
+                ("ffn_up.weight", hidden, inner), ("ffn_down.weight", inner, hidden), ("inp_gate.weight", hidden, 32), ("proj.weight", 32, hidden),
+                ("altup_router.weight", hidden, 4), ("altup_predict_coef.weight", 4, 16), ("altup_correct_coef.weight", 4, 4),
+                ("laurel_l.weight", hidden, 32), ("laurel_r.weight", 32, hidden)]
+        own += [("attn_k.weight", hidden, 16), ("attn_v.weight", hidden, 16), ("attn_k_norm.weight", 16, 0)] if layer < 2 else []
+        shapes += [(f"blk.{layer}.{name}", *shape) for name, *shape in own]
+    return shapes
+
+
 def gguf(family, model, tokens, merges, pre):
     hidden, inner, vocab = 32, 32, len(tokens)
     prefix = family + "."
@@ -173,12 +197,16 @@ def gguf(family, model, tokens, merges, pre):
                      u32(prefix + "attention.head_count", 2), array(prefix + "attention.head_count_kv", 4, [struct.pack("<I", n) for n in (2, 1, 1)])]
         keys += GEMMA_4_KEYS
         shapes = gemma_4_shapes(hidden, inner, vocab)
+    if family == "gemma3n":
+        keys[3] = u32(prefix + "block_count", 3)
+        keys += GEMMA_3N_KEYS
+        shapes = gemma_3n_shapes(hidden, inner, vocab)
     infos, offset = b"", 0
     for name, cols, rows in shapes:
-        q8 = rows > 0
+        q8 = rows > 0 and cols % 32 == 0
         infos += text(name) + struct.pack("<I", 2 if rows else 1) + struct.pack("<Q", cols)
         infos += (struct.pack("<Q", rows) if rows else b"") + struct.pack("<IQ", 8 if q8 else 0, offset)
-        size = cols // 32 * 34 * rows if q8 else 4 * cols
+        size = cols // 32 * 34 * rows if q8 else 4 * cols * max(rows, 1)
         offset += (size + 31) // 32 * 32
     head = b"GGUF" + struct.pack("<IQQ", 3, len(shapes), len(keys)) + b"".join(keys) + infos
     return head + b"\0" * (-len(head) % 32 + offset)
@@ -190,6 +218,7 @@ seed("gguf", "bpe", gguf("llama", "gpt2", ["<|endoftext|>", "<|im_start|>", "<|i
 seed("gguf", "qwen", gguf("qwen2", "gpt2", ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "ab"] + BYTE_NAMES[60:], ["a b"], "qwen2"))
 seed("gguf", "nemotron", gguf("nemotron_h", "gpt2", ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "ab"] + BYTE_NAMES[60:], ["a b"], "pixtral"))
 seed("gguf", "gemma4", gguf("gemma4", "gemma4", ["<|pad>", "<|bos>", "<|eos>", "▁", "he", "▁w"] + list("helowrd"), ["h e", "▁ w"], "default"))
+seed("gguf", "gemma3n", gguf("gemma3n", "llama", ["<pad>", "<bos>", "<eos>", "▁", "he", "▁w"] + list("helowrd"), [], "default"))
 seed("gguf", "spm", gguf("llama", "llama", ["<unk>", "<s>", "</s>", "▁", "he", "▁w"] + list("helowrd"), [], "default"))
 
 # ---- directories ----

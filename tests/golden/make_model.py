@@ -1935,6 +1935,43 @@ CASES |= {
     ),
 }
 CASES |= {"gpt-oss, stacked experts": ({**CASES["gpt-oss, as GGUF files are"][0], "num_hidden_layers": 2}, None)}
+GEMMA_3N_SPARSE = [0.8, 0.8, 0.0, 0.8, 0.0, 0.8, 0.0]
+CASES |= {
+    "gemma 3n": (
+        {
+            "architectures": ["Gemma3nForCausalLM"],
+            "model_type": "gemma3n_text",
+            "num_hidden_layers": 7,
+            "rms_norm_eps": 1e-6,
+            "intermediate_size": 7 * [96],
+            "hidden_activation": "gelu_pytorch_tanh",
+            "head_dim": 32,
+            "hidden_size_per_layer_input": 16,
+            "vocab_size_per_layer_input": VOCAB - 6,  # the ids behind them have the first one's
+            "laurel_rank": 32,
+            "num_kv_shared_layers": 3,
+            "activation_sparsity_pattern": GEMMA_3N_SPARSE,
+            "sliding_window": 37,
+            "layer_types": GEMMA_4["layer_types"],
+            "final_logit_softcapping": 4.0,
+        },
+        (
+            "gemma3n",
+            {
+                "feed_forward_length": 7 * [96],
+                "attention.sliding_window": 37,
+                "attention.sliding_window_pattern": GEMMA_4_KEYS["attention.sliding_window_pattern"],
+                "attention.shared_kv_layers": 3,
+                "final_logit_softcapping": 4.0,
+                "rope.freq_base": 1e6,
+                "altup.active_idx": 0,
+                "altup.num_inputs": 4,
+                "embedding_length_per_layer_input": 16,
+                "activation_sparsity_scale": [torch.distributions.normal.Normal(0, 1).icdf(torch.tensor(part)).item() for part in GEMMA_3N_SPARSE],
+            },
+        ),
+    ),
+}
 # What lies otherwise in a directory, so that a case is one or the other.
 GGUF_ONLY = {
     "gpt-oss, as GGUF files are": gpt_oss,
@@ -2017,6 +2054,14 @@ GGUF_NAMES = {
     "self_attn.q_layernorm": "attn_q_norm",
     "self_attn.k_layernorm": "attn_k_norm",
     "layer_scalar": "layer_output_scale",
+    "altup.modality_router": "altup_router",
+    "altup.router_norm": "altup_router_norm",
+    "altup.prediction_coefs": "altup_predict_coef",
+    "altup.correction_coefs": "altup_correct_coef",
+    "altup.correct_output_scale": "altup_correct_scale",
+    "laurel.linear_left": "laurel_l",
+    "laurel.linear_right": "laurel_r",
+    "laurel.post_laurel_norm": "laurel_post_norm",
     "per_layer_input_gate": "inp_gate",
     "per_layer_projection": "proj",
     "post_per_layer_input_norm": "post_norm",
@@ -2034,7 +2079,10 @@ GGUF_NAMES = {
 def gguf_name(name, has_post_norms):
     """As llama.cpp's converter has it."""
     name = name.replace("language_model.", "")
-    name += ".weight" if name.endswith("layer_scalar") else ""
+    name += ".weight" if name.endswith(("layer_scalar", "correct_output_scale")) else ""
+    streams = re.fullmatch(r"model\.altup_(unembed_)?projections\.\d\.weight", name)
+    if streams:  # all of them in one tensor
+        return "altup_unembd_proj.weight" if streams[1] else "altup_proj.weight"
     if name.endswith((".router.scale", ".router.per_expert_scale")):
         return f"blk.{name.split('.')[2]}.{'ffn_down_exps' if 'expert' in name else 'ffn_gate_inp'}.scale"
     known = {"model.embed_tokens_per_layer.weight": "per_layer_token_embd.weight", "model.per_layer_model_projection.weight": "per_layer_model_proj.weight", "model.per_layer_projection_norm.weight": "per_layer_proj_norm.weight", "model.embed_tokens.weight": "token_embd.weight", "model.word_embeddings.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight", "model.norm.bias": "output_norm.bias", "model.embedding_norm.weight": "token_embd_norm.weight", "lm_head.weight": "output.weight", "lm_head.bias": "output.bias", **{f"model.final_layernorm.{k}": f"output_norm.{k}" for k in ("weight", "bias")}}
@@ -2122,7 +2170,7 @@ def as_published(state, config):
 def tensors_of(model, config, stacked=False):
     """(name, rows, cols, center, scale) in the order of their seeds, which count from 1; rows 0: a vector."""
     own = text_of(config)["model_type"]
-    counts_from_one = own.startswith(("gemma", "qwen3_next", "qwen3_5", "muse_glimmer", "nemotron")) and not own.startswith(("gemma4", "nemotron_h"))
+    counts_from_one = own.startswith(("gemma", "qwen3_next", "qwen3_5", "muse_glimmer", "nemotron")) and not own.startswith(("gemma4", "gemma3n", "nemotron_h"))
     out = []
     with tempfile.TemporaryDirectory() as folder:  # under the names that published files have
         model.save_pretrained(folder)
@@ -2141,13 +2189,15 @@ def tensors_of(model, config, stacked=False):
             continue
         value = value.reshape(-1, value.shape[2]) if llama4.is_expert(name) else gpt_oss.as_rows(value)
         if value.ndim == 2:
-            out.append((name, *value.shape, 0.0, float(np.float32(2 / np.sqrt(float(fan_in))))))
+            # a router's input is divided by fan_in; streams that grow from layer to layer round more
+            reach = fan_in if "modality_router" in name else 0.25 if "altup" in name and "coefs" in name else 1.0
+            out.append((name, *value.shape, 0.0, float(np.float32(2 * float(reach) / np.sqrt(float(fan_in))))))
         else:
             spread = 0.5
             is_whole = "linear_attn" in name or name.endswith("language_model.norm.weight")  # Muse Glimmer's last one
             center = 0.0 if name.endswith(("bias", "sinks")) or (counts_from_one and not is_whole) else 1.0
             center = -2.0 if name.endswith("A_log") else center
-            if own.startswith("gemma4") and name.endswith(("q_norm.weight", "k_norm.weight")):  # scores are not divided
+            if own.startswith(("gemma4", "gemma3n")) and name.endswith(("q_norm.weight", "k_norm.weight")):  # scores are not divided
                 center, spread = 0.375, 0.25
             out.append((name, 0, value.shape[0], center, spread))
     return out
@@ -2317,9 +2367,9 @@ def gguf_keys(name, config):
     keys = key_values(config, own)
     entries = [f'{{"general.architecture", .text = "{architecture}"}}']
     for key, value in keys.items():
-        if isinstance(value, list) and not isinstance(value[0], int):
+        if isinstance(value, list) and not isinstance(value[0], int) and not key.endswith("sparsity_scale"):
             continue
-        field = f'.list = "{" ".join(str(int(v)) for v in value)}"' if isinstance(value, list) else ".text = " + c_text(value) if isinstance(value, str) else ".boolean = true" if value is True else ".is_false = true" if value is False else f".real = {value!r}" if isinstance(value, float) else f".integer = {value}"
+        field = f'.list = "{" ".join(str(v if isinstance(v, float) else int(v)) for v in value)}"' if isinstance(value, list) else ".text = " + c_text(value) if isinstance(value, str) else ".boolean = true" if value is True else ".is_false = true" if value is False else f".real = {value!r}" if isinstance(value, float) else f".integer = {value}"
         entries.append(f'{{"{architecture}.{key}", {field}}}')
     return entries
 
@@ -2465,7 +2515,7 @@ def golden_row(name, config, tensors, keys, logits):
     return (
         f"    {{.name = {c_text(name)},\n     .config = {c_text(json.dumps(config))},\n"
         f"     .tensors = {tensors}, .num_tensors = array_length({tensors}), {keys}\n"
-        f"     .norm_offset = {int(text_of(config)['model_type'].startswith(('gemma', 'nemotron')) and not text_of(config)['model_type'].startswith(('gemma4', 'nemotron_h')))},\n"
+        f"     .norm_offset = {int(text_of(config)['model_type'].startswith(('gemma', 'nemotron')) and not text_of(config)['model_type'].startswith(('gemma4', 'gemma3n', 'nemotron_h')))},\n"
         f"     .picked = {{{floats(picked)}}},\n     .whole = {{{floats(logits[WHOLE_POSITIONS].flatten())}}}}},\n"
     )
 
@@ -2496,7 +2546,7 @@ def gguf_values(name, config, architecture, value):
     if name.endswith("conv.conv.weight"):
         return value.squeeze(1).numpy()
     if value.ndim == 1:
-        return (value + int(architecture.startswith(("gemma", "nemotron")) and architecture != "gemma4" and not name.endswith("bias"))).numpy()
+        return (value + int(architecture.startswith(("gemma", "nemotron")) and architecture not in ("gemma4", "gemma3n") and not name.endswith("bias"))).numpy()
     if heads:
         value = value.reshape(heads, 2, -1, value.shape[1]).swapaxes(1, 2).reshape(value.shape)
     return value.numpy()
@@ -2513,7 +2563,7 @@ def add_tensors(writer, name, folder, config):
         turning = int(half * rope["partial_rotary_factor"])
         writer.add_tensor("rope_freqs.weight", np.array([rope.get("factor", 1.0)] * turning + [1e30] * (half - turning), np.float32))
     for n, values in tensors.items():
-        writer.add_tensor(n, np.stack(values) if "_exps" in n and values[0].ndim == 2 else values[0])
+        writer.add_tensor(n, np.stack(values) if re.search("_exps|altup_(unembd_)?proj", n) and values[0].ndim == 2 else values[0])
 
 
 def add_stacked(writer, tensors, data, own_shapes=()):

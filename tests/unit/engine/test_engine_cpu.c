@@ -63,6 +63,16 @@ static const char shared_config[] =
     "\"full_attention\",\"sliding_attention\",\"sliding_attention\",\"full_attention\"],"
     "\"eos_token_id\":2,\"bos_token_id\":1}";
 
+/* Several residual streams, gates that are cut, ids that layers' embeddings have no row for. */
+static const char altup_config[] =
+    "{\"architectures\":[\"Gemma3nForCausalLM\"],\"model_type\":\"gemma3n_text\",\"hidden_size\":96,"
+    "\"intermediate_size\":128,\"num_hidden_layers\":5,\"num_attention_heads\":4,\"head_dim\":16,"
+    "\"num_key_value_heads\":2,\"vocab_size\":320,\"max_position_embeddings\":512,"
+    "\"vocab_size_per_layer_input\":300,\"hidden_size_per_layer_input\":8,\"num_kv_shared_layers\":2,"
+    "\"laurel_rank\":16,\"activation_sparsity_pattern\":[0.95,0.95,0,0,0],\"sliding_window\":24,"
+    "\"layer_types\":[\"sliding_attention\",\"full_attention\",\"sliding_attention\",\"sliding_attention\","
+    "\"full_attention\"],\"eos_token_id\":2,\"bos_token_id\":1}";
+
 static const char *model_path;
 static char tiny_path[64];
 
@@ -391,6 +401,12 @@ static void test_layers_that_differ(void **state)
     compare_groups(shared_config, 18);
 }
 
+static void test_streams(void **state)
+{
+    (void)state;
+    compare_groups(altup_config, 19);
+}
+
 /* ---- what rows hold ---- */
 
 static void pool(struct rig *rig, const int32_t *tokens, int32_t num_tokens, enum pooling pooling, float *row)
@@ -488,6 +504,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_windows),
         cmocka_unit_test(test_chunks),
         cmocka_unit_test(test_layers_that_differ),
+        cmocka_unit_test(test_streams),
     };
     if (argc > 2) cmocka_set_test_filter(argv[2]);
     make_tiny_folder();

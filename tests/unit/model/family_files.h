@@ -20,7 +20,7 @@ struct family_tensor {
     const char *shape; /* in a directory; NULL: rows, cols */
 };
 
-/* Of a GGUF file: a text, an integer, a real, a boolean or a list of integers or booleans, one behind the other, whichever is not 0. */
+/* Of a GGUF file: a text, an integer, a real, a boolean or a list of integers, reals or booleans, one behind the other, whichever is not 0. */
 struct family_key {
     const char *name, *text, *list;
     uint32_t integer;
@@ -122,6 +122,8 @@ static inline void family_put_gguf_key(struct gguf_builder *g, const struct fami
 {
     if (key->list && strstr(key->name, "_pattern")) /* of windows */
         gguf_put_booleans(g, key->name, key->list);
+    else if (key->list && strstr(key->name, "_scale"))
+        gguf_put_reals(g, key->name, key->list);
     else if (key->list)
         gguf_put_integers(g, key->name, key->list);
     else if (key->text)

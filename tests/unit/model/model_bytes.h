@@ -153,6 +153,19 @@ static inline void gguf_put_integers(struct gguf_builder *g, const char *key, co
     for (char *end; num > 0; num--, list = end) put_u32(&g->keys, (uint32_t)strtoul(list, &end, 10));
 }
 
+static inline void gguf_put_reals(struct gguf_builder *g, const char *key, const char *list)
+{
+    uint64_t num = 1;
+    for (const char *c = list; *c; c++) num += *c == ' ';
+    gguf_put_key(g, key, 9);
+    put_u32(&g->keys, 6);
+    put_u64(&g->keys, num);
+    for (char *end; num > 0; num--, list = end) {
+        const float value = strtof(list, &end);
+        buffer_append(&g->keys, &value, sizeof value);
+    }
+}
+
 static inline void gguf_put_booleans(struct gguf_builder *g, const char *key, const char *list)
 {
     uint64_t num = 1;

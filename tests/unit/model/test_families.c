@@ -238,11 +238,12 @@ static void a_text_model_among_others_is_found(void **state)
         {"lfm2", "Lfm2VlForConditionalGeneration", "model.", "model.language_model."},
         {"lfm3", "Lfm3VlForConditionalGeneration", "model.", "model.language_model."},
         {"gemma 4", "Gemma4ForConditionalGeneration", "model.", "model.language_model."},
+        {"gemma 3n", "Gemma3nForConditionalGeneration", "model.", "model.language_model."},
         {"exaone 4", "Exaone4_5_ForConditionalGeneration", "model.", "model.language_model."},
         {"mistral 4, stacked experts", "Mistral3ForConditionalGeneration", "", "language_model."},
     };
-    static char config[4096], names[128][96];
-    static struct family_tensor tensors[128];
+    static char config[4096], names[192][96];
+    static struct family_tensor tensors[192];
     for (size_t w = 0; w < array_length(wrappers); w++) {
         const struct family_golden *g = golden_of(wrappers[w].golden);
         const char *own = wrappers[w].own;

@@ -184,6 +184,12 @@ static void every_field_of_a_gemma_4_model(void **state)
     every_field("gemma4");
 }
 
+static void every_field_of_a_gemma_3n_model(void **state)
+{
+    (void)state;
+    every_field("gemma3n");
+}
+
 static void every_field_of_a_spm_model(void **state)
 {
     (void)state;
@@ -254,6 +260,7 @@ int main(void)
         cmocka_unit_test(every_field_of_a_bpe_model),
         cmocka_unit_test(every_field_of_a_qwen_model),
         cmocka_unit_test(every_field_of_a_gemma_4_model),
+        cmocka_unit_test(every_field_of_a_gemma_3n_model),
         cmocka_unit_test(every_field_of_a_spm_model),
         cmocka_unit_test(pairs_of_dimensions),
         cmocka_unit_test(three_dimensions),

@@ -595,6 +595,11 @@ static void reads_granite_swa(void **state)
 #define GEMMA_4(extra)                                                                                       \
     GEMMA_4_WITHOUT(",'sliding_window':16,'rope_parameters':{},'layer_types':['sliding_attention','full_"    \
                     "attention']" extra)
+#define GEMMA_3N(extra)                                                                                      \
+    "{'architectures':['Gemma3nForConditionalGeneration'],'text_config':{'hidden_size':64,"                  \
+    "'num_attention_heads':2,'num_key_value_heads':1,'head_dim':32,'num_hidden_layers':2,'vocab_size':32,"   \
+    "'sliding_window':16,'layer_types':['sliding_attention','full_attention'],"                              \
+    "'num_kv_shared_layers':0,'vocab_size_per_layer_input':30" extra "}}"
 #define MIMO(extra)                                                                                          \
     "{'architectures':['MiMoV2FlashForCausalLM'],'hidden_size':64,'intermediate_size':64,"                   \
     "'num_attention_heads':8,'num_key_value_heads':2,'num_hidden_layers':3,'vocab_size':32,"                 \
@@ -758,6 +763,14 @@ static void refuses_what_it_does_not_compute(void **state)
          "per_layer_config is not supported unless"},
         {GEMMA_4(",'hidden_size_per_layer_input':0,'per_layer_config':{'1':{'head_dim':64},'0':{}}"),
          "per_layer_config is not supported"},
+        {GEMMA_3N(",'intermediate_size':64,'altup_num_inputs':2"), "altup_num_inputs other than 4"},
+        {GEMMA_3N(",'intermediate_size':64,'altup_active_idx':1"), "altup_active_idx other than 0"},
+        {GEMMA_3N(",'intermediate_size':64,'altup_correct_scale':false"), "altup_correct_scale false"},
+        {GEMMA_3N(",'intermediate_size':64,'hidden_size_per_layer_input':0"),
+         "layers without embeddings of their own"},
+        {GEMMA_3N(",'intermediate_size':64,'activation_sparsity_pattern':[0.95,0.9]"),
+         "activation_sparsity_pattern differs between layers that have it"},
+        {GEMMA_3N(",'intermediate_size':[64,128]"), "intermediate_size differs from layer to layer"},
         {COHERE_MOE("", COHERE_LAYERS), "LayerNorm beside experts is not supported"},
         {COHERE_MOE(COHERE_NORM, COHERE_LAYERS ",'num_shared_experts':1"),
          "shared_expert_combination_strategy"},
@@ -860,6 +873,13 @@ static void refuses_what_makes_no_sense(void **state)
         {GEMMA_4(",'num_kv_shared_layers':1"), "there are no K and V that layer 1 could share"},
         {GEMMA_4(",'vocab_size_per_layer_input':31"),
          "layers have embeddings of 31 tokens where there are 32"},
+        {GEMMA_3N(",'intermediate_size':64,'activation_sparsity_pattern':[0.95]"),
+         "activation_sparsity_pattern has 1 entries for 2 layers"},
+        {GEMMA_3N(",'intermediate_size':64,'activation_sparsity_pattern':[0.95,1]"),
+         "activation_sparsity_pattern is no list of parts of 1"},
+        {GEMMA_3N(",'intermediate_size':64,'activation_sparsity_pattern':'x'"), "no list of parts of 1"},
+        {GEMMA_3N(",'intermediate_size':[64,'x']"), "intermediate_size is no list of possible numbers"},
+        {GEMMA_3N(",'intermediate_size':64,'laurel_rank':0"), "laurel_rank should be"},
         {LLAMA(",'rms_norm_eps':-1"), "rms_norm_eps should be"},
         {LLAMA(",'tie_word_embeddings':1"), "tie_word_embeddings should be true or false"},
         {SOLAR(""), "moe_intermediate_size"},
