@@ -109,6 +109,29 @@ static const struct family families[] = {
      GEMMA_3,
      .is_encoder = true,
      .window = WINDOW_HALF},
+    {
+        .names = {"olmo", "OlmoForCausalLM", "olmo"}, /* OLMo 1 */
+        .weight_changes = weightless_norm_weights,
+        .gguf_rope_style = ROPE_PAIRS,
+        .has_layer_norm = true,
+        .norms_have_no_weight = true,
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 2048,
+        .norm_eps = 1e-5,
+    },
+    {
+        .names = {NULL, "NanoChatForCausalLM", "nanochat"},
+        .weight_changes = nanochat_weights,
+        .norms_have_no_weight = true,
+        .norms_embeddings = true,
+        .qk_norm_of_ones = true,
+        .rotates_back = true,
+        .gate = GATE_RELU_SQUARED,
+        .logit_softcap = 15,
+        .kv_heads_may_be_missing = true,
+        .vocab_size = 50304,
+        .max_position_embeddings = 2048,
+    },
 #define GEMMA_3N                                                                                             \
     .weight_changes = gemma3n_weights, .qk_norm = true, .norms_v = true, .gate = GATE_GELU_TANH,             \
     .scaled_embeddings = true, .attention_scale = 1, .logit_softcap = 30, .has_altup = true,                 \
@@ -604,6 +627,17 @@ static const struct family families[] = {
         .max_position_embeddings = 8192,
         .norm_eps = 1e-5,
     },
+    {
+        .names = {NULL, "BambaForCausalLM", "bamba"}, /* as GGUF it is a granitehybrid */
+        .weight_changes = falcon_h1_weights,
+        .delta_kind = DELTA_STATE_SPACE,
+        .lists_attention_layers = true,
+        .partial_rotary = true,
+        .rotary_part = 0.5,
+        .num_kv_heads = 8,
+        .max_position_embeddings = 262144,
+        .norm_eps = 1e-5,
+    },
 #define NEMOTRON_H                                                                                           \
     .weight_changes = nemotron_h_weights, .gate = GATE_RELU_SQUARED, .delta_kind = DELTA_STATE_SPACE,        \
     .mlps_are_layers = true, .has_experts = true, .router_scores = ROUTER_SIGMOID,                           \
@@ -1001,12 +1035,10 @@ static const struct other_family {
      "limits of gate and up that differ from layer to layer"},
     {{NULL, "BailingHybridForCausalLM", "bailing_hybrid"},
      "latents beside states under its own names and rules"},
+    {{"jamba", "JambaForCausalLM", "jamba"},
+     "states of Mamba-1, whose steps and decays are each channel's own"},
     {{"gptneox", "GPTNeoXForCausalLM", "gpt_neox"},
      "an MLP beside attention that has a norm of its own, and rows of Q, K and V by heads"},
-    {{"olmo", "OlmoForCausalLM", "olmo"}, "LayerNorm without weights"},
-    {{NULL, "NanoChatForCausalLM", "nanochat"},
-     "RMSNorm without weights, and a rotation that turns the other way"},
-    {{NULL, "BambaForCausalLM", "bamba"}, "its own names for a state space and what is beside it"},
     {{"modern-bert", NULL, NULL},
      "windows of both sides from among the file's keys; as a directory it is read"},
 };

@@ -68,7 +68,9 @@ struct family {
         scales_theta; /* alpha among the rotation's fields stretches it by alpha^(d / (d - 2)), d values rotated */
     bool has_ntk;            /* a rotation "ntk" by factor s: frequencies of theta s, divided by s^(2 / d) */
     enum gate_function gate; /* of the MLP */
-    bool norms_add_one;      /* a directory's norm weights are to be counted from 1; GGUF's are not */
+    bool norms_have_no_weight; /* those before attention and MLP, and the last; nor biases */
+    bool rotates_back;         /* by the same angles the other way */
+    bool norms_add_one;        /* a directory's norm weights are to be counted from 1; GGUF's are not */
     bool output_norm_is_whole; /* but for the last one's */
     double post_norm_eps;      /* of norms behind attention and MLP; 0: as all others */
     bool scaled_embeddings;    /* by the root of the hidden size */
@@ -98,7 +100,9 @@ struct family {
         full_attention_interval; /* every so many layers one has attention, the others a state; 0: all have attention */
     enum delta_kind delta_kind;   /* of the layers that have a state */
     bool states_beside_attention; /* each layer has both, of one norm, and what they make is added */
-    bool has_branch_scales;       /* model_config.h: branch_scales */
+    bool
+        lists_attention_layers; /* attn_layer_indices are the layers with attention, which rotate; the others have a state */
+    bool has_branch_scales; /* model_config.h: branch_scales */
     bool
         mlps_are_layers; /* a file counts an MLP, or experts, as a layer behind the one that it is of, which may have none */
     int32_t

@@ -185,6 +185,7 @@ static int read_rope_of(struct json_reader *r, const struct model_config *c, con
     double theta = c->family->theta ? c->family->theta : 10000;
     *rope = (struct rope_config){.type = ROPE_DEFAULT,
                                  .style = c->family->hf_rope_style,
+                                 .turns_back = c->family->rotates_back,
                                  .factor = 1,
                                  .attention_factor = 1,
                                  .score_factor = 1};

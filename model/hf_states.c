@@ -193,6 +193,15 @@ static int read_states_beside_attention(struct json_reader *r, struct model_conf
     return read_state_space_shape(r, c);
 }
 
+/* Bamba's. */
+static int read_states_but_listed(struct json_reader *r, struct model_config *c)
+{
+    const cJSON *list = json_find(r, "attn_layer_indices");
+    for (int32_t i = 0; i < min_of(c->num_layers, LAYERS_MAX); i++)
+        if (!is_in_list(list, i)) bit_set_add(c->stateful_layers, (size_t)i);
+    return read_state_space_shape(r, c);
+}
+
 /* Which layers have one: layer_types name them. Those with attention rotate all, or none. */
 static int read_state_spaces(struct json_reader *r, struct model_config *c)
 {
@@ -336,6 +345,7 @@ int hf_read_states(struct json_reader *r, struct model_config *c)
     if (c->family->full_attention_interval > 0) return read_deltas(r, c);
     if (c->family->mlps_are_layers) return read_nemotron_h(r, c);
     if (c->family->states_beside_attention) return read_states_beside_attention(r, c);
+    if (c->family->lists_attention_layers) return read_states_but_listed(r, c);
     if (c->family->delta_kind == DELTA_STATE_SPACE) return read_state_spaces(r, c);
     if (c->family->delta_kind == DELTA_CONVOLUTION) return read_short_convolutions(r, c);
     return STATUS_OK;

@@ -99,19 +99,6 @@ static const float *create_vector(struct builder *b, enum weight_role role, int3
     return vector;
 }
 
-static const float *create_norm(struct builder *b, enum weight_role role, int32_t layer, float scale)
-{
-    return create_vector(b, role, layer, weight_norm_offset(&b->m->config, role), scale);
-}
-
-/* LayerNorm, whose bias has the next role. */
-static void create_layer_norm(struct builder *b, enum weight_role role, int32_t layer, float scale,
-                              struct norm_args *norm)
-{
-    norm->weight = create_norm(b, role, layer, scale);
-    norm->bias = create_vector(b, (enum weight_role)(role + 1), layer, 0, scale);
-}
-
 /* A norm without a weight is a norm of ones. Behind a rotation it gives what it gives before: lengths stay. */
 static const float *create_ones(struct builder *b)
 {
@@ -124,6 +111,23 @@ static const float *create_ones(struct builder *b)
     if (host) upload(b, ones, host, num * sizeof *host, "vectors of weights");
     free(host);
     return b->ones = ones;
+}
+
+static const float *create_norm(struct builder *b, enum weight_role role, int32_t layer, float scale)
+{
+    const bool is_of_ones =
+        b->m->config.family->norms_have_no_weight &&
+        (role == WEIGHT_ATTENTION_NORM || role == WEIGHT_MLP_NORM || role == WEIGHT_OUTPUT_NORM);
+    if (is_of_ones) return create_ones(b);
+    return create_vector(b, role, layer, weight_norm_offset(&b->m->config, role), scale);
+}
+
+/* LayerNorm, whose bias has the next role. */
+static void create_layer_norm(struct builder *b, enum weight_role role, int32_t layer, float scale,
+                              struct norm_args *norm)
+{
+    norm->weight = create_norm(b, role, layer, scale);
+    norm->bias = create_vector(b, (enum weight_role)(role + 1), layer, 0, scale);
 }
 
 static void create_qk_norms(struct builder *b, int32_t i, struct rope_args *rope)
@@ -940,7 +944,7 @@ static void create_weights(struct builder *b)
     }
     /* what logits are multiplied by is in their norm */
     if (may_be(m, WEIGHT_TYPE_EMBEDDING)) m->positions = create_positions(b);
-    if (may_be(m, WEIGHT_OUTPUT_NORM))
+    if (may_be(m, WEIGHT_OUTPUT_NORM) || m->config.family->norms_have_no_weight)
         create_layer_norm(b, WEIGHT_OUTPUT_NORM, 0, m->config.logit_scale, &m->output_norm);
     if (m->config.family->scores_pairs && !b->status)
         b->status = score_head_create(b->files, &m->score_head, b->err);

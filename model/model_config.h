@@ -24,6 +24,7 @@ struct rope_config {
     double attention_factor;                  /* yarn, longrope: resolved */
     double short_attention_factor;            /* longrope: of a model that does not go beyond; 0: the same */
     double score_factor;                      /* yarn of latent attention: scores are multiplied by it */
+    bool turns_back;                          /* by the same angles the other way */
     bool yarn_keep_fractions;                 /* the ramp's ends are not rounded to whole dimensions */
     int32_t original_max_position;            /* llama3, yarn, longrope */
     int32_t rotary_dim;                       /* 0: nothing is rotated */

@@ -308,9 +308,9 @@ static const char *hf_prefix(const struct model_files *f)
     static const char *const prefixes[] = {
         "model.", DEEP_PREFIX, "model.language_model.", "model.text_model.", "bert.", "roberta.", "new.",
         "gte.",   "backbone."};
-    const char *known =
-        line_of(f, f->config.family->has_embedding_norm ? WEIGHT_TOKEN_EMBEDDING : WEIGHT_OUTPUT_NORM)
-            ->hf_name;
+    const bool has_last_norm = weight_may_be(f->config.family->weight_changes, WEIGHT_OUTPUT_NORM) &&
+                               !f->config.family->has_embedding_norm;
+    const char *known = line_of(f, has_last_norm ? WEIGHT_OUTPUT_NORM : WEIGHT_TOKEN_EMBEDDING)->hf_name;
     char name[NAME_BYTES_MAX];
     for (size_t i = 0; i < array_length(prefixes); i++) {
         snprintf(name, sizeof name, "%s%s", prefixes[i], known);

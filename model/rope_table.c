@@ -63,6 +63,7 @@ void rope_table_frequencies(const struct rope_config *rope, int32_t num_position
     if (rope->type == ROPE_YARN) yarn_frequencies(rope, frequencies);
     for (int i = rope->num_turning; rope->type == ROPE_PROPORTIONAL && i < n; i++) frequencies[i] = 0;
     for (int i = 0; divisors && i < n; i++) frequencies[i] /= divisors[i];
+    for (int i = 0; rope->turns_back && i < n; i++) frequencies[i] = -frequencies[i];
 }
 
 float rope_table_scale(const struct rope_config *rope, int32_t num_positions)

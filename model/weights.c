@@ -181,6 +181,28 @@ static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
     {WEIGHT_MLP_NORM, {"post_attention_norm.weight", "post_attention_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}
 /* clang-format on */
 
+/* clang-format off */
+#define NO_NORM_WEIGHTS \
+    {WEIGHT_OUTPUT_NORM, {.presence = PRESENT_NEVER}}, \
+    {WEIGHT_ATTENTION_NORM, {.presence = PRESENT_NEVER}}, \
+    {WEIGHT_MLP_NORM, {.presence = PRESENT_NEVER}}
+/* clang-format on */
+
+const struct weight_change weightless_norm_weights[] = {
+    NO_NORM_WEIGHTS,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+const struct weight_change nanochat_weights[] = {
+    NO_NORM_WEIGHTS,
+    {WEIGHT_Q_NORM, {.presence = PRESENT_NEVER}},
+    {WEIGHT_K_NORM, {.presence = PRESENT_NEVER}},
+    NO_GATE,
+    {WEIGHT_UP, {"ffn_up.weight", "mlp.fc1.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_DOWN, {"ffn_down.weight", "mlp.fc2.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_ALWAYS}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
 /* Norms before and behind attention and MLP. */
 const struct weight_change gemma_weights[] = {
     GEMMA_NORMS,

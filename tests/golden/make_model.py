@@ -1973,6 +1973,35 @@ CASES |= {
     ),
 }
 # What lies otherwise in a directory, so that a case is one or the other.
+CASES |= {
+    "olmo 1": ({"architectures": ["OlmoForCausalLM"], "model_type": "olmo", "head_dim": 16}, ("olmo", {"attention.layer_norm_epsilon": 1e-5})),
+    "nanochat": (
+        {
+            "architectures": ["NanoChatForCausalLM"],
+            "model_type": "nanochat",
+            "final_logit_softcapping": 4.0,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+        },
+        None,
+    ),
+    "bamba": (
+        {
+            "architectures": ["BambaForCausalLM"],
+            "model_type": "bamba",
+            "num_hidden_layers": 4,
+            "head_dim": 16,
+            "attn_layer_indices": [1, 3],
+            "mamba_n_heads": 4,
+            "mamba_d_head": 32,
+            "mamba_n_groups": 1,
+            "mamba_d_state": 32,
+            "mamba_expand": 2,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+        },
+        None,
+    ),
+}
+
 GGUF_ONLY = {
     "gpt-oss, as GGUF files are": gpt_oss,
     "llama4, as GGUF files are": llama4,
@@ -2376,7 +2405,7 @@ def gguf_keys(name, config):
 
 def heads_to_permute(name, config, architecture):
     """The converter reorders rows of Q and K of the architectures that are rotated in pairs."""
-    if architecture not in ("llama", "granite", "smollm3", "mistral3", "arcee", "minicpm"):
+    if architecture not in ("llama", "olmo", "granite", "smollm3", "mistral3", "arcee", "minicpm"):
         return 0
     config = text_of(config)
     return config["num_attention_heads"] if ".q_proj" in name else config["num_key_value_heads"] if ".k_proj" in name else 0

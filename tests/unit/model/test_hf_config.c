@@ -763,6 +763,8 @@ static void refuses_what_it_does_not_compute(void **state)
          "per_layer_config is not supported unless"},
         {GEMMA_4(",'hidden_size_per_layer_input':0,'per_layer_config':{'1':{'head_dim':64},'0':{}}"),
          "per_layer_config is not supported"},
+        {"{'architectures':['OlmoForCausalLM'],'hidden_size':64,'clip_qkv':8.0}", "clip_qkv"},
+        {"{'architectures':['JambaForCausalLM']}", "it needs states of Mamba-1"},
         {GEMMA_3N(",'intermediate_size':64,'altup_num_inputs':2"), "altup_num_inputs other than 4"},
         {GEMMA_3N(",'intermediate_size':64,'altup_active_idx':1"), "altup_active_idx other than 0"},
         {GEMMA_3N(",'intermediate_size':64,'altup_correct_scale':false"), "altup_correct_scale false"},
