@@ -24,6 +24,8 @@ CONFIGS = {
                                "num_experts": 4, "num_experts_per_token": 2, "num_shared_experts": 1, "moe_intermediate_size": 48},
     "beside attention": SHAPE | {"architectures": ["FalconH1ForCausalLM"], "model_type": "falcon_h1", "num_hidden_layers": 1, "mamba_d_ssm": 128,
                                  "mamba_n_heads": 4, "mamba_d_head": 32, "mamba_d_state": 32},
+    "a list of attention's layers": SHAPE | {"architectures": ["BambaForCausalLM"], "model_type": "bamba", "attn_layer_indices": [3],
+                                             "mamba_n_heads": 4, "mamba_d_state": 32},
     "beside windows": SHAPE | {"architectures": ["Lfm3ForCausalLM"], "model_type": "lfm3", "head_dim": 32, "sliding_window": 48,
                                "layer_types": ["conv", "full_attention", "conv", "sliding_attention"],
                                "rope_parameters": {"full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.5},
