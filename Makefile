@@ -320,6 +320,10 @@ UPGRADES ?= 100
 upgrades: all ## replace the server's process UPGRADES (100) times under load: 0 refused connections, 0 cut streams
 	@TEST_SECONDS=7200 UPGRADES=$(UPGRADES) .venv/bin/python -m pytest -q -s tests/api/test_upgrade.py -k "under_load and False"
 
+BENCHES := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/bench/*.c tests/gpu/*.c))
+.PHONY: benches
+benches: $(BENCHES) ## build the programs that measure
+
 .PHONY: bench
 bench: ## tables against llama.cpp on this machine
 	@tests/bench/run

@@ -140,21 +140,26 @@ static const struct {
     struct sampling sampling;
     bool masks;
 } samplings[] = {
-    {"masks, each its own", {.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1}, .masks = true},
-    {"temperature 1", {.temperature = 1, .top_p = 1, .repetition_penalty = 1, .num_logprobs = -1}},
-    {"top_k 20, top_p 0.95",
-     {.temperature = 0.6f, .top_k = 20, .top_p = 0.95f, .repetition_penalty = 1, .num_logprobs = -1}},
-    {"top_p 0.9", {.temperature = 0.6f, .top_p = 0.9f, .repetition_penalty = 1, .num_logprobs = -1}},
-    {"min_p 0.05",
-     {.temperature = 1, .top_p = 1, .min_p = 0.05f, .repetition_penalty = 1, .num_logprobs = -1}},
-    {"5 log probabilities", {.top_p = 1, .repetition_penalty = 1, .num_logprobs = 5}},
-    {"20 log probabilities", {.top_p = 1, .repetition_penalty = 1, .num_logprobs = 20}},
-    {"penalties",
-     {.temperature = 1,
-      .top_p = 1,
-      .presence_penalty = 0.5f,
-      .repetition_penalty = 1.1f,
-      .num_logprobs = -1}},
+    {.name = "masks, each its own",
+     .sampling = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1},
+     .masks = true},
+    {.name = "temperature 1",
+     .sampling = {.temperature = 1, .top_p = 1, .repetition_penalty = 1, .num_logprobs = -1}},
+    {.name = "top_k 20, top_p 0.95",
+     .sampling =
+         {.temperature = 0.6f, .top_k = 20, .top_p = 0.95f, .repetition_penalty = 1, .num_logprobs = -1}},
+    {.name = "top_p 0.9",
+     .sampling = {.temperature = 0.6f, .top_p = 0.9f, .repetition_penalty = 1, .num_logprobs = -1}},
+    {.name = "min_p 0.05",
+     .sampling = {.temperature = 1, .top_p = 1, .min_p = 0.05f, .repetition_penalty = 1, .num_logprobs = -1}},
+    {.name = "5 log probabilities", .sampling = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = 5}},
+    {.name = "20 log probabilities", .sampling = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = 20}},
+    {.name = "penalties",
+     .sampling = {.temperature = 1,
+                  .top_p = 1,
+                  .presence_penalty = 0.5f,
+                  .repetition_penalty = 1.1f,
+                  .num_logprobs = -1}},
 };
 
 /* Half of the ids for each sequence. */
@@ -243,7 +248,7 @@ enum { REPLAY_PROMPT = 48, REPLAY_TOKENS = CONTEXT_MAX - REPLAY_PROMPT, REPLAY_R
 /* Milliseconds from a prompt's last token, which is there, to the answer's; its logits. */
 static double replay_ms(struct session *s, int32_t run, float *logits)
 {
-    struct session_part parts[REPLAY_ROWS];
+    struct session_part parts[REPLAY_ROWS] = {{0}};
     uint64_t begin_ns = clock_monotonic_ns();
     for (int32_t at = REPLAY_PROMPT; at < CONTEXT_MAX;) {
         int32_t n = 0;

@@ -28,6 +28,7 @@ RUNS = {
     "qwen3-next": ("qwen3-next-12-layers", 12, 6144, []),
     "nemotron-nano-9b-v2": ("nemotron-nano-9b-v2", 20, 4096, []),
     "granite-4.0-h-tiny": ("granite-4.0-h-tiny", 12, 2048, []),
+    "glm-4.7-flash": ("glm-4.7-flash", 6, 6912, []),
 }
 OF_LAYERS = ("layer_types", "layers_block_type", "hybrid_override_pattern")
 
