@@ -486,7 +486,7 @@ static void read_factors(struct json_reader *r, const char *key, double *out, in
     const cJSON *list = json_find(r, key), *item = cJSON_IsArray(list) ? list->child : NULL;
     bool is_good = !list || cJSON_GetArraySize(list) == num;
     for (int32_t i = 0; i < num; i++, item = item ? item->next : NULL) {
-        out[i] = cJSON_IsNumber(item) ? item->valuedouble : 1;
+        out[i] = item && cJSON_IsNumber(item) ? item->valuedouble : 1;
         is_good = is_good && (!list || cJSON_IsNumber(item)) && out[i] >= 1e-9 && out[i] <= 1e9;
     }
     if (!is_good && !r->status)

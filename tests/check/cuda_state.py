@@ -2,7 +2,7 @@
 is one. FOLDER has the objects (build/kernels/cuda).
 
 What the CUDA device remembers hangs on struct cuda_device: it goes when the device is closed, and two devices share nothing.
-Let through is what nvcc adds to register kernels.
+Let through is what nvcc adds to register kernels, and what points to the types of exceptions.
 """
 import pathlib
 import re
@@ -11,7 +11,7 @@ import sys
 
 SYMBOL = re.compile(r"^[0-9a-f]+ ......O (\S+)\t[0-9a-f]+ (?:\.hidden )?(\S+)$", re.M)
 WRITABLE = re.compile(r"\.(data|bss|tdata|tbss)(?!\.rel\.ro)\b|\*COM\*")
-OF_NVCC = re.compile(r"__cudaFatCubinHandle|__device_stub__|DW\.ref\.__gxx_personality_v0$")
+OF_NVCC = re.compile(r"__cudaFatCubinHandle|__device_stub__|DW\.ref\.(__gxx_personality_v0|_ZTI\w+)$")
 
 
 def variables(obj):
