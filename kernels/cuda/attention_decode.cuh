@@ -83,6 +83,17 @@ static inline __host__ __device__ struct cut cut_of(int32_t seqlen, int32_t wind
     return c;
 }
 
+/* Splits that nobody of so many tokens or fewer has more of. */
+static inline __host__ __device__ int32_t splits_bound_of(int32_t seqlen, int32_t splits_most)
+{
+    const int32_t pages = (seqlen + BLOCK_SIZE - 1) / BLOCK_SIZE;
+    const int32_t shortest = (pages + SPLIT_PAGES_MIN - 1) / SPLIT_PAGES_MIN,
+                  longer = (pages + SPLIT_PAGES - 1) / SPLIT_PAGES;
+    const int32_t few = shortest < SPLITS_FEW ? shortest : (int32_t)SPLITS_FEW,
+                  many = longer < splits_most ? longer : splits_most;
+    return few > many ? few : many;
+}
+
 static inline int32_t decode_group(const struct attention_args *a)
 {
     return a->num_heads / a->num_kv_heads;

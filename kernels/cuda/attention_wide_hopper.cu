@@ -110,10 +110,11 @@ struct item {
     int32_t kv_head;
 };
 
-/* Number i of a CTA's, the last ones of a step, which see most, first. False: it has none. */
-__device__ __forceinline__ bool find_item(const wide_args &w, int32_t index, struct item *item)
+/* Of a step's the last ones, which see most, first. False: there is no such one. */
+__device__ __forceinline__ bool find_item(const wide_args &w, int32_t num_items, int32_t index,
+                                          struct item *item)
 {
-    index = w.num_items - 1 - index;
+    index = num_items - 1 - index;
     item->kv_head = index / w.num_tiles % w.a.num_kv_heads;
     return find_rows(w.a, index % w.num_tiles, index / (w.num_tiles * w.a.num_kv_heads), &item->r);
 }
@@ -142,12 +143,13 @@ __device__ void produce_item(const wide_args &w, const CUtensorMap *map, const v
     }
 }
 
-template <int D> __device__ void produce(const wide_args &w, const CUtensorMap *map, const view<D> &s)
+template <int D>
+__device__ void produce(const wide_args &w, int32_t num_items, const CUtensorMap *map, const view<D> &s)
 {
     int32_t num_tiles = 0;
-    for (int32_t i = blockIdx.x; i < w.num_items; i += gridDim.x) {
+    for (int32_t i = blockIdx.x; i < num_items; i += gridDim.x) {
         struct item item;
-        if (find_item(w, i, &item)) produce_item<D>(w, map, s, item, &num_tiles);
+        if (find_item(w, num_items, i, &item)) produce_item<D>(w, map, s, item, &num_tiles);
     }
 }
 
@@ -338,12 +340,20 @@ __device__ void store_rows(const masked_args &a, const struct rows &r, const str
     }
 }
 
-template <int D> __device__ void consume(const wide_args &w, const view<D> &s)
+/* Decoding sequences have none of splits that the step's longest one has not: looking them all up takes as long as their keys do. */
+__device__ __forceinline__ int32_t num_items_of(const wide_args &w)
+{
+    if (!w.a.partial) return w.num_items;
+    const int32_t of_a_split = w.num_tiles * w.a.num_kv_heads;
+    return min(w.num_items, of_a_split * splits_bound_of(w.a.counts[COUNT_LONGEST], w.a.splits_most));
+}
+
+template <int D> __device__ void consume(const wide_args &w, int32_t num_items, const view<D> &s)
 {
     int32_t num_tiles = 0;
-    for (int32_t i = blockIdx.x; i < w.num_items; i += gridDim.x) {
+    for (int32_t i = blockIdx.x; i < num_items; i += gridDim.x) {
         struct item item;
-        if (!find_item(w, i, &item)) continue;
+        if (!find_item(w, num_items, i, &item)) continue;
         float o[wide_traits<D>::SUMS] = {};
         struct own_rows own = own_rows_of(w.a, item.r, item.kv_head);
         named_barrier_sync(BARRIER_CONSUMERS, CONSUMERS); /* both have done with the rows before */
@@ -369,12 +379,13 @@ __global__ void __launch_bounds__(THREADS, 1)
     }
     __syncthreads();
     dependency_wait();
+    const int32_t num_items = num_items_of(w);
     if (threadIdx.x >= CONSUMERS) {
         registers_lower<PRODUCER_REGISTERS>();
-        if (threadIdx.x < CONSUMERS + 32) produce<D>(w, &map, s);
+        if (threadIdx.x < CONSUMERS + 32) produce<D>(w, num_items, &map, s);
     } else {
         registers_raise<CONSUMER_REGISTERS>();
-        consume<D>(w, s);
+        consume<D>(w, num_items, s);
     }
 }
 

@@ -75,6 +75,7 @@ enum count_word {
     COUNT_TABLES,
     COUNT_PREFILL_TILES,
     COUNT_REAL_LOGITS,
+    COUNT_LONGEST,      /* tokens of the longest decoding sequence */
     COUNT_DECODE_PLANS, /* for each window: the number of ranges, and where they begin */
     COUNT_WORDS = COUNT_DECODE_PLANS + 2 * WINDOWS_MAX
 };

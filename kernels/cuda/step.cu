@@ -445,6 +445,9 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
     counts[COUNT_TABLES] = (int32_t)tables_at;
     counts[COUNT_PREFILL_TILES] = (int32_t)tiles_at;
     counts[COUNT_REAL_LOGITS] = b->num_real_logits;
+    counts[COUNT_LONGEST] = 0;
+    for (int32_t i = step->num_prefill_seqs; i < step->num_seqs; i++)
+        counts[COUNT_LONGEST] = std::max(counts[COUNT_LONGEST], step->seqlens_k[i]);
     assert_always(tail <= s->buffer_words);
 
     point_batch(b, buffer->device, l, d->num_kv_groups);
