@@ -50,10 +50,13 @@ def test_answers_are_the_same(plain, drafting):
 
 
 def test_what_came_true(start_server):
-    """Nothing is known of a fresh server's prices, so all is drafted."""
+    """A fresh server drafts all, unless its warm-up met a bad moment: its prices come down with each answer then."""
     with start_server() as server:
         told = {**REPEAT, "prediction": PREDICTION}
-        first = server.post(CHAT, told).json()
+        for _ in range(20):
+            first = server.post(CHAT, told).json()
+            if details(first)[0] > 0:
+                break
         assert details(first)[0] > 0
         told["prediction"] = {"type": "content", "content": first["choices"][0]["message"]["content"]}
         second = chunks(server, told)
