@@ -14,6 +14,7 @@ struct altup_task {
     float *x, *out;
     const float *from, *others; /* others: of altup_predict its delta */
     int32_t num_rows, hidden_size;
+    void (*compute)(const struct altup_task *t, int64_t row);
 };
 
 static float *stream_row(const struct altup_task *t, int32_t i, int64_t row)
@@ -53,48 +54,38 @@ static void add_delta(const struct altup_task *t, int64_t row)
     }
 }
 
-static void predict_rows(void *context, int thread_idx, int num_threads)
+static void predict_row(const struct altup_task *t, int64_t row)
 {
-    const struct altup_task *t = context;
-    int64_t begin, end;
-    thread_pool_range(t->num_rows, thread_idx, num_threads, &begin, &end);
-    for (int64_t row = begin; row < end; row++) {
-        float m[N], by[N][N], *x[N];
-        if (t->others) add_delta(t, row);
-        for (int32_t i = 0; i < N; i++) x[i] = stream_row(t, i, row);
-        route(m, x[0], t->args);
-        for (int32_t i = 0; i < N; i++)
-            for (int32_t j = 0; j < N; j++) by[i][j] = dot_of_router(t->args->predict + (i * N + j) * N, m);
-        for (int32_t h = 0; h < t->hidden_size; h++) {
-            float p[N];
-            for (int32_t i = 0; i < N; i++) {
-                p[i] = x[i][h];
-                for (int32_t j = 0; j < N; j++) p[i] += by[i][j] * x[j][h];
-            }
-            for (int32_t i = 0; i < N; i++) x[i][h] = p[i];
-            t->x[row * t->hidden_size + h] = p[0];
+    float m[N], by[N][N], *x[N];
+    if (t->others) add_delta(t, row);
+    for (int32_t i = 0; i < N; i++) x[i] = stream_row(t, i, row);
+    route(m, x[0], t->args);
+    for (int32_t i = 0; i < N; i++)
+        for (int32_t j = 0; j < N; j++) by[i][j] = dot_of_router(t->args->predict + (i * N + j) * N, m);
+    for (int32_t h = 0; h < t->hidden_size; h++) {
+        float p[N];
+        for (int32_t i = 0; i < N; i++) {
+            p[i] = x[i][h];
+            for (int32_t j = 0; j < N; j++) p[i] += by[i][j] * x[j][h];
         }
+        for (int32_t i = 0; i < N; i++) x[i][h] = p[i];
+        t->x[row * t->hidden_size + h] = p[0];
     }
 }
 
-static void correct_rows(void *context, int thread_idx, int num_threads)
+static void correct_row(const struct altup_task *t, int64_t row)
 {
-    const struct altup_task *t = context;
-    int64_t begin, end;
-    thread_pool_range(t->num_rows, thread_idx, num_threads, &begin, &end);
-    for (int64_t row = begin; row < end; row++) {
-        const float *v = t->from + row * t->hidden_size;
-        float m[N], by[N], *x[N], *out = t->out + row * t->hidden_size;
-        route(m, v, t->args);
-        for (int32_t i = 0; i < N; i++) {
-            by[i] = 1 + dot_of_router(t->args->correct + i * N, m);
-            x[i] = stream_row(t, i, row);
-        }
-        for (int32_t h = 0; h < t->hidden_size; h++) {
-            const float news = v[h] - x[0][h];
-            for (int32_t i = 0; i < N; i++) x[i][h] += news * by[i];
-            out[h] = x[0][h] * t->args->out_scale[h];
-        }
+    const float *v = t->from + row * t->hidden_size;
+    float m[N], by[N], *x[N], *out = t->out + row * t->hidden_size;
+    route(m, v, t->args);
+    for (int32_t i = 0; i < N; i++) {
+        by[i] = 1 + dot_of_router(t->args->correct + i * N, m);
+        x[i] = stream_row(t, i, row);
+    }
+    for (int32_t h = 0; h < t->hidden_size; h++) {
+        const float news = v[h] - x[0][h];
+        for (int32_t i = 0; i < N; i++) x[i][h] += news * by[i];
+        out[h] = x[0][h] * t->args->out_scale[h];
     }
 }
 
@@ -109,91 +100,87 @@ static void match(float by[N], const struct altup_task *t, const float *x, int64
     }
 }
 
-static void begin_rows(void *context, int thread_idx, int num_threads)
+static void begin_row(const struct altup_task *t, int64_t row)
+{
+    const float *x = t->from + row * t->hidden_size;
+    float by[N], *first = stream_row(t, 0, row);
+    match(by, t, x, row);
+    for (int32_t h = 0; h < t->hidden_size; h++) first[h] = x[h];
+    for (int32_t i = 1; i < N; i++) {
+        const float *y = other_row(t, i, row);
+        float *to = stream_row(t, i, row);
+        for (int32_t h = 0; h < t->hidden_size; h++) to[h] = y[h] * by[i];
+    }
+}
+
+static void end_row(const struct altup_task *t, int64_t row)
+{
+    const float *first = stream_row(t, 0, row);
+    float by[N], *to = t->x + row * t->hidden_size;
+    match(by, t, first, row);
+    for (int32_t h = 0; h < t->hidden_size; h++) {
+        float sum = first[h];
+        for (int32_t i = 1; i < N; i++) sum += other_row(t, i, row)[h] * by[i];
+        to[h] = sum / N;
+    }
+}
+
+static void run_rows(void *context, int thread_idx, int num_threads)
 {
     const struct altup_task *t = context;
     int64_t begin, end;
     thread_pool_range(t->num_rows, thread_idx, num_threads, &begin, &end);
-    for (int64_t row = begin; row < end; row++) {
-        const float *x = t->from + row * t->hidden_size;
-        float by[N], *first = stream_row(t, 0, row);
-        match(by, t, x, row);
-        for (int32_t h = 0; h < t->hidden_size; h++) first[h] = x[h];
-        for (int32_t i = 1; i < N; i++) {
-            const float *y = other_row(t, i, row);
-            float *to = stream_row(t, i, row);
-            for (int32_t h = 0; h < t->hidden_size; h++) to[h] = y[h] * by[i];
-        }
-    }
+    for (int64_t row = begin; row < end; row++) t->compute(t, row);
 }
 
-static void end_rows(void *context, int thread_idx, int num_threads)
+static void run(struct device *d, struct altup_task t)
 {
-    const struct altup_task *t = context;
-    int64_t begin, end;
-    thread_pool_range(t->num_rows, thread_idx, num_threads, &begin, &end);
-    for (int64_t row = begin; row < end; row++) {
-        const float *first = stream_row(t, 0, row);
-        float by[N], *to = t->x + row * t->hidden_size;
-        match(by, t, first, row);
-        for (int32_t h = 0; h < t->hidden_size; h++) {
-            float sum = first[h];
-            for (int32_t i = 1; i < N; i++) sum += other_row(t, i, row)[h] * by[i];
-            to[h] = sum / N;
-        }
-    }
-}
-
-static void run(struct device *d, const struct altup_task *t,
-                void (*task)(void *context, int thread_idx, int num_threads))
-{
-    struct altup_task own = *t;
-    cpu_device_run(cpu_device_of(d), (int64_t)t->num_rows * t->hidden_size * N, task, &own);
+    cpu_device_run(cpu_device_of(d), (int64_t)t.num_rows * t.hidden_size * N, run_rows, &t);
 }
 
 void cpu_altup_begin(struct device *d, const struct batch *b, const struct altup_streams *streams,
                      const void *x, const void *others, int32_t hidden_size)
 {
-    const struct altup_task t = {.streams = *streams,
-                                 .from = x,
-                                 .others = others,
-                                 .num_rows = batch_num_rows(b, ROWS_TOKENS),
-                                 .hidden_size = hidden_size};
-    run(d, &t, begin_rows);
+    run(d, (struct altup_task){.streams = *streams,
+                               .from = x,
+                               .others = others,
+                               .num_rows = batch_num_rows(b, ROWS_TOKENS),
+                               .hidden_size = hidden_size,
+                               .compute = begin_row});
 }
 
 void cpu_altup_predict(struct device *d, const struct batch *b, enum row_set rows,
                        const struct altup_streams *streams, void *x, const void *delta,
                        const struct altup_args *args)
 {
-    const struct altup_task t = {.streams = *streams,
-                                 .args = args,
-                                 .x = x,
-                                 .others = delta,
-                                 .num_rows = batch_num_rows(b, rows),
-                                 .hidden_size = args->hidden_size};
-    run(d, &t, predict_rows);
+    run(d, (struct altup_task){.streams = *streams,
+                               .args = args,
+                               .x = x,
+                               .others = delta,
+                               .num_rows = batch_num_rows(b, rows),
+                               .hidden_size = args->hidden_size,
+                               .compute = predict_row});
 }
 
 void cpu_altup_correct(struct device *d, const struct batch *b, enum row_set rows, void *out,
                        const struct altup_streams *streams, const void *x, const struct altup_args *args)
 {
-    const struct altup_task t = {.streams = *streams,
-                                 .args = args,
-                                 .out = out,
-                                 .from = x,
-                                 .num_rows = batch_num_rows(b, rows),
-                                 .hidden_size = args->hidden_size};
-    run(d, &t, correct_rows);
+    run(d, (struct altup_task){.streams = *streams,
+                               .args = args,
+                               .out = out,
+                               .from = x,
+                               .num_rows = batch_num_rows(b, rows),
+                               .hidden_size = args->hidden_size,
+                               .compute = correct_row});
 }
 
 void cpu_altup_end(struct device *d, const struct batch *b, enum row_set rows, void *x,
                    const struct altup_streams *streams, const void *others, int32_t hidden_size)
 {
-    const struct altup_task t = {.streams = *streams,
-                                 .x = x,
-                                 .others = others,
-                                 .num_rows = batch_num_rows(b, rows),
-                                 .hidden_size = hidden_size};
-    run(d, &t, end_rows);
+    run(d, (struct altup_task){.streams = *streams,
+                               .x = x,
+                               .others = others,
+                               .num_rows = batch_num_rows(b, rows),
+                               .hidden_size = hidden_size,
+                               .compute = end_row});
 }

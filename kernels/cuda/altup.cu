@@ -36,19 +36,13 @@ __device__ __forceinline__ float add_products(float sum, float4 a, float4 b)
     return sum + __fmaf_rn(a.w, b.w, __fmaf_rn(a.z, b.z, __fmaf_rn(a.y, b.y, a.x * b.x)));
 }
 
-/* x + y * by */
-__device__ __forceinline__ float4 add_scaled(float4 x, float4 y, float by)
-{
-    return add_delta(x, y, by);
-}
-
 __device__ __forceinline__ float4 scaled(float4 x, float by)
 {
     return make_float4(x.x * by, x.y * by, x.z * by, x.w * by);
 }
 
 /* Each over the CTA, the same bits in every thread. */
-template <int NUM> __device__ void sum_over_block(float (&sums)[NUM])
+template <int NUM> __device__ void sums_over_block(float (&sums)[NUM])
 {
     __shared__ float partial[NUM][NORM_WARPS];
 #pragma unroll
@@ -101,7 +95,7 @@ __global__ void __launch_bounds__(NORM_THREADS)
         add_routed(sums, s.x[0][i], i, args);
         if (delta) sums[ROUTED] = add_squares(sums[ROUTED], load_bf16x4(delta_row + 4 * i));
     }
-    sum_over_block(sums);
+    sums_over_block(sums);
     route(m, sums, args);
     const float delta_scale = norm_scale(sums[ROUTED], 1.0f / args.hidden_size, args.eps);
 #pragma unroll
@@ -113,12 +107,12 @@ __global__ void __launch_bounds__(NORM_THREADS)
         if (delta)
             d = scale_by(load_bf16x4(delta_row + 4 * i), delta_scale, ((const float4 *)args.delta_weight)[i]);
 #pragma unroll
-        for (int j = 0; j < N; j++) v[j] = j > 0 ? add_scaled(s.x[j][i], d, 1) : s.x[j][i];
+        for (int j = 0; j < N; j++) v[j] = j > 0 ? add_delta(s.x[j][i], d, 1) : s.x[j][i];
 #pragma unroll
         for (int k = 0; k < N; k++) {
             float4 p = v[k];
 #pragma unroll
-            for (int j = 0; j < N; j++) p = add_scaled(p, v[j], by[k][j]);
+            for (int j = 0; j < N; j++) p = add_delta(p, v[j], by[k][j]);
             s.x[k][i] = p;
             if (k == 0) to[i] = p;
         }
@@ -136,16 +130,16 @@ __global__ void __launch_bounds__(NORM_THREADS)
     dependents_launch();
     dependency_wait();
     for (int i = threadIdx.x; i < num_vectors; i += NORM_THREADS) add_routed(sums, from[i], i, args);
-    sum_over_block(sums);
+    sums_over_block(sums);
     route(m, sums, args);
 #pragma unroll
     for (int k = 0; k < N; k++) by[k] = 1 + dot_of_router(args.correct + k * N, m);
     for (int i = threadIdx.x; i < num_vectors; i += NORM_THREADS) {
         float4 first = s.x[0][i];
-        const float4 news = add_scaled(from[i], first, -1);
+        const float4 news = add_delta(from[i], first, -1);
 #pragma unroll
-        for (int k = 1; k < N; k++) s.x[k][i] = add_scaled(s.x[k][i], news, by[k]);
-        s.x[0][i] = first = add_scaled(first, news, by[0]);
+        for (int k = 1; k < N; k++) s.x[k][i] = add_delta(s.x[k][i], news, by[k]);
+        s.x[0][i] = first = add_delta(first, news, by[0]);
         store_bf16x4(to + 4 * i, scale_by(first, 1, ((const float4 *)args.out_scale)[i]));
     }
 }
@@ -161,7 +155,7 @@ __device__ void match(float (&by)[N], const float4 *x, const __nv_bfloat16 *othe
         for (int k = 1; k < N; k++)
             sums[k] = add_squares(sums[k], load_bf16x4(other_row(others, streams, k, hidden_size) + 4 * i));
     }
-    sum_over_block(sums);
+    sums_over_block(sums);
     const float target = sqrtf(sums[0] / hidden_size);
     by[0] = 1;
 #pragma unroll
@@ -201,7 +195,7 @@ __global__ void __launch_bounds__(NORM_THREADS)
         float4 sum = s.x[0][i];
 #pragma unroll
         for (int k = 1; k < N; k++)
-            sum = add_scaled(sum, load_bf16x4(other_row(others, streams, k, hidden_size) + 4 * i), by[k]);
+            sum = add_delta(sum, load_bf16x4(other_row(others, streams, k, hidden_size) + 4 * i), by[k]);
         to[i] = scaled(sum, 1.0f / N);
     }
 }

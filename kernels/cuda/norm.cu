@@ -10,15 +10,6 @@ namespace
 
 enum { NORM_VECTORS_MAX = HIDDEN_MAX / 4 / NORM_THREADS };
 
-/* Sum over the CTA, the same bits in every thread. partial: of the CTA, and of this sum alone. */
-__device__ float sum_over_block(float x, float (&partial)[NORM_WARPS])
-{
-    x = sum_of_warp(x);
-    if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = x;
-    __syncthreads();
-    return sum_of_warps(partial);
-}
-
 /* Of this thread's values. */
 template <int VECTORS> __device__ float sum_of_squares(const float4 (&a)[VECTORS], int32_t num_vectors)
 {

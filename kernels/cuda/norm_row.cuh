@@ -30,6 +30,15 @@ static __device__ __forceinline__ float sum_of_warps(const float (&partial)[NORM
     return sum;
 }
 
+/* Over a CTA of NORM_THREADS, the same bits in every thread. partial: of the CTA, and of this sum alone. */
+static __device__ __forceinline__ float sum_over_block(float x, float (&partial)[NORM_WARPS])
+{
+    x = sum_of_warp(x);
+    if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = x;
+    __syncthreads();
+    return sum_of_warps(partial);
+}
+
 /* inverse_size: of the number of values. */
 static __device__ __forceinline__ float norm_scale(float squares, float inverse_size, float eps)
 {

@@ -8,15 +8,6 @@
 namespace
 {
 
-/* Over the CTA, the same bits in every thread. partial: of this sum alone. */
-__device__ float sum_over_block(float x, float (&partial)[NORM_WARPS])
-{
-    x = sum_of_warp(x);
-    if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = x;
-    __syncthreads();
-    return sum_of_warps(partial);
-}
-
 /* A NaN spoils all. */
 __device__ __forceinline__ float cut_gelu(float above, float up)
 {
