@@ -123,7 +123,7 @@ int cuda_latent_create(struct device *device, const struct latent_desc *desc, st
     if (!status && l->q_rank > 0) status = take_linear(device, &desc->q_a, &l->q_a, err);
     if (!status) status = take_linear(device, l->q_rank > 0 ? &desc->q_b : &desc->q, &l->q, err);
     if (!status && !(take_norm(d, &l->q_norm, &desc->q_norm) && take_norm(d, &l->kv_norm, &desc->kv_norm) &&
-                     take_heads(d, l, desc) && reserve_scratch(d, l) && cuda_latent_prompts_take(d, l)))
+                     take_heads(d, l, desc) && reserve_scratch(d, l) && cuda_latent_prompts_take(d, l, desc)))
         status = error_set(err, STATUS_NO_MEMORY, "the GPU has no room for latent attention (%s)",
                            cudaGetErrorString(d->first_error));
     if (status)
@@ -276,11 +276,6 @@ void multiply_heads(struct cuda_device *d, const heads_args &a, int32_t num_head
                     (unsigned)num_heads);
     launch_dependent(d, heads_kernel, grid, dim3(THREADS), RING_BYTES, a);
 }
-
-} // namespace
-
-namespace
-{
 
 /* Of the tokens behind the prompts that have theirs in scratch (latent_prompts.cu): in the rows of qkv. */
 struct latent_rows rows_of(const struct cuda_device *d, const struct batch *b, void *qkv, int32_t num_heads,

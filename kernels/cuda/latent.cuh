@@ -35,7 +35,7 @@ struct latent_rows {
 void cuda_latent_plan(struct cuda_device *d, const struct attention_args *layers, int32_t num_layers);
 /* Scratch, of all layers; and of one what its products need. True at once where prompts have nothing expanded. */
 bool cuda_latent_prompts_reserve(struct cuda_device *d, const struct latent *l);
-bool cuda_latent_prompts_take(struct cuda_device *d, struct latent *l);
+bool cuda_latent_prompts_take(struct cuda_device *d, struct latent *l, const struct latent_desc *desc);
 /* The step's prompts, which have it expanded; none: num_tokens 0. */
 struct latent_rows cuda_latent_prompt_rows(const struct cuda_device *d, const struct batch *b);
 /* Attention of the step's prompts, whose result stays in prompt_q until cuda_latent_prompt_values copies it to out [T][Hq Dv]. */

@@ -96,27 +96,38 @@ __global__ void __launch_bounds__(THREADS)
                                 : expand[(head * value_dim + row - plain_dim) * rank + i];
 }
 
-} // namespace
-
-/* By way of the host, as all weights come. */
-bool cuda_latent_prompts_take(struct cuda_device *d, struct latent *l)
+/* kv_b of absorb and expand, on the host, whence all weights come. */
+bool join(struct cuda_device *d, const struct latent *l, std::vector<uint16_t> *bits)
 {
     const int32_t rows = l->num_heads * (l->plain_dim + l->value_dim);
-    const size_t count = (size_t)rows * (size_t)l->rank;
-    struct error err = {};
-    struct linear_desc desc = {};
     __nv_bfloat16 *joined = NULL;
-    if (!d->expands_latents) return true;
-    std::vector<uint16_t> bits(count);
-    if (!CUDA_CHECK(d, cudaMalloc((void **)&joined, count * 2))) return false;
+    bits->resize((size_t)rows * (size_t)l->rank);
+    if (!CUDA_CHECK(d, cudaMalloc((void **)&joined, bits->size() * 2))) return false;
     join_kernel<<<(unsigned)rows, THREADS, 0, d->stream>>>(joined, l->absorb, l->expand, l->plain_dim,
                                                            l->value_dim, l->rank);
     bool ok = CUDA_CHECK(d, cudaStreamSynchronize(d->stream)) &&
-              cuda_download(&d->base, bits.data(), joined, count * 2) == STATUS_OK;
+              cuda_download(&d->base, bits->data(), joined, bits->size() * 2) == STATUS_OK;
     cudaFree(joined);
-    desc.num_parts = 1;
-    desc.parts[0] = weight_view_plain(bits.data(), DTYPE_BF16, rows, l->rank);
-    return ok && cuda_linear_create(&d->base, &desc, &l->kv_b, &err) == STATUS_OK;
+    return ok;
+}
+
+} // namespace
+
+bool cuda_latent_prompts_take(struct cuda_device *d, struct latent *l, const struct latent_desc *desc)
+{
+    const struct weight_view *kv_b = &desc->kv_b;
+    std::vector<uint16_t> bits;
+    struct error err = {};
+    struct linear_desc product = {};
+    if (!d->expands_latents) return true;
+    product.num_parts = 1;
+    product.parts[0] = *kv_b;
+    if (!kv_b->data || kv_b->dtype != DTYPE_BF16 || weight_view_has_codes(kv_b)) {
+        if (!join(d, l, &bits)) return false;
+        product.parts[0] =
+            weight_view_plain(bits.data(), DTYPE_BF16, l->num_heads * (l->plain_dim + l->value_dim), l->rank);
+    }
+    return cuda_linear_create(&d->base, &product, &l->kv_b, &err) == STATUS_OK;
 }
 
 struct latent_rows cuda_latent_prompt_rows(const struct cuda_device *d, const struct batch *b)
