@@ -137,14 +137,14 @@ static void project_tokens(const struct model *m, const struct batch *b, const s
     void *projected = layer->delta_net || m->config.family->gated_attention ? m->projected : m->qkv;
     const struct linear *w = layer->delta_net ? layer->projections : layer->qkv;
     const bool has_both = layer->delta_net && layer->qkv;
-    if (!layer->latent && !layer->gates && !has_both && !layer->laurel.wide &&
+    if (!layer->attention.latent && !layer->gates && !has_both && !layer->laurel.wide &&
         !m->config.family->is_parallel) {
         multiply_normed(m, b, residual, n, projected, w, false);
         return;
     }
     norm_rows(m, b, residual, n);
-    if (layer->latent)
-        k->latent_qkv(d, b, m->qkv, n->normed, layer->latent);
+    if (layer->attention.latent)
+        k->latent_qkv(d, b, m->qkv, n->normed, layer->attention.latent);
     else
         k->linear(d, b, ROWS_TOKENS, projected, n->normed, w);
     if (has_both) k->linear(d, b, ROWS_TOKENS, m->qkv, n->normed, layer->qkv);
@@ -169,9 +169,9 @@ static void mix_tokens(const struct model *m, const struct batch *b, const struc
     if (gated) k->split_gates(d, b, m->qkv, m->gates, m->projected, &layer->attention);
     k->rope_kv_write(d, b, m->qkv, m->kv_pool, layer->kv_layer, &layer->rope);
     if (!is_wanted) return;
-    k->attention(d, b, layer->latent ? m->projected : m->attended, m->qkv, m->kv_pool, layer->kv_layer,
-                 &layer->attention);
-    if (layer->latent) k->latent_values(d, b, m->attended, m->projected, layer->latent);
+    k->attention(d, b, layer->attention.latent ? m->projected : m->attended, m->qkv, m->kv_pool,
+                 layer->kv_layer, &layer->attention);
+    if (layer->attention.latent) k->latent_values(d, b, m->attended, m->projected, layer->attention.latent);
     if (gated || layer->gates) k->apply_gates(d, b, m->attended, m->gates, &layer->attention);
 }
 

@@ -16,13 +16,12 @@ struct product {
 struct layer {
     struct norm_args attention_norm, mlp_norm; /* before each; with what the one before it leaves */
     struct norm_args sum;       /* where there are both delta_net and qkv: what adds attention */
-    struct linear *qkv, *o;     /* qkv NULL where there is delta_net alone, or latent */
+    struct linear *qkv, *o;     /* qkv NULL where there is delta_net alone, or attention.latent */
     struct linear *projections; /* of delta_net: q, k, v and z */
     struct linear *state_o;     /* of delta_net beside attention; else o is its */
     struct linear *gates; /* of delta_net b and a, or b; of attention with gates of its own those; or NULL */
     struct product z, decays; /* of delta_net: where they are apart (delta_inputs); wide NULL: they are not */
     struct delta_net *delta_net;   /* NULL: the layer has attention alone */
-    struct latent *latent;         /* in the place of qkv; NULL: attention is not latent */
     struct linear *gate_up, *down; /* NULL where there is moe alone */
     struct moe *moe;               /* NULL: the layer has one MLP; with down both, side by side */
     /* where the MLP is beside experts: before the router, before them, and behind both, where the sum of both begins */

@@ -470,7 +470,7 @@ static void create_attention_layer(struct builder *b, int32_t i)
     const struct model_config *c = &b->m->config;
     struct layer *layer = &b->m->layers[i];
     if (c->latent.rank > 0) {
-        layer->attention.latent = layer->latent = create_latent(b, i);
+        layer->attention.latent = create_latent(b, i);
         layer->o = create_o(b, i);
         return;
     }

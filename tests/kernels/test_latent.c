@@ -198,17 +198,25 @@ static void check_head_of_q(const struct layer *l, const struct device *d, int32
     }
 }
 
+/* A token's q, its heads one after another, and its latent and what is rotated beside it. Nothing is rotated. */
+static void project(const struct layer *l, const float *x, double *q, double *kv)
+{
+    const struct shape *s = &l->s;
+    double in[WIDTH_MAX], low[WIDTH_MAX];
+    for (int32_t i = 0; i < s->hidden; i++) in[i] = (double)x[i];
+    if (s->q_rank) product(&l->q_a, in, low);
+    if (s->q_rank) normalize(low, l->q_norm, s->q_rank);
+    product(&l->q, s->q_rank ? low : in, q);
+    product(&l->kv_a, in, kv);
+    normalize(kv, l->kv_norm, s->rank);
+}
+
 static void check_qkv(const struct layer *l, const struct device *d, int32_t token, const float *qkv)
 {
     const struct shape *s = &l->s;
     const int32_t dim = s->rotary + s->rank, q_dim = s->plain + s->rotary;
-    double x[WIDTH_MAX], low[WIDTH_MAX], q[WIDTH_MAX], kv[WIDTH_MAX];
-    for (int32_t i = 0; i < s->hidden; i++) x[i] = (double)l->x[token * s->hidden + i];
-    if (s->q_rank) product(&l->q_a, x, low);
-    if (s->q_rank) normalize(low, l->q_norm, s->q_rank);
-    product(&l->q, s->q_rank ? low : x, q);
-    product(&l->kv_a, x, kv);
-    normalize(kv, l->kv_norm, s->rank);
+    double q[WIDTH_MAX], kv[WIDTH_MAX];
+    project(l, l->x + token * s->hidden, q, kv);
     for (int32_t h = 0; h < s->num_heads; h++) check_head_of_q(l, d, h, q + h * q_dim, qkv + h * dim);
     const float *k = qkv + s->num_heads * dim, *v = k + dim;
     for (int32_t i = 0; i < dim; i++) {
@@ -344,19 +352,6 @@ static void check_attention(const struct layer *l, struct device *d, struct rand
 }
 
 /* ---- all of it ---- */
-
-/* A token's q, its heads one after another, and its latent and what is rotated beside it. Nothing is turned here. */
-static void project(const struct layer *l, const float *x, double *q, double *kv)
-{
-    const struct shape *s = &l->s;
-    double in[WIDTH_MAX], low[WIDTH_MAX];
-    for (int32_t i = 0; i < s->hidden; i++) in[i] = (double)x[i];
-    if (s->q_rank) product(&l->q_a, in, low);
-    if (s->q_rank) normalize(low, l->q_norm, s->q_rank);
-    product(&l->q, s->q_rank ? low : in, q);
-    product(&l->kv_a, in, kv);
-    normalize(kv, l->kv_norm, s->rank);
-}
 
 /* A head's attention of the last of n tokens, over what their latents stand for: its value_dim values. kv: [n][rank + rotary]. */
 static void attend(const struct layer *l, int32_t head, const double *q, const double *kv, int32_t n,
