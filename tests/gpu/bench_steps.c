@@ -1,17 +1,19 @@
 /* bench_steps.c - times of whole steps of a model on the GPU, below the scheduler: two steps in flight,
  * tokens stay on the device, as the engine runs them.
  *
- *   bench_steps MODEL [--load-format dummy] [--kv-cache-dtype fp8] [--one-table] [first | decode | sampling | mixed |
- *               prefill | chunks | replay]
+ *   bench_steps MODEL [--load-format dummy] [--kv-cache-dtype fp8] [--max-model-len N] [--one-table] [first | decode |
+ *               sampling | mixed | prefill | long | chunks | replay]
  *
  * Prompts are random tokens. First: the warm-up, and how much longer the first two decode steps of a size take than
  * later ones, which they should not. Decode: milliseconds a step, the mean of 32 after 8. Sampling: what the ways to
  * sample add to greedy decoding, in percent of its step. Mixed: the same for steps
  * that hold prompts beside decoding sequences, 1,024 tokens in all. Prefill: tokens a second, best of 3; one
- * prompt first, while the card is not yet at its power limit. Chunks, only when named: steps that hold nothing but the next
+ * prompt first, while the card is not yet at its power limit. Long, only when named: decoding behind contexts whose K and V are
+ * whatever the memory holds. Chunks, only when named: steps that hold nothing but the next
  * few tokens of a long prompt. Replay, only when named: an answer whose tokens are known is computed again, in runs of so many
  * decoding rows a step, and whether the last row's logits have the bits that one row a step gives. One-table: layers that see a
- * window share the block tables of the others, as they do not in a server. */
+ * window share the block tables of the others, as they do not in a server. Max-model-len: what is allowed, 2,048 by default and
+ * 131,072 for long ones; a server allows what the model was made for, and planning for that must not take time. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -290,17 +292,22 @@ int main(int argc, char **argv)
     const char *load_format = "auto", *what = "";
     enum dtype kv_dtype = DTYPE_BF16;
     bool one_table = false;
+    int32_t max_model_len = 0;
     if (argc < 2) return 2;
     for (int i = 2; i < argc; i++) {
         if (!strcmp(argv[i], "--load-format") && i + 1 < argc)
             load_format = argv[++i];
         else if (!strcmp(argv[i], "--kv-cache-dtype") && i + 1 < argc)
             kv_dtype = strcmp(argv[++i], "fp8") ? DTYPE_BF16 : DTYPE_F8_E4M3;
+        else if (!strcmp(argv[i], "--max-model-len") && i + 1 < argc)
+            max_model_len = atoi(argv[++i]);
         else if (!strcmp(argv[i], "--one-table"))
             one_table = true;
         else
             what = argv[i];
     }
+    if (max_model_len == 0)
+        max_model_len = !strcmp(what, "chunks") || !strcmp(what, "long") ? LONG_CONTEXT_MAX : CONTEXT_MAX;
     struct session_options options = {
         .model_path = argv[1],
         .load_format = load_format,
@@ -308,7 +315,7 @@ int main(int argc, char **argv)
         .isa = "auto",
         .kv_dtype = kv_dtype,
         .num_seqs = strcmp(what, "replay") ? SEQS_MAX : REPLAY_ROWS,
-        .max_model_len = !strcmp(what, "chunks") ? LONG_CONTEXT_MAX : CONTEXT_MAX,
+        .max_model_len = max_model_len,
         .num_batched_tokens = TOKENS_MAX,
         .num_logits = SEQS_MAX,
         .num_blocks = POOL_BLOCKS,
@@ -323,6 +330,7 @@ int main(int argc, char **argv)
         int num_seqs, context;
     } decodes[] = {{1, 1024},  {8, 1024},   {32, 1024}, {64, 1024},
                    {96, 1024}, {128, 1024}, {192, 512}, {256, 512}},
+      longs[] = {{1, 8000}, {1, 32000}, {1, 130000}, {8, 16000}, {32, 4000}, {64, 2000}},
       mixed[] = {{0, 0}, {32, 576}, {64, 576}, {128, 576}}, sampled[] = {{1, 1024}, {64, 1024}, {256, 512}};
     if (!strcmp(what, "chunks")) print_chunks(&s);
     if (!strcmp(what, "replay")) print_replay(&s);
@@ -332,6 +340,12 @@ int main(int argc, char **argv)
         double ms = decode_ms(&s, decodes[i].num_seqs, decodes[i].context, 0);
         printf("decode  %3d at %4d: %7.3f ms a step, %8.0f tokens/s\n", decodes[i].num_seqs,
                decodes[i].context, ms, decodes[i].num_seqs / ms * 1e3);
+        fflush(stdout);
+    }
+    for (size_t i = 0; i < array_length(longs) && !strcmp(what, "long"); i++) {
+        set_length(&s, longs[i].context + STEPS_MAX);
+        printf("decode  %3d at %6d: %7.3f ms a step\n", longs[i].num_seqs, longs[i].context,
+               steps_ms(&s, longs[i].num_seqs, longs[i].context, 0));
         fflush(stdout);
     }
     for (size_t i = 0; i < array_length(sampled) && wanted(what, "sampling"); i++)
