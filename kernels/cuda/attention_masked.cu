@@ -26,7 +26,13 @@
 namespace
 {
 
-enum { MERGE_THREADS = 128, MERGE_COLUMNS = 4 /* a thread */ };
+enum {
+    MERGE_PARTS = 4,        /* of the splits, whose sums are added up behind each other */
+    PART_THREADS = 128,     /* of a part */
+    MERGE_COLUMNS = 4,      /* a thread */
+    FEW_ROWS = 256,         /* heads of sequences, so few that one has threads for all parts at once */
+    MASKED_SPLITS_MAX = 128 /* of a sequence */
+};
 
 /* D: columns that there is room for. VALUE_AT: columns of V that are no values. KEYS_ONLY: V is K. */
 template <int D, int VALUE_AT> struct masked_traits {
@@ -232,8 +238,8 @@ __device__ void store_rows(const masked_args &a, const struct rows &r, const str
         __nv_bfloat16 *out = a.out + (token * a.num_heads + p.head[i]) * a.head_dim;
         float *partial = is_whole ? NULL : partial_of(a, r, p.head[i]);
         if (!is_whole && t == 0 && p.share == 0) {
-            partial[a.head_dim] = maximum;
-            partial[a.head_dim + 1] = sum;
+            partial[a.value_dim] = maximum;
+            partial[a.value_dim + 1] = sum;
         }
 #pragma unroll
         for (int n = 0; n < T::COLUMNS / 8; n++) {
@@ -294,45 +300,102 @@ __global__ void __launch_bounds__(masked_traits<D, VALUE_AT>::WARPS * 32) masked
     store_rows<D, VALUE_AT>(a, r, p, o, state);
 }
 
-/* Of a split's result: so many values from column on, behind their maximum and sum. */
-struct split_part {
-    float o[MERGE_COLUMNS], maximum, sum;
+/* The splits of a head's row. */
+struct merged_row {
+    const float *from; /* the first one's result */
+    size_t stride;     /* to the next one's, in floats */
+    int32_t num_splits;
 };
 
-__device__ __forceinline__ struct split_part split_part_at(const masked_args &a, const float *from,
-                                                           int32_t column)
+/* What each split's values are multiplied by, and the row's softmax. One warp. */
+__device__ struct softmax_state weigh_splits(const struct merged_row &m, int32_t value_dim,
+                                             float (&factors)[MASKED_SPLITS_MAX])
 {
-    const float2 state = *(const float2 *)(from + a.head_dim), low = *(const float2 *)(from + column),
-                 high = *(const float2 *)(from + column + 2);
-    return split_part{{low.x, low.y, high.x, high.y}, state.x, state.y};
+    constexpr int TURNS = MASKED_SPLITS_MAX / 32;
+    struct softmax_state states[TURNS], all = {-INFINITY, 0};
+#pragma unroll
+    for (int i = 0; i < TURNS; i++) {
+        const int32_t split = 32 * i + threadIdx.x % 32;
+        states[i] = {-INFINITY, 0};
+        if (split < m.num_splits) {
+            const float2 at = *(const float2 *)(m.from + split * m.stride + value_dim);
+            states[i] = {at.x, at.y};
+        }
+        all.maximum = fmaxf(all.maximum, states[i].maximum);
+    }
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2)
+        all.maximum = fmaxf(all.maximum, __shfl_xor_sync(~0u, all.maximum, step));
+    const float base = softmax_base(all.maximum);
+#pragma unroll
+    for (int i = 0; i < TURNS; i++) {
+        const float factor = exp2_fast(__fsub_rn(states[i].maximum, base));
+        factors[32 * i + threadIdx.x % 32] = factor;
+        all.sum = __fmaf_rn(states[i].sum, factor, all.sum);
+    }
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2)
+        all.sum = __fadd_rn(all.sum, __shfl_xor_sync(~0u, all.sum, step));
+    return all;
 }
 
-/* A CTA a decoding sequence's head: its splits' results in order. */
-__global__ void __launch_bounds__(MERGE_THREADS) merge_kernel(masked_args a)
+/* A part of the splits, of the columns from one on: weighed and added up in order. */
+__device__ __forceinline__ void add_part(float (&o)[MERGE_COLUMNS], const struct merged_row &m,
+                                         const float *factors, int32_t column, int32_t part)
 {
+    const int32_t of_part = (m.num_splits + MERGE_PARTS - 1) / MERGE_PARTS, begin = part * of_part,
+                  end = min(begin + of_part, m.num_splits);
+#pragma unroll 8
+    for (int32_t split = begin; split < end; split++) {
+        const float *at = m.from + split * m.stride + column;
+        const float2 low = *(const float2 *)at, high = *(const float2 *)(at + 2);
+        o[0] = __fmaf_rn(low.x, factors[split], o[0]);
+        o[1] = __fmaf_rn(low.y, factors[split], o[1]);
+        o[2] = __fmaf_rn(high.x, factors[split], o[2]);
+        o[3] = __fmaf_rn(high.y, factors[split], o[3]);
+    }
+}
+
+/* A CTA a decoding sequence's head: its splits' results. AT_ONCE: parts that have threads of their own; it changes no bit. */
+template <int AT_ONCE> __global__ void __launch_bounds__(AT_ONCE *PART_THREADS) merge_kernel(masked_args a)
+{
+    __shared__ float factors[MASKED_SPLITS_MAX], inverse;
+    __shared__ float4 sums[MERGE_PARTS][PART_THREADS];
     const int32_t seq = a.first_seq + blockIdx.x, head = blockIdx.y, seqlen = a.seqlens_k[seq];
     const int32_t num_splits = seqlen > 0 ? cut_of(seqlen, 0, a.splits_most).end_split : 1;
     dependency_wait();
     if (num_splits == 1) return;
-    const size_t row_floats = (size_t)a.head_dim + PARTIAL_EXTRA;
-    const float *from = a.partial + ((size_t)blockIdx.x * SPLITS_MAX * a.num_heads + head) * row_floats;
+    const size_t row_floats = (size_t)a.value_dim + PARTIAL_EXTRA;
+    const struct merged_row m = {a.partial +
+                                     ((size_t)blockIdx.x * a.splits_room * a.num_heads + head) * row_floats,
+                                 a.num_heads * row_floats, num_splits};
     __nv_bfloat16 *out = a.out + ((size_t)a.cu_seqlens_q[seq] * a.num_heads + head) * a.head_dim;
-    for (int32_t column = threadIdx.x * MERGE_COLUMNS; column < a.value_dim;
-         column += MERGE_THREADS * MERGE_COLUMNS) {
-        struct split_part all = split_part_at(a, from, column);
-#pragma unroll 4
-        for (int32_t split = 1; split < num_splits; split++) {
-            const struct split_part x =
-                split_part_at(a, from + (size_t)split * a.num_heads * row_floats, column);
-            const struct merge_factors f = merge_factors_of(all.maximum, x.maximum);
-#pragma unroll
-            for (int i = 0; i < MERGE_COLUMNS; i++) all.o[i] = merge(all.o[i], x.o[i], f);
-            all.sum = merge(all.sum, x.sum, f);
-            all.maximum = fmaxf(all.maximum, x.maximum);
+    if (threadIdx.x < 32) {
+        const struct softmax_state all = weigh_splits(m, a.value_dim, factors);
+        if (threadIdx.x == 0) inverse = 1.0f / softmax_with_sink(all.sum, all.maximum, a.sinks, head);
+    }
+    __syncthreads();
+    const int32_t thread = threadIdx.x % PART_THREADS;
+    for (int32_t first = 0; first < a.value_dim; first += PART_THREADS * MERGE_COLUMNS) {
+        const int32_t column = first + thread * MERGE_COLUMNS;
+        for (int32_t part = threadIdx.x / PART_THREADS; part < MERGE_PARTS; part += AT_ONCE) {
+            float o[MERGE_COLUMNS] = {};
+            if (column < a.value_dim) add_part(o, m, factors, column, part);
+            sums[part][thread] = make_float4(o[0], o[1], o[2], o[3]);
         }
-        const float inverse = 1.0f / softmax_with_sink(all.sum, all.maximum, a.sinks, head);
-        *(uint2 *)(out + column) = make_uint2(pack_bf16(all.o[0] * inverse, all.o[1] * inverse),
-                                              pack_bf16(all.o[2] * inverse, all.o[3] * inverse));
+        if (AT_ONCE > 1) __syncthreads();
+        if (threadIdx.x < PART_THREADS && column < a.value_dim) {
+            float4 all = sums[0][thread];
+#pragma unroll
+            for (int part = 1; part < MERGE_PARTS; part++) {
+                const float4 x = sums[part][thread];
+                all = make_float4(__fadd_rn(all.x, x.x), __fadd_rn(all.y, x.y), __fadd_rn(all.z, x.z),
+                                  __fadd_rn(all.w, x.w));
+            }
+            *(uint2 *)(out + column) = make_uint2(pack_bf16(all.x * inverse, all.y * inverse),
+                                                  pack_bf16(all.z * inverse, all.w * inverse));
+        }
+        if (AT_ONCE > 1) __syncthreads();
     }
 }
 
@@ -373,21 +436,35 @@ void launch_prefill(struct cuda_device *d, masked_args a, const struct batch *b,
            dim3((unsigned)(rows / TILE_ROWS + b->num_prefill_seqs), (unsigned)a.num_kv_heads));
 }
 
+/* Of a decoding sequence. Where attention_wide_hopper.cu computes, whose CTAs stay, one or two heads have so many that each SM has one. */
+int32_t most_splits(const struct cuda_device *d, int32_t head_dim, int32_t num_items)
+{
+    const int32_t most = splits_most_of(num_items);
+    return d->is_hopper && head_dim > 256 ? max(most, (int32_t)MASKED_SPLITS_MAX / num_items) : most;
+}
+
+int32_t tiles_of_group(int32_t group)
+{
+    return (int32_t)div_up(group, TILE_ROWS);
+}
+
 void launch_decode(struct cuda_device *d, masked_args a, const struct batch *b, const struct kv_pool *pool,
                    int32_t layer)
 {
     int32_t num_seqs = b->num_seqs - b->num_prefill_seqs;
-    int64_t splits = div_up(d->limits.max_model_len, SPLIT_PAGES_MIN * BLOCK_SIZE);
     a.first_seq = b->num_prefill_seqs;
     a.end_seq = b->num_seqs;
-    a.tiles_per_seq = (int32_t)div_up(a.group, TILE_ROWS);
-    a.splits_most = splits_most_of(a.num_kv_heads * a.tiles_per_seq);
+    a.tiles_per_seq = tiles_of_group(a.group);
+    a.splits_most = most_splits(d, a.head_dim, a.num_kv_heads * a.tiles_per_seq);
+    a.splits_room = splits_bound_of(d->limits.max_model_len, a.splits_most);
     a.partial = d->attention_partial;
     launch(d, a, pool, layer,
-           dim3((unsigned)(num_seqs * a.tiles_per_seq), (unsigned)a.num_kv_heads,
-                (unsigned)min(splits, (int64_t)SPLITS_MAX)));
-    dim3 merge_grid((unsigned)num_seqs, (unsigned)a.num_heads);
-    launch_dependent(d, merge_kernel, merge_grid, dim3(MERGE_THREADS), 0, a);
+           dim3((unsigned)(num_seqs * a.tiles_per_seq), (unsigned)a.num_kv_heads, (unsigned)a.splits_room));
+    const dim3 rows((unsigned)num_seqs, (unsigned)a.num_heads);
+    if (num_seqs * a.num_heads <= FEW_ROWS)
+        launch_dependent(d, merge_kernel<MERGE_PARTS>, rows, dim3(MERGE_PARTS * PART_THREADS), 0, a);
+    else
+        launch_dependent(d, merge_kernel<1>, rows, dim3(PART_THREADS), 0, a);
 }
 
 } // namespace
@@ -401,6 +478,14 @@ bool cuda_attention_is_masked(const struct cuda_device *d, const struct attentio
     if (!d->layers_differ) return !cuda_attention_supports(args->head_dim);
     return !cuda_attention_has_different(args->head_dim) || args->head_dim != d->attention.head_dim ||
            args->num_kv_heads != d->attention.num_kv_heads;
+}
+
+size_t cuda_masked_partial_floats(const struct cuda_device *d, const struct step_limits *limits,
+                                  const struct attention_args *args)
+{
+    const int32_t num_items = args->num_kv_heads * tiles_of_group(args->num_heads / args->num_kv_heads),
+                  splits = splits_bound_of(limits->max_model_len, most_splits(d, args->head_dim, num_items));
+    return (size_t)limits->num_seqs * splits * args->num_heads * (args->head_dim + PARTIAL_EXTRA);
 }
 
 /* The widest are those of latents, of a GPU that has room for their tiles. */

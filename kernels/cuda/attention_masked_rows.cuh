@@ -12,11 +12,12 @@ struct masked_args {
     const __nv_bfloat16 *qkv, *pool; /* pool: of the layer */
     const int32_t *counts, *base, *cu_seqlens_q, *seqlens_k, *table_offsets;
     const int32_t *sequence_masks;     /* NULL: none */
-    float *partial;                    /* [S][SPLITS_MAX][Hq][head_dim + PARTIAL_EXTRA]; NULL: prompts */
+    float *partial;                    /* [S][splits_room][Hq][value_dim + PARTIAL_EXTRA]; NULL: prompts */
     size_t block_elements, v_elements; /* from a block's K to its V */
     int32_t first_seq, end_seq, tiles_per_seq; /* tiles_per_seq 0: prompts, whose tiles are counted */
-    int32_t splits_most;                       /* of a decoding sequence (attention_decode.cuh) */
-    int32_t row_heads;                         /* of a row of qkv */
+    int32_t splits_most,
+        splits_room;   /* of a decoding sequence (attention_decode.cuh); of one of max_model_len */
+    int32_t row_heads; /* of a row of qkv */
     int32_t num_heads, num_kv_heads, group, head_dim, value_at,
         value_dim; /* values are columns [value_at, + value_dim) of V */
     struct mask_layer layer;
@@ -39,6 +40,7 @@ struct rows {
     int32_t begin, end;        /* keys that are walked */
     int32_t first_key;         /* no row sees one before it */
     struct device_mask mask;
+    bool is_causal; /* nothing but what comes later is hidden */
 };
 
 __device__ __forceinline__ int32_t tiles_of(const masked_args &a, int32_t seq)
@@ -68,6 +70,8 @@ __device__ bool find_rows(const masked_args &a, int32_t tile, int32_t split, str
     r->last_place = r->offset + (min(r->first + TILE_ROWS, r->count) - 1) / a.group;
     int32_t words = a.sequence_masks ? a.sequence_masks[r->seq] : 0;
     r->mask = device_mask_at(a.base, words, r->seqlen);
+    r->is_causal =
+        words == 0 && a.layer.sliding_window == 0 && a.layer.chunk == 0 && a.layer.window_ahead == 0;
     r->first_key = first_key_of(a.layer, r->first_place);
     r->begin = r->first_key;
     r->end = words ? min(r->seqlen, end_key_of(a.layer, r->last_place)) : r->last_place + 1;
@@ -87,6 +91,7 @@ __device__ bool find_rows(const masked_args &a, int32_t tile, int32_t split, str
 template <int KEYS>
 __device__ __forceinline__ enum mask_class class_of(const masked_args &a, const struct rows &r, int32_t first)
 {
+    if (r.is_causal) return first + KEYS > r.first_place + 1 ? MASK_PARTIAL : MASK_WHOLE;
     struct mask_tile bounds = {};
     if (r.mask.keys) bounds = r.mask.tiles[first / MASK_TILE];
     return class_of_keys(a.layer, r.mask.keys ? &bounds : NULL, r.seqlen, first, KEYS, r.first_place,
@@ -146,10 +151,11 @@ __device__ __forceinline__ void cap_scores(float (&scores)[N], const struct scor
     for (int i = 0; i < N; i++) scores[i] = softcap_score(scores[i], scale[i / 2 % 2].cap);
 }
 
-/* The first kv tile from there on that somebody sees. */
+/* The first kv tile from there on that somebody sees. A causal layer hides none between a tile's begin and end. */
 template <int KEYS>
 __device__ __forceinline__ int32_t next_tile(const masked_args &a, const struct rows &r, int32_t first)
 {
+    if (r.is_causal) return first;
     while (first < r.end && class_of<KEYS>(a, r, first) == MASK_HIDDEN) first += KEYS;
     return first;
 }
@@ -157,8 +163,8 @@ __device__ __forceinline__ int32_t next_tile(const masked_args &a, const struct 
 /* Where the partial result of a split goes, of its tile's row of this head. */
 __device__ __forceinline__ float *partial_of(const masked_args &a, const struct rows &r, int32_t head)
 {
-    return a.partial + (((size_t)(r.seq - a.first_seq) * SPLITS_MAX + r.split) * a.num_heads + head) *
-                           (a.head_dim + PARTIAL_EXTRA);
+    return a.partial + (((size_t)(r.seq - a.first_seq) * a.splits_room + r.split) * a.num_heads + head) *
+                           (a.value_dim + PARTIAL_EXTRA);
 }
 
 } // namespace

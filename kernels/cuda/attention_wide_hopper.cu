@@ -324,7 +324,7 @@ __device__ void store_rows(const masked_args &a, const struct rows &r, const str
         if (r.first + own.row + 8 * i >= r.count) continue;
         if (r.num_splits > 1) {
             float *partial = partial_of(a, r, own.head[i]);
-            if (t == 0 && own.group == 0) *(float2 *)(partial + a.head_dim) = make_float2(maximum, sum);
+            if (t == 0 && own.group == 0) *(float2 *)(partial + a.value_dim) = make_float2(maximum, sum);
 #pragma unroll
             for (int n = 0; n < T::OWN_COLUMNS / 8; n++)
                 *(float2 *)(partial + first + 8 * n) = make_float2(o[4 * n + 2 * i], o[4 * n + 2 * i + 1]);

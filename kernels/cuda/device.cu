@@ -71,6 +71,18 @@ struct attention_args widest_of(const struct attention_args *layers, int32_t num
     return widest;
 }
 
+/* Of the splits of all sequences of a step, whichever layer computes them. */
+size_t partial_floats(const struct cuda_device *d, const struct step_limits *limits,
+                      const struct attention_args *layers, int32_t num_layers)
+{
+    const struct attention_args widest = widest_of(layers, num_layers);
+    size_t most = cuda_decode_partial_floats(limits, &widest);
+    for (int32_t i = 0; i < num_layers; i++)
+        if (limits->has_masks || cuda_attention_is_masked(d, &layers[i]))
+            most = max(most, cuda_masked_partial_floats(d, limits, &layers[i]));
+    return most;
+}
+
 /* Whose heads steps are planned for: of those that have the same ones of K and V the layer with most query heads. */
 const struct attention_args *planned(const struct attention_args *layers, int32_t num_layers)
 {
@@ -134,7 +146,7 @@ int prepare(struct device *device, const struct step_limits *limits, int32_t voc
                              (int)WINDOWS_MAX);
     d->logits = (float *)cuda_alloc(device, (size_t)limits->num_logits * vocab_size * 4, "logits");
     d->attention_partial =
-        (float *)cuda_alloc(device, cuda_decode_partial_floats(limits, &widest) * 4, "attention");
+        (float *)cuda_alloc(device, partial_floats(d, limits, layers, num_layers) * 4, "attention");
     d->attention_counters =
         (int32_t *)cuda_alloc(device, cuda_decode_counters(limits, &widest) * 4, "attention");
     d->gate_up = (__nv_bfloat16 *)cuda_alloc(device, (size_t)limits->num_tokens * 2 * intermediate_size * 2,

@@ -288,6 +288,8 @@ int32_t cuda_decode_teams(const struct cuda_device *d, const struct attention_ar
 int32_t cuda_decode_ranges_max(const struct cuda_device *d, const struct attention_args *args);
 int32_t cuda_decode_heads(const struct attention_args *args);
 size_t cuda_decode_partial_floats(const struct step_limits *limits, const struct attention_args *args);
+size_t cuda_masked_partial_floats(const struct cuda_device *d, const struct step_limits *limits,
+                                  const struct attention_args *args);
 size_t cuda_decode_counters(const struct step_limits *limits, const struct attention_args *args);
 /* Of K/V in bf16: base.prefill_tile has what the pool's type wants. */
 int32_t cuda_prefill_rows_per_tile(const struct cuda_device *d, int32_t head_dim);

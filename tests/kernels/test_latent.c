@@ -1,5 +1,5 @@
 /* test_latent.c - what latent attention has before and behind attention, and attention over latents, of a prompt and of a token behind it,
- * against double precision; and the bits of a token against itself among fewer others. Then all of it in a row, on a device that may compute
+ * against double precision; and the bits of a token against itself among fewer others. A token far back, and one among many. Then all of it in a row, on a device that may compute
  * prompts over what latents stand for. Whole models are in unit/model/test_families.c. */
 #include "fixture.h"
 
@@ -271,7 +271,7 @@ static void check_head(const struct layer *l, const struct device *d, const floa
     const struct shape *s = &l->s;
     const int32_t dim = s->rotary + s->rank, row = (s->num_heads + 2) * dim;
     const float *q = qkv + token * row + head * dim;
-    double weights[LONG], sum = 0, out[WIDTH_MAX] = {0};
+    double *weights = malloc((size_t)(token + 1) * sizeof *weights), sum = 0, out[WIDTH_MAX] = {0};
     for (int32_t j = 0; j <= token; j++) {
         double score = 0;
         for (int32_t i = 0; i < dim; i++)
@@ -286,15 +286,16 @@ static void check_head(const struct layer *l, const struct device *d, const floa
         if (!(fabs((double)got[i] - out[i]) <= bound))
             fail_msg("%d heads, rank %d: token %d sees %g, not %g", s->num_heads, s->rank, token,
                      (double)got[i], out[i]);
+    free(weights);
 }
 
-/* Random rows of qkv as latent_qkv leaves them. */
-static float *latent_rows(const struct layer *l, const struct device *d, struct random *random)
+/* So many random rows of qkv as latent_qkv leaves them. */
+static float *latent_rows(const struct layer *l, const struct device *d, struct random *random, int32_t num)
 {
     const int32_t rotary = l->s.rotary, rank = l->s.rank, dim = rotary + rank,
                   row = (l->s.num_heads + 2) * dim;
-    float *qkv = random_values(random, (size_t)LONG * (size_t)row, d->act_bytes, 1);
-    for (int32_t t = 0; t < LONG; t++) {
+    float *qkv = random_values(random, (size_t)num * (size_t)row, d->act_bytes, 1);
+    for (int32_t t = 0; t < num; t++) {
         float *k = qkv + t * row + l->s.num_heads * dim;
         memcpy(k + dim, k + rotary, (size_t)rank * sizeof *k);
         memset(k + dim + rank, 0, (size_t)rotary * sizeof *k);
@@ -312,8 +313,8 @@ static void check_attention(const struct layer *l, struct device *d, struct rand
                                    .num_kv_heads = 1,
                                    .head_dim = dim,
                                    .dtype = d->is_gpu ? DTYPE_BF16 : DTYPE_F32};
-    float *cos_sin = calloc((size_t)(LONG * s->rotary), sizeof *cos_sin), *qkv = latent_rows(l, d, random),
-          *out = malloc((size_t)(LONG * out_row) * sizeof *out);
+    float *cos_sin = calloc((size_t)(LONG * s->rotary), sizeof *cos_sin),
+          *qkv = latent_rows(l, d, random, LONG), *out = malloc((size_t)(LONG * out_row) * sizeof *out);
     for (int32_t i = 0; i < LONG * s->rotary; i += 2) cos_sin[i] = 1; /* no rotation */
     const struct attention_args attention = {
         .num_heads = s->num_heads, .num_kv_heads = 1, .head_dim = dim, .scale = 1 / sqrtf((float)dim)};
@@ -349,6 +350,125 @@ static void check_attention(const struct layer *l, struct device *d, struct rand
     free(cos_sin);
     free(qkv);
     free(out);
+}
+
+/* ---- decoding far back, and among many ---- */
+
+enum {
+    FAR = 17010,
+    CHUNK = 2430,
+    MANY = 90
+}; /* FAR: more splits than other attention has; MANY: of short ones */
+
+struct far {
+    struct layer layer;
+    struct kv_pool *pool;
+    struct rope_args rope;
+    struct test_step *step;
+    float *qkv; /* [FAR][row] */
+    void *device_qkv, *device_out;
+    int32_t row, out_row, blocks[FAR / BLOCK_SIZE + 1];
+};
+
+static void far_open(struct far *f, struct device *d, struct random *random)
+{
+    const struct shape *s = &f->layer.s;
+    const int32_t dim = s->rotary + s->rank;
+    const struct kv_shape shape = {.num_layers = 1,
+                                   .num_blocks = FAR / BLOCK_SIZE + 1,
+                                   .num_kv_heads = 1,
+                                   .head_dim = dim,
+                                   .dtype = d->is_gpu ? DTYPE_BF16 : DTYPE_F32};
+    struct error err = {0};
+    float *cos_sin = calloc((size_t)(FAR * s->rotary), sizeof *cos_sin);
+    for (int32_t i = 0; i < FAR * s->rotary; i += 2) cos_sin[i] = 1; /* no rotation */
+    for (int32_t i = 0; i <= FAR / BLOCK_SIZE; i++) f->blocks[i] = FAR / BLOCK_SIZE - i;
+    assert_int_equal(d->ops->kv_pool_create(d, &shape, &f->pool, &err), 0);
+    f->row = (s->num_heads + 2) * dim;
+    f->out_row = s->num_heads * dim;
+    f->rope = (struct rope_args){.num_heads = s->num_heads,
+                                 .num_kv_heads = 1,
+                                 .head_dim = dim,
+                                 .rotary_dim = s->rotary,
+                                 .style = ROPE_PAIRS,
+                                 .cos_sin = device_upload(d, cos_sin, (size_t)(FAR * s->rotary))};
+    f->qkv = latent_rows(&f->layer, d, random, FAR);
+    f->device_qkv = device_floats(d, (size_t)(CHUNK * f->row), false);
+    f->device_out = device_floats(d, (size_t)(CHUNK * f->out_row), false);
+    f->step = test_step_new(CHUNK, MANY, FAR / BLOCK_SIZE + 1);
+    free(cos_sin);
+    for (int32_t first = 0; first < FAR; first += CHUNK) { /* K and V of all tokens */
+        device_write(d, f->device_qkv, f->qkv + first * f->row, (size_t)(CHUNK * f->row), false);
+        test_step_clear(f->step);
+        test_step_add(f->step, f->blocks, first, CHUNK, false);
+        struct batch *b = d->ops->step_begin(d, &f->step->step);
+        d->ops->rope_kv_write(d, b, f->device_qkv, f->pool, 0, &f->rope);
+        test_step_end(d, NULL);
+    }
+}
+
+/* Attention of a decoded token, by so many sequences at once. */
+static void far_decode(struct far *f, struct device *d, int32_t token, int32_t num, float *out)
+{
+    const struct shape *s = &f->layer.s;
+    const int32_t dim = s->rotary + s->rank;
+    const struct attention_args attention = {
+        .num_heads = s->num_heads, .num_kv_heads = 1, .head_dim = dim, .scale = 1 / sqrtf((float)dim)};
+    test_step_clear(f->step);
+    for (int32_t i = 0; i < num; i++) test_step_add(f->step, f->blocks, token, 1, true);
+    float *rows = malloc((size_t)(num * f->row) * sizeof *rows);
+    for (int32_t i = 0; i < num; i++)
+        memcpy(rows + i * f->row, f->qkv + (size_t)token * (size_t)f->row, (size_t)f->row * sizeof *rows);
+    device_write(d, f->device_qkv, rows, (size_t)(num * f->row), false);
+    device_poison(d, f->device_out, (size_t)(num * f->out_row), false);
+    struct batch *b = d->ops->step_begin(d, &f->step->step);
+    d->ops->attention(d, b, f->device_out, f->device_qkv, f->pool, 0, &attention);
+    test_step_end(d, NULL);
+    device_read(d, out, f->device_out, (size_t)(num * f->out_row), false);
+    free(rows);
+}
+
+static void check_far(struct far *f, struct device *d)
+{
+    const int32_t dim = f->layer.s.rotary + f->layer.s.rank;
+    const size_t count = (size_t)f->out_row;
+    float *out = malloc(MANY * count * sizeof *out), *alone = malloc(count * sizeof *alone);
+    far_decode(f, d, FAR - 1, 1, out);
+    for (int32_t head = 0; head < f->layer.s.num_heads; head++)
+        check_head(&f->layer, d, f->qkv, FAR - 1, head, out + head * dim);
+    far_decode(f, d, LONG - 1, 1, alone);
+    far_decode(f, d, LONG - 1, MANY, out);
+    for (size_t i = 0; i < MANY; i++) assert_int_equal(num_bits_different(out + i * count, alone, count), 0);
+    free(out);
+    free(alone);
+}
+
+static void far_back_by(const char *isa)
+{
+    const struct step_limits limits = {CHUNK, MANY, MANY, MANY, FAR, 1, 1, 0, false};
+    struct random random = {.seed = test_seed()};
+    struct far f = {.layer.s = {64, 3, 64, 64, 128, 256, 0, false}};
+    const struct attention_args attention = {.num_heads = 3, .num_kv_heads = 1, .head_dim = 320};
+    struct error err = {0};
+    struct device *d = test_device_open(isa, 2);
+    if (!d->ops->latent_create) {
+        d->ops->close(d);
+        skip();
+    }
+    assert_int_equal(d->ops->prepare(d, &limits, 64, 512, 512, &attention, 1, &err), 0);
+    layer_open(&f.layer, d, &random); /* says that K and V are latents */
+    far_open(&f, d, &random);
+    check_far(&f, d);
+    test_step_free(f.step);
+    free(f.qkv);
+    layer_close(&f.layer);
+    d->ops->close(d);
+}
+
+static void far_back(void **state)
+{
+    (void)state;
+    for_each_isa(far_back_by);
 }
 
 /* ---- all of it ---- */
@@ -530,6 +650,6 @@ static void latents(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(latents)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(latents), cmocka_unit_test(far_back)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
