@@ -3,15 +3,19 @@
  * Mistral Small 4). Prompts and decoding sequences, masks, splits and their results are that file's.
  *
  * A CTA has an SM, and computes a tile of 64 query rows; of decoding sequences one after another. One warp fetches kv tiles of 64 keys, page
- * by page as attention_prefill_hopper.cu does, the next rows' first ones while these end. Two groups of four warps compute, each half of the
- * output's columns, and both all scores: so they need nothing of each other, and one's softmax runs under the other's products.
+ * by page as attention_prefill_hopper.cu does, the next rows' first ones while these end. Two groups of four warps compute: each half of the
+ * output's columns, and the scores of every other tile. A tile's weights, and the softmax behind it, go to the other group through shared
+ * memory, so softmax goes from tile to tile in order.
  *
- * Shared memory holds Q and two tiles: K of two tiles after each other where V is in them, else K of one and V of one. A place is let go when
- * its products have ended, and what comes there next is fetched under the products and the softmax of what lies in the other one: so P V of a
- * tile is issued before Q K of the next one. (With Q K first, under whose softmax P V would run, each tile's fetch was waited for.)
+ *   a group's tile:   wait for Q K | softmax | give | P V | wait: the place is free
+ *   the other's tile: take | P V | Q K of the own tile behind it | wait for P V: the place is free
  *
- * Floor: a tile of 64 keys costs 64 x 64 x (2 x 576 + 512) x 2 flop, 3,328 cycles of an SM, and 72 KB from the L2; with V apart 3,072 cycles
- * and 128 KB. A decoding sequence's rows are few of the 64, and what it waits for is its bytes.
+ * Shared memory holds Q, the weights given, and two tiles: K of two tiles after each other where V is in them, else K of one and V of one. A
+ * place is let go when its products have ended, and what comes there next is fetched under the products and the softmax of what lies
+ * in the other one. (With Q K ahead of P V each tile's fetch was waited for.)
+ *
+ * Floor: a tile of 64 keys costs 64 x 64 x (576 + 512) x 2 flop, 2,176 cycles of an SM, and 72 KB from the L2; with V apart 2,048 cycles
+ * and 128 KB. A decoding sequence's rows are few of the 64, and what it waits for is its bytes: 3,200 cycles for the 72 KB.
  *
  * Sources: DeepSeek-AI, FlashMLA, 2025, for the halves of columns; Shah et al., "FlashAttention-3", 2024. */
 #include "kernels/cuda/attention_masked_rows.cuh"
@@ -37,7 +41,15 @@ enum {
     CONSUMER_REGISTERS = 232,
 };
 
-enum { BARRIER_CONSUMERS = 1, BARRIER_GROUP = 2 /* and the group */ };
+enum { BARRIER_CONSUMERS = 1, BARRIER_GROUP = 2, BARRIER_GIVEN = 4 /* and the group */ };
+
+/* Of a tile's scores, from the group that has them to the other one: weights as an A operand in the copy engine's layout, and the
+ * softmax behind the tile, a thread's sums for the thread at the same place. */
+struct given {
+    uint32_t weights[TILE_ROWS][KEYS / 2];
+    float sums[2][GROUP_THREADS];
+    float maxima[TILE_ROWS];
+};
 
 template <int D> struct wide_traits {
     static constexpr bool KEYS_ONLY = D % 512 != 0; /* V is K from column 64 on */
@@ -45,7 +57,8 @@ template <int D> struct wide_traits {
     static constexpr int TILE_BYTES = KEYS * D * 2;
     static constexpr int PAGE_BYTES = BLOCK_SIZE * D * 2;
     static constexpr int Q_BYTES = TILE_ROWS * D * 2;
-    static constexpr int SHARED_BYTES = ATOM_BYTES + Q_BYTES + 2 * TILE_BYTES + 4 * 8;
+    static constexpr int SHARED_BYTES =
+        ATOM_BYTES + Q_BYTES + 2 * TILE_BYTES + (int)sizeof(struct given) + 4 * 8;
     static constexpr int VALUE_HALF = KEYS_ONLY ? 1 : 0; /* the first one of V */
     static constexpr int OWN_COLUMNS = (D - VALUE_HALF * 64) / GROUPS;
     static constexpr int SUMS = OWN_COLUMNS / 2; /* of a thread */
@@ -61,14 +74,17 @@ struct wide_args {
 /* Shared memory. A tile of keys or values: groups of 8 rows, each its halves one after another. Q: halves of 64 rows. */
 template <int D> struct view {
     using T = wide_traits<D>;
-    uint32_t q, tiles, full, empty;
+    uint32_t q, tiles, weights, full, empty;
+    struct given *given;
 
     __device__ explicit view(unsigned char *shared)
     {
         const uint32_t begin = shared_address(shared);
         q = (begin + ATOM_BYTES - 1) & ~(uint32_t)(ATOM_BYTES - 1);
         tiles = q + T::Q_BYTES;
-        full = tiles + 2 * T::TILE_BYTES;
+        weights = tiles + 2 * T::TILE_BYTES;
+        given = (struct given *)(shared + (weights - begin));
+        full = weights + (uint32_t)sizeof(struct given);
         empty = full + 2 * 8;
     }
     __device__ uint32_t tile(int place) const { return tiles + place * T::TILE_BYTES; }
@@ -218,18 +234,36 @@ __device__ __forceinline__ void multiply_keys(float (&scores)[SCORES], uint32_t 
     wgmma_commit();
 }
 
-template <int D>
-__device__ __forceinline__ void multiply_values(float (&o)[wide_traits<D>::SUMS],
-                                                const uint32_t (&weights)[SCORES / 2], uint32_t v, int group)
+/* V's columns of a group. */
+template <int D> __device__ __forceinline__ uint64_t values_of(uint32_t v, int group)
 {
     using T = wide_traits<D>;
-    const uint64_t values =
-        wgmma_descriptor(warp_uniform(v + (T::VALUE_HALF + group * (T::OWN_COLUMNS / 64)) * ATOM_BYTES),
-                         T::HALVES * ATOM_BYTES, ATOM_BYTES);
+    return wgmma_descriptor(warp_uniform(v + (T::VALUE_HALF + group * (T::OWN_COLUMNS / 64)) * ATOM_BYTES),
+                            T::HALVES * ATOM_BYTES, ATOM_BYTES);
+}
+
+template <int D>
+__device__ __forceinline__ void multiply_values(float (&o)[wide_traits<D>::SUMS],
+                                                const uint32_t (&weights)[SCORES / 2], uint64_t values)
+{
     wgmma_fence();
 #pragma unroll
     for (int i = 0; i < KEYS / 16; i++)
-        wgmma_registers<1>(o, weights + 4 * i, values + ((i * T::PAGE_BYTES) >> 4), 1);
+        wgmma_registers<1>(o, weights + 4 * i, values + ((i * wide_traits<D>::PAGE_BYTES) >> 4), 1);
+    wgmma_commit();
+}
+
+/* By weights that the other group has given. */
+template <int D>
+__device__ __forceinline__ void multiply_values(float (&o)[wide_traits<D>::SUMS], uint32_t weights,
+                                                uint64_t values)
+{
+    const uint64_t rows = wgmma_descriptor(warp_uniform(weights), ATOM_BYTES, 16);
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < KEYS / 16; i++)
+        wgmma_shared_transposed(o, rows + ((i * 32) >> 4), values + ((i * wide_traits<D>::PAGE_BYTES) >> 4),
+                                1);
     wgmma_commit();
 }
 
@@ -260,54 +294,110 @@ __device__ __forceinline__ void weigh(const masked_args &a, const struct rows &r
     softmax(scores, own->state, rescale, to_log2);
 }
 
+/* A tile's weights, and the softmax behind it, for the other group, which has them in its registers or wants them there at the same
+ * places. Each thread writes over what it has read itself, the warp's products with it have ended. */
+template <int D>
+__device__ __forceinline__ void give(const view<D> &s, const struct own_rows &own,
+                                     const uint32_t (&weights)[SCORES / 2])
+{
+    const int thread = threadIdx.x % GROUP_THREADS, t = thread % 4;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const int row = own.row + 8 * i;
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++) s.given->weights[row][(n ^ row % 8) * 4 + t] = weights[2 * n + i];
+        s.given->sums[i][thread] = own.state[i].sum;
+        if (t == i) s.given->maxima[row] = own.state[i].maximum;
+    }
+    shared_writes_fence();
+    named_barrier_arrive(BARRIER_GIVEN + own.group, CONSUMERS);
+}
+
+/* The softmax behind a tile of the other group's. */
+template <int D>
+__device__ __forceinline__ void take(const view<D> &s, struct own_rows *own, float (&rescale)[2])
+{
+    named_barrier_sync(BARRIER_GIVEN + 1 - own->group, CONSUMERS);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        rescale[i] = softmax_raise(&own->state[i], s.given->maxima[own->row + 8 * i], own->scale[i].to_log2);
+        own->state[i].sum = s.given->sums[i][threadIdx.x % GROUP_THREADS];
+    }
+}
+
 /* softmax(Q K) V of all tiles that somebody sees, from the CTA's tile number i on. Returns the number of the one behind. */
 template <int D>
 __device__ __forceinline__ int32_t walk(const masked_args &a, const struct rows &r, const view<D> &s,
                                         struct own_rows *own, float (&o)[wide_traits<D>::SUMS], int32_t i)
 {
-    constexpr bool KEYS_ONLY = wide_traits<D>::KEYS_ONLY;
-    float scores[SCORES], rescale[2];
+    using T = wide_traits<D>;
+    float scores[SCORES], rescale[2] = {1, 1};
     uint32_t weights[SCORES / 2]; /* as A operands */
-    auto begin = [&](const place<D> &k) {
+    int32_t first = next_tile<KEYS>(a, r, r.begin / KEYS * KEYS);
+    auto begin = [&](int32_t tile) {
+        const place<D> k(tile, false);
         barrier_wait(s.full + 8 * k.at, k.parity);
         multiply_keys<D>(scores, s.q, s.tile(k.at));
     };
-    auto finish = [&](const place<D> &k, int32_t key) {
+    auto rescale_sums = [&]() {
+        if (__ballot_sync(~0u, rescale[0] != 1 || rescale[1] != 1) == 0) return;
+#pragma unroll
+        for (int n = 0; n < T::SUMS; n++) o[n] = __fmul_rn(o[n], rescale[n / 2 % 2]);
+    };
+    auto values_of_tile = [&](int32_t tile) {
+        const place<D> v(tile, true);
+        barrier_wait(s.full + 8 * v.at, v.parity);
+        if (first + KEYS > r.seqlen && r.seqlen % BLOCK_SIZE != 0)
+            zero_values<D>(s.tile(v.at), r.seqlen - first, own->group);
+        return values_of<D>(s.tile(v.at), own->group);
+    };
+    auto release = [&](int32_t tile) {
+        wgmma_hold(o);
+        warp_release(s.empty + 8 * place<D>(tile, true).at);
+    };
+    auto attend = [&](int32_t tile) {
+        const place<D> k(tile, false);
         wgmma_wait<0>();
         wgmma_hold(scores);
-        if (!KEYS_ONLY) warp_release(s.empty + 8 * k.at);
-        weigh(a, r, own, scores, rescale, key);
+        if (!T::KEYS_ONLY) warp_release(s.empty + 8 * k.at);
+        weigh(a, r, own, scores, rescale, first);
         pack_weights(weights, scores);
+        give(s, *own, weights);
+        rescale_sums();
+        multiply_values<D>(o, weights, values_of_tile(tile));
+        wgmma_wait<0>();
+        release(tile);
     };
-    auto attend = [&](const place<D> &v) {
-        if (!KEYS_ONLY) barrier_wait(s.full + 8 * v.at, v.parity);
-        multiply_values<D>(o, weights, s.tile(v.at), own->group);
+    auto follow = [&](int32_t tile) {
+        take(s, own, rescale);
+        rescale_sums();
+        multiply_values<D>(o, s.weights, values_of_tile(tile));
     };
-    int32_t first = next_tile<KEYS>(a, r, r.begin / KEYS * KEYS), after;
+    auto goes_on = [&]() {
+        first = next_tile<KEYS>(a, r, first + KEYS);
+        i++;
+        return first < r.end;
+    };
     if (first >= r.end) return i;
-    begin(place<D>(i, false));
-    finish(place<D>(i, false), first);
-    for (; (after = next_tile<KEYS>(a, r, first + KEYS)) < r.end; first = after, i++) {
-        const place<D> v(i, true), next(i + 1, false);
-        attend(v);
-        begin(next);
+    if (i % GROUPS != own->group) {
+        follow(i);
+        wgmma_wait<0>();
+        release(i);
+        if (!goes_on()) return i;
+    }
+    begin(i);
+    for (;;) {
+        attend(i);
+        if (!goes_on()) return i;
+        follow(i);
+        if (!goes_on()) break;
+        begin(i);
         wgmma_wait<1>();
-        wgmma_hold(o);
-        warp_release(s.empty + 8 * v.at);
-        finish(next, after);
-#pragma unroll
-        for (int k = 0; k < wide_traits<D>::SUMS; k++) o[k] = __fmul_rn(o[k], rescale[k / 2 % 2]);
+        release(i - 1);
     }
-    const place<D> v(i, true);
-    if (first + KEYS > r.seqlen && r.seqlen % BLOCK_SIZE != 0) {
-        barrier_wait(s.full + 8 * v.at, v.parity);
-        zero_values<D>(s.tile(v.at), r.seqlen - first, own->group);
-    }
-    attend(v);
     wgmma_wait<0>();
-    wgmma_hold(o);
-    warp_release(s.empty + 8 * v.at);
-    return i + 1;
+    release(i - 1);
+    return i;
 }
 
 /* The group's columns: to the output, or to where splits are merged. */
@@ -372,8 +462,9 @@ __global__ void __launch_bounds__(THREADS, 1)
     if (threadIdx.x == 0) {
         tensor_map_prefetch(&map);
         for (int i = 0; i < 2; i++) {
+            const bool is_of_keys = !wide_traits<D>::KEYS_ONLY && i == 0; /* whose readers are one group */
             barrier_init(s.full + 8 * i, 1);
-            barrier_init(s.empty + 8 * i, CONSUMERS / 32);
+            barrier_init(s.empty + 8 * i, (is_of_keys ? GROUP_THREADS : CONSUMERS) / 32);
         }
         barrier_init_fence();
     }

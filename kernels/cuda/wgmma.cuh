@@ -155,6 +155,12 @@ DEFINE_WGMMA_SHARED(224, 112, 112, 113, 114)
 DEFINE_WGMMA_SHARED(240, 120, 120, 121, 122)
 DEFINE_WGMMA_SHARED(256, 128, 128, 129, 130)
 
+/* The same with B transposed. */
+#define DEFINE_WGMMA_SHARED_TRANSPOSED(...)                                                                  \
+    DEFINE_WGMMA(wgmma_shared_transposed, "k16.f32.bf16.bf16", ", 0, 1", __VA_ARGS__)
+DEFINE_WGMMA_SHARED_TRANSPOSED(128, 64, 64, 65, 66)
+DEFINE_WGMMA_SHARED_TRANSPOSED(256, 128, 128, 129, 130)
+
 /* The same with A in registers, and B K major or transposed in shared memory. */
 #define DEFINE_WGMMA_REGISTERS(N, COUNT, A0, A1, A2, A3, B, TRANSPOSE, ADD)                                  \
     template <int TRANSPOSED>                                                                                \

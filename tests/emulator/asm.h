@@ -414,15 +414,27 @@ static inline int32_t group_row(void)
     return (int32_t)threadIdx.x % 128 / 32 * 16 + lane() / 4;
 }
 
-template <int COUNT> void wgmma_shared(float (&d)[COUNT], uint64_t a, uint64_t b, int add)
+/* b(column, place in K) */
+template <int COUNT, typename B> void multiply_shared(float (&d)[COUNT], uint64_t a, int add, B b)
 {
     double rows[2][16];
     for (int32_t i = 0; i < 2; i++)
         for (int32_t k = 0; k < 16; k++)
             rows[i][k] = bf16_at(operand_at(a, (uint32_t)(group_row() + 8 * i), (uint32_t)k * 2));
     const double *const both[2] = {rows[0], rows[1]};
-    multiply_rows(d, both, 16, add,
-                  [=](int32_t n, int32_t k) { return bf16_at(operand_at(b, (uint32_t)n, (uint32_t)k * 2)); });
+    multiply_rows(d, both, 16, add, b);
+}
+
+template <int COUNT> void wgmma_shared(float (&d)[COUNT], uint64_t a, uint64_t b, int add)
+{
+    multiply_shared(d, a, add,
+                    [=](int32_t n, int32_t k) { return bf16_at(operand_at(b, (uint32_t)n, (uint32_t)k * 2)); });
+}
+
+template <int COUNT> void wgmma_shared_transposed(float (&d)[COUNT], uint64_t a, uint64_t b, int add)
+{
+    multiply_shared(d, a, add,
+                    [=](int32_t n, int32_t k) { return bf16_at(transposed_at(b, (uint32_t)k, (uint32_t)n)); });
 }
 
 template <int COUNT> void wgmma_e4m3(float (&d)[COUNT], uint64_t a, uint64_t b, int add)
