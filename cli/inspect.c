@@ -118,7 +118,7 @@ static void print_kv_groups(const struct model_config *c)
            l.windowed_per_block, l.window, l.num_windowed * kib);
 }
 
-static void print_fit(const struct model_cost *m)
+static void print_fit(const struct config *config, const struct model_cost *m)
 {
     const struct model_config *c = m->config;
     uint64_t weight_bytes = (uint64_t)m->bytes;
@@ -130,12 +130,14 @@ static void print_fit(const struct model_cost *m)
            (double)model_config_kv_bytes_per_token(c, DTYPE_I8) / 1024);
     print_kv_groups(c);
     if (model_config_has_states(c))
-        printf("states        %.1f MiB a running sequence, %.1f each that is kept for prompts that begin "
-               "alike; of %d of %d "
-               "layers\n",
-               2 * (double)model_config_state_bytes(c) / (1 << 20),
-               (double)model_config_state_bytes(c) / (1 << 20), model_config_num_stateful_layers(c),
-               c->num_layers);
+        printf(
+            "states        %.1f MiB a running sequence and %.1f for its drafts, %.1f each that is kept for "
+            "prompts that begin alike; of %d of %d "
+            "layers\n",
+            2 * (double)model_config_state_bytes(c) / (1 << 20),
+            (double)model_config_draft_bytes(c, (int32_t)config->num_speculative_tokens) / (1 << 20),
+            (double)model_config_state_bytes(c) / (1 << 20), model_config_num_stateful_layers(c),
+            c->num_layers);
     printf("this machine  %.1f GiB of memory: the weights%s and about %.1f million tokens of bf16 K/V\n",
            (double)memory / (double)GIB, left ? " fit," : " do not fit,",
            (double)left / (double)max_of(token_bytes, (uint64_t)1) / 1e6);
@@ -201,7 +203,7 @@ int inspect_run(const struct config *config, bool measures)
     model_cost_init(&cost, files, !strcmp(config->load_format, "dummy"));
     print_shapes(config, &cost);
     print_operations(&cost);
-    print_fit(&cost);
+    print_fit(config, &cost);
     if (measures) measure_roof(config, files, &cost);
     model_files_close(files);
     return EXIT_SUCCESS;

@@ -24,6 +24,7 @@ void engine_step_limits(const struct engine_options *options, const struct devic
         .max_model_len = options->max_model_len,
         .num_kv_groups = max_of(kv_layout_num_groups(&options->kv_layout), 1),
         .num_states = options->num_states,
+        .num_draft_tokens = options->num_draft_tokens,
         .num_steps_in_flight = num_steps,
         .has_masks = options->whole_prompts, /* whose tokens see each other */
     };
@@ -148,7 +149,6 @@ static void inherit_prices(struct engine *e)
 int engine_create(struct model *model, struct link *link, const struct engine_options *options,
                   struct engine **out, struct error *err)
 {
-    assert_always(options->num_draft_tokens == 0 || options->decode_runs);
     assert_always(options->num_draft_tokens <= DRAFT_TOKENS_MAX);
     assert_always(options->max_num_seqs >= 1 && options->max_num_batched_tokens >= 1 &&
                   options->max_model_len >= 1 && options->num_blocks >= 1);

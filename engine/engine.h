@@ -23,7 +23,7 @@ struct engine_options {
     int32_t max_num_logits;     /* rows of logits in a step, >= max_num_seqs; what exceeds the sampled ones
                                serves prompt log probabilities. 0: max_num_seqs */
     int32_t max_num_rows;       /* scheduler.h; 0: max_num_seqs */
-    int32_t num_draft_tokens;   /* of a sequence in a step, at most; 0: none, as without decode_runs */
+    int32_t num_draft_tokens;   /* of a sequence in a step, at most; 0: none */
     struct kv_layout kv_layout; /* the model's, layers_per_block 0: one group */
     int32_t num_blocks;         /* of the K/V pool, already created in the model */
     int32_t num_states;         /* kept ones, where layers have a state */

@@ -81,10 +81,31 @@ static void take_model_facts(struct link_facts *facts, const struct config *conf
     facts->generation = *model_files_generation_defaults(files);
 }
 
-int32_t load_num_seqs(uint64_t room, uint64_t bytes_of_a_state, int32_t most)
+static bool has_states(const struct load *load)
 {
-    const uint64_t each = max_of(bytes_of_a_state, (uint64_t)1), states = room / each,
-                   running = states > STATES_BESIDE ? (states - STATES_BESIDE) / STATES_OF_ONE : 0;
+    return model_config_has_states(model_files_config(load->files));
+}
+
+/* Of a sequence in a step. Not where the device has no drafts beside states of this shape. */
+static int32_t num_draft_tokens(const struct load *load)
+{
+    const struct model_config *c = model_files_config(load->files);
+    struct device *d = load->device;
+    bool takes = !has_states(load) || (d->ops->delta_takes_drafts &&
+                                       d->ops->delta_takes_drafts(d, c->delta_k_dim, c->delta_v_dim));
+    return takes && !load->facts.is_encoder ? (int32_t)load->config->num_speculative_tokens : 0;
+}
+
+/* That a running sequence takes beside its states. */
+static uint64_t draft_bytes(const struct load *load)
+{
+    return model_config_draft_bytes(model_files_config(load->files), num_draft_tokens(load));
+}
+
+int32_t load_num_seqs(uint64_t room, uint64_t bytes_of_a_state, uint64_t bytes_of_drafts, int32_t most)
+{
+    const uint64_t each = max_of(bytes_of_a_state, (uint64_t)1), beside = STATES_BESIDE * each,
+                   running = room > beside ? (room - beside) / (STATES_OF_ONE * each + bytes_of_drafts) : 0;
     return (int32_t)max_of(min_of(running, (uint64_t)most), (uint64_t)1);
 }
 
@@ -114,25 +135,13 @@ static int32_t num_seqs_of_gpu(const struct load *load)
                                                         config->gpu_memory_utilization),
                    taken = weight_bytes(load) + device->gpu_bytes / ACTIVATIONS_PART + kv_bytes,
                    left = room > taken ? room - taken : 0;
-    const int32_t num = load_num_seqs(kv_bytes ? left : left / 2, each, GPU_NUM_SEQS);
+    const int32_t num = load_num_seqs(kv_bytes ? left : left / 2, each, draft_bytes(load), GPU_NUM_SEQS);
     if (num < GPU_NUM_SEQS)
         log_info(
             "%d sequences run at most: each takes %.1f MiB for its states and %.1f for one that is kept; "
             "--max-num-seqs would have another number",
-            num, 2 * (double)each / (double)MIB, (double)each / (double)MIB);
+            num, (double)(2 * each + draft_bytes(load)) / (double)MIB, (double)each / (double)MIB);
     return num;
-}
-
-static bool has_states(const struct load *load)
-{
-    return model_config_has_states(model_files_config(load->files));
-}
-
-/* A draft is verified by rows of one sequence, which layers with a state do not have. */
-static int32_t num_draft_tokens(const struct load *load)
-{
-    bool drafts = !has_states(load) && !load->facts.is_encoder;
-    return drafts ? (int32_t)load->config->num_speculative_tokens : 0;
 }
 
 /* What follows from the options and the device alone. */
@@ -227,7 +236,8 @@ static void choose_num_states(struct load *load)
 static uint64_t state_bytes(const struct load *load)
 {
     uint64_t each = model_config_state_bytes(model_files_config(load->files));
-    return 2 * each * (uint64_t)load->facts.max_num_seqs + each * (uint64_t)load->num_states;
+    return (2 * each + draft_bytes(load)) * (uint64_t)load->facts.max_num_seqs +
+           each * (uint64_t)load->num_states;
 }
 
 static double target_us(const struct load *load)
@@ -401,8 +411,8 @@ static void log_states(const struct load *load)
     log_info("layers with a state: %.1f MiB, %.1f for each of %d running sequences and %.1f for each of %d "
              "that are "
              "kept for prompts that begin alike and for preempted sequences",
-             (double)state_bytes(load) / (double)MIB, 2 * each, load->facts.max_num_seqs, each,
-             load->num_states);
+             (double)state_bytes(load) / (double)MIB, 2 * each + (double)draft_bytes(load) / (double)MIB,
+             load->facts.max_num_seqs, each, load->num_states);
 }
 
 static void log_memory_plan(const struct load *load, uint64_t block_bytes)

@@ -35,8 +35,9 @@ void load_release(struct load *load); /* safe after a failed load_run */
 /* What of free_now bytes a GPU's K/V pool may take, so that of the GPU's memory the share utilization is used in
  * all, by whomever. */
 uint64_t load_kv_bytes_left(uint64_t gpu_bytes, uint64_t free_now, double utilization);
-/* How many sequences may run, of most, so that their states and the kept ones take no more than room; at least one. */
-int32_t load_num_seqs(uint64_t room, uint64_t bytes_of_a_state, int32_t most);
+/* How many sequences may run, of most, so that their states, what drafts of each leave, and the kept states take no more than room;
+ * at least one. */
+int32_t load_num_seqs(uint64_t room, uint64_t bytes_of_a_state, uint64_t bytes_of_drafts, int32_t most);
 /* Whether weights of so many bytes leave room for activations, and a K/V pool, of kv_bytes where those are told (else 0). */
 bool load_has_room(uint64_t gpu_bytes, uint64_t free_now, double utilization, uint64_t kv_bytes,
                    uint64_t weight_bytes);

@@ -395,6 +395,8 @@ struct kernel_table {
      * kept ones. NULL where the device has none, and of the four operations on them. */
     int (*delta_net_create)(struct device *d, const struct delta_desc *desc, struct delta_net **out,
                             struct error *err) must_check;
+    /* Whether a step may have drafts where layers have states [k_dim][v_dim] (state_runs.h). NULL: of none. */
+    bool (*delta_takes_drafts)(struct device *d, int32_t k_dim, int32_t v_dim);
     /* Once, when all weights are in: e.g. times the GEMM candidates. */
     int (*weights_done)(struct device *d, struct error *err) must_check;
 
@@ -536,7 +538,8 @@ struct kernel_table {
                           const struct latent *latent);
 
     /* out[T][Gv Dv] (act). A sequence whose first token here has position 0 begins with zeros; one goes on where its last step ended,
-     * or with that step's last token again, or behind a state that has come back. */
+     * or with that step's last token again, or behind a state that has come back. Where it has a draft, with any of the run's tokens again,
+     * or behind the last (state_runs.h). */
     void (*delta)(struct device *d, const struct batch *b, void *out, const struct delta_inputs *in,
                   struct delta_net *net);
     /* Attention whose output is gated: projected[T][(2 Hq + 2 Hk) D] (act) has a gate behind each head of q; qkv gets the rest,

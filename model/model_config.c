@@ -466,6 +466,17 @@ uint64_t model_config_state_bytes(const struct model_config *c)
     return sizeof(float) * floats * (uint64_t)model_config_num_stateful_layers(c);
 }
 
+uint64_t model_config_draft_bytes(const struct model_config *c, int32_t num_draft_tokens)
+{
+    if (num_draft_tokens == 0 || !model_config_has_states(c)) return 0;
+    const enum delta_kind kind = c->family->delta_kind;
+    const int64_t rates = kind == DELTA_CONVOLUTION ? 0 : (kind == DELTA_RULE ? 2 : 1) * c->delta_v_heads,
+                  decays = kind == DELTA_CHANNELS ? model_config_num_decays(c) : 0;
+    const uint64_t floats = (uint64_t)(model_config_delta_channels(c) + rates + decays);
+    return sizeof(float) * floats * (uint64_t)(num_draft_tokens + 1) *
+           (uint64_t)model_config_num_stateful_layers(c);
+}
+
 int64_t model_config_delta_channels(const struct model_config *c)
 {
     return 2 * (int64_t)c->delta_k_heads * c->delta_k_dim + model_config_delta_width(c);

@@ -218,6 +218,8 @@ int64_t model_config_num_rates(const struct model_config *c);
 int64_t model_config_num_decays(const struct model_config *c);
 /* One state of all layers that have one, in f32. A running sequence has two of them (kernels/cpu/delta_net.c). */
 uint64_t model_config_state_bytes(const struct model_config *c);
+/* What a running sequence takes beside its states, at most, where a step may have drafts of so many tokens (kernels/state_runs.h). */
+uint64_t model_config_draft_bytes(const struct model_config *c, int32_t num_draft_tokens);
 
 /* Bytes of K and V a token: of one layer, of all; all weights. */
 uint64_t model_config_kv_layer_bytes(const struct model_config *c, int32_t layer, enum dtype kv_dtype);

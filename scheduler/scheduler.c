@@ -261,7 +261,7 @@ void scheduler_finish(struct scheduler *s, int32_t seq_id, bool reusable)
 void scheduler_draft(struct scheduler *s, int32_t seq_id, int32_t num_drafted)
 {
     struct sequence *seq = scheduler_sequence(s, seq_id);
-    assert_always(s->options.decode_runs && seq->state == SEQUENCE_RUNNING && sequence_is_decoding(seq));
+    assert_always(seq->state == SEQUENCE_RUNNING && sequence_is_decoding(seq));
     assert_always(seq->num_steps_in_flight == 0 && num_drafted >= 0);
     assert_always(num_drafted <= sequence_num_drafted_max(seq));
     seq->num_drafted = num_drafted;

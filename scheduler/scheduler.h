@@ -63,7 +63,7 @@
  * decoding rows, and each of them draws. The row behind a drafted token counts if the row before it drew that token, so that
  * drafts change how many tokens a step brings and never which. Until the step ends nothing else of the sequence is planned;
  * then its marks go back to behind what counted, and K and V beyond are written again. Drafts take the rows, logits and
- * blocks that the step's sequences leave.
+ * blocks that the step's sequences leave, and end where a state is to be kept.
  *
  * Where the device's prefill and decode differ in bits, generated tokens are computed as decode does, again after
  * a preemption or an engine's death too. What is known already need not wait for
@@ -101,7 +101,7 @@ struct scheduler_options {
     double target_us;        /* that a step may take; 0: any */
     bool enable_prefix_caching, prefill_decode_equal;
     bool
-        decode_runs; /* a step may have several decoding rows of one sequence; not where layers have a state */
+        decode_runs; /* a step may have several decoding rows of one sequence, beside drafts; not where layers have a state */
     bool
         whole_prompts; /* a prompt comes in one step; max_num_batched_tokens and max_num_logits >= max_model_len, nothing is
                            generated, and no prefix caching */
@@ -233,7 +233,7 @@ enum schedule_result scheduler_plan(struct scheduler *s, struct plan *plan);
 const struct kv_tables *scheduler_tables(const struct scheduler *s);
 
 /* The sequence decodes, nothing of it is in flight, and tokens[num_tokens, + num_drafted) hold a draft, at most
- * sequence_num_drafted_max: for the next plan, which takes as many of them as there is room for. Only with decode_runs. */
+ * sequence_num_drafted_max: for the next plan, which takes as many of them as there is room for. */
 void scheduler_draft(struct scheduler *s, int32_t seq_id, int32_t num_drafted);
 
 /* Of an entry that samples, in the newest step in flight, the first num_rows rows alone draw. 0: none does after all, the

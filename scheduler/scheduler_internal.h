@@ -186,6 +186,8 @@ void scheduler_take_state(struct scheduler *s, struct sequence *seq, const struc
 void scheduler_plan_state(struct scheduler *s, struct plan *plan, struct sequence *seq);
 /* Tokens up to the next place in its prompt where its state is to be kept; INT32_MAX: there is none. */
 int32_t scheduler_num_tokens_to_state(const struct scheduler *s, const struct sequence *seq);
+/* Of a sequence that decodes: where in what it generates its state is to be kept next, behind its known tokens; INT32_MAX: nowhere. */
+int32_t scheduler_next_generated_state(const struct scheduler *s, const struct sequence *seq);
 /* Of a sequence to be preempted: whether there is a place for it behind num_before others', and giving it one. */
 bool scheduler_can_save_state(const struct scheduler *s, const struct sequence *seq, int32_t num_before);
 void scheduler_save_state(struct scheduler *s, struct plan *plan, struct sequence *seq);

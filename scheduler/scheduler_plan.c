@@ -143,6 +143,7 @@ static int32_t num_drafts_that_fit(struct scheduler *s, const struct plan *plan,
     int32_t num_left = min_of(o->max_num_rows, min_of(o->max_num_batched_tokens, o->max_num_logits));
     int32_t num = min_of(seq->num_drafted, num_left - s->running.count - plan->num_drafted);
     int32_t num_tokens = seq->num_computed + 1;
+    num = min_of(num, scheduler_next_generated_state(s, seq) - num_tokens);
     if (num <= 0) return 0;
     if (block_manager_num_available(s->blocks) >= (s->running.count + num) * o->kv_groups.count)
         (void)!kv_tables_hold(s->tables, seq->batch_slot, num_tokens + num);

@@ -90,6 +90,12 @@ int32_t scheduler_num_tokens_to_state(const struct scheduler *s, const struct se
     return next == INT32_MAX ? next : next - seq->num_computed;
 }
 
+int32_t scheduler_next_generated_state(const struct scheduler *s, const struct sequence *seq)
+{
+    if (s->options.num_states == 0 || !s->prefixes) return INT32_MAX;
+    return (seq->num_computed / STATE_STRIDE + 1) * STATE_STRIDE;
+}
+
 /* One that has had no step since it was admitted still holds what it was to go on from. */
 bool scheduler_can_save_state(const struct scheduler *s, const struct sequence *seq, int32_t num_before)
 {

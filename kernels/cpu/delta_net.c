@@ -4,7 +4,10 @@
  * products with a state of Dk x Dv for each head, where the projections are H x (2 Gk Dk + 2 Gv Dv).
  *
  * Each batch_slot has two states. A step goes on from the newest one, in place, and writes what its last token leaves into the
- * other: so that this token can be computed again. Behind the states of batch_slots are the places for kept ones. */
+ * other: so that this token can be computed again. Behind the states of batch_slots are the places for kept ones.
+ *
+ * Where a draft is among the tokens (state_runs.h) the newest state stays as it is and all of them go through the other one. What is
+ * projected of them stays in a log, as a run that has still to come. */
 #include <math.h>
 #include <string.h>
 
@@ -12,15 +15,18 @@
 #include "kernels/cpu/delta_kernels.h"
 #include "kernels/cpu/device.h"
 #include "kernels/delta_desc.h"
+#include "kernels/state_runs.h"
 
 /* Where a batch_slot is. */
 struct delta_place {
-    int32_t position; /* tokens that the newest state has seen */
-    int32_t newest;   /* 0 or 1 */
+    int32_t position;   /* tokens that the newest state has seen */
+    int32_t newest;     /* 0 or 1 */
+    int32_t num_logged; /* tokens behind these whose rows are in the log */
 };
 
 struct delta_net {
     int32_t num_batch_slots;
+    int32_t num_log_rows; /* of a batch_slot: a token and a draft; 0: none has drafts */
     int32_t num_k_heads, num_v_heads, k_dim, v_dim, num_taps;
     enum delta_kind kind;
     bool by_k_head, rates_by_k_head, tiled, z_is_apart, gate_is_sigmoid;
@@ -34,15 +40,18 @@ struct delta_net {
     float *
         states; /* [num_batch_slots][2][num_v_heads], then [num_states][num_v_heads], as delta_kernels.h has them */
     float *inputs; /* of each of these [num_taps - 1][channels] q, k and v of the newest tokens */
+    /* [num_batch_slots][num_log_rows] rows as in delta_task */
+    float *log_raw, *log_rates, *log_decays;
 };
 
 /* For all layers of a model, which are alike. */
 struct delta_scratch {
     float *raw,
         *mixed; /* [T][channels] q, k and v before the convolution, where they are not in a row, and behind it */
-    float *gates;  /* [T][Gv Dv] z */
-    float *unit;   /* [T][2 Gk Dk] q and k, unit vectors */
-    float *decays; /* [T][Gv Dk] of DELTA_CHANNELS, else NULL */
+    float *gates;   /* [T][Gv Dv] z */
+    float *unit;    /* [T][2 Gk Dk] q and k, unit vectors */
+    float *decays;  /* [T][Gv Dk] of DELTA_CHANNELS, else NULL */
+    float *answers; /* [num_log_rows][Gv Dv] of tokens in the log, which nobody reads */
 };
 
 static int64_t v_width(const struct delta_net *n)
@@ -58,6 +67,17 @@ static int64_t k_width(const struct delta_net *n)
 static int64_t num_channels(const struct delta_net *n)
 {
     return 2 * k_width(n) + v_width(n);
+}
+
+static int64_t num_rates(const struct delta_net *n)
+{
+    return n->kind == DELTA_CONVOLUTION ? 0 : (n->kind == DELTA_RULE ? 2 : 1) * (int64_t)n->num_v_heads;
+}
+
+/* Values of a token of DELTA_CHANNELS. */
+static int64_t num_decays(const struct delta_net *n)
+{
+    return n->kind == DELTA_CHANNELS ? k_width(n) : 0;
 }
 
 static int64_t norm_width(const struct delta_net *n)
@@ -90,7 +110,7 @@ static float *inputs_of(const struct delta_net *n, int32_t batch_slot, int32_t w
 static bool alloc_scratch(struct cpu_device *c, const struct delta_net *n)
 {
     struct device_memory *m = &c->memory;
-    uint64_t tokens = (uint64_t)c->limits.num_tokens;
+    uint64_t tokens = (uint64_t)max_of(c->limits.num_tokens, n->num_log_rows);
     if (c->delta_scratch) return true;
     struct delta_scratch *s = c->delta_scratch = device_memory_alloc(m, sizeof *s);
     if (!s) return false;
@@ -98,12 +118,25 @@ static bool alloc_scratch(struct cpu_device *c, const struct delta_net *n)
     s->mixed = device_memory_alloc_array(m, tokens * (uint64_t)num_channels(n), sizeof *s->mixed);
     s->gates = device_memory_alloc_array(m, tokens * (uint64_t)v_width(n), sizeof *s->gates);
     s->unit = device_memory_alloc_array(m, tokens * (uint64_t)(2 * k_width(n)), sizeof *s->unit);
+    s->answers =
+        device_memory_alloc_array(m, (uint64_t)(n->num_log_rows * v_width(n)) + 1, sizeof *s->answers);
     if (n->kind == DELTA_CHANNELS)
         s->decays = device_memory_alloc_array(m, tokens * (uint64_t)k_width(n), sizeof *s->decays);
-    return s->raw && s->mixed && s->gates && s->unit && (s->decays || n->kind != DELTA_CHANNELS);
+    return s->raw && s->mixed && s->gates && s->unit && s->answers &&
+           (s->decays || n->kind != DELTA_CHANNELS);
 }
 
-static bool alloc_net(struct cpu_device *c, struct delta_net *n, int64_t num_decays)
+static bool alloc_log(struct cpu_device *c, struct delta_net *n)
+{
+    struct device_memory *m = &c->memory;
+    const uint64_t rows = (uint64_t)(n->num_batch_slots * n->num_log_rows) + 1; /* never none */
+    n->log_raw = device_memory_alloc_array(m, rows, (uint64_t)num_channels(n) * sizeof(float));
+    n->log_rates = device_memory_alloc_array(m, rows, (uint64_t)(num_rates(n) + 1) * sizeof(float));
+    n->log_decays = device_memory_alloc_array(m, rows, (uint64_t)(num_decays(n) + 1) * sizeof(float));
+    return n->log_raw && n->log_rates && n->log_decays;
+}
+
+static bool alloc_net(struct cpu_device *c, struct delta_net *n)
 {
     struct device_memory *m = &c->memory;
     uint64_t slots = (uint64_t)c->limits.num_batch_slots, num_kept = (uint64_t)c->limits.num_states,
@@ -112,7 +145,8 @@ static bool alloc_net(struct cpu_device *c, struct delta_net *n, int64_t num_dec
     n->bias = device_memory_alloc_array(m, channels, sizeof *n->bias); /* zeros */
     n->skip = device_memory_alloc_array(m, (uint64_t)n->num_v_heads, sizeof *n->skip);
     n->decay = device_memory_alloc_array(m, (uint64_t)n->num_v_heads, sizeof *n->decay);
-    n->dt_bias = device_memory_alloc_array(m, (uint64_t)num_decays, sizeof *n->dt_bias);
+    n->dt_bias = device_memory_alloc_array(m, (uint64_t)max_of(num_decays(n), (int64_t)n->num_v_heads),
+                                           sizeof *n->dt_bias);
     n->norm = device_memory_alloc_array(m, (uint64_t)norm_width(n), sizeof *n->norm);
     n->places = device_memory_alloc_array(m, slots, sizeof *n->places);
     n->kept = device_memory_alloc_array(m, num_kept + 1, sizeof *n->kept); /* never none */
@@ -121,7 +155,7 @@ static bool alloc_net(struct cpu_device *c, struct delta_net *n, int64_t num_dec
     n->inputs =
         device_memory_alloc_array(m, slots * 2 + num_kept, (uint64_t)input_floats(n) * sizeof *n->inputs);
     return n->taps && n->bias && n->skip && n->decay && n->dt_bias && n->norm && n->places && n->kept &&
-           n->states && n->inputs;
+           n->states && n->inputs && alloc_log(c, n);
 }
 
 static void take_weights(struct delta_net *n, const struct delta_desc *desc)
@@ -146,6 +180,8 @@ int cpu_delta_net_create(struct device *d, const struct delta_desc *desc, struct
     struct delta_net *n = device_memory_alloc(&c->memory, sizeof *n);
     if (n)
         *n = (struct delta_net){.num_batch_slots = c->limits.num_batch_slots,
+                                .num_log_rows =
+                                    c->limits.num_draft_tokens > 0 ? c->limits.num_draft_tokens + 1 : 0,
                                 .num_k_heads = desc->num_k_heads,
                                 .num_v_heads = desc->num_v_heads,
                                 .k_dim = desc->k_dim,
@@ -162,7 +198,7 @@ int cpu_delta_net_create(struct device *d, const struct delta_desc *desc, struct
                                 .has_norm = desc->norm.data != NULL,
                                 .norm_eps = desc->norm_eps,
                                 .step_scale = desc->step_scale > 0 ? desc->step_scale : 1};
-    if (!n || !alloc_net(c, n, delta_desc_num_decays(desc)) || !alloc_scratch(c, n))
+    if (!n || !alloc_net(c, n) || !alloc_scratch(c, n))
         return error_set(err, STATUS_NO_MEMORY,
                          "no memory for the states of %d sequences: lower --max-num-seqs",
                          c->limits.num_batch_slots);
@@ -171,36 +207,31 @@ int cpu_delta_net_create(struct device *d, const struct delta_desc *desc, struct
     return STATUS_OK;
 }
 
+bool cpu_delta_takes_drafts(struct device *d, int32_t k_dim, int32_t v_dim)
+{
+    (void)d;
+    (void)k_dim;
+    (void)v_dim;
+    return true;
+}
+
 /* ---- one step ---- */
 
 struct delta_task {
     struct cpu_device *device;
-    const struct step *step;
     struct delta_net *net;
     const struct delta_scratch *scratch;
+    const struct state_run *runs;
+    int32_t num_runs, num_tokens;
     const float *raw; /* [T] rows of raw_stride: q, k, v of each token, in a row */
     int64_t raw_stride;
-    const float *gates; /* [T] rows of gates_stride: z */
+    const float *gates; /* [T] rows of gates_stride: z; NULL: out is for nobody */
     int64_t gates_stride;
     const float *rates; /* [T] rows of rates_stride: b and a, b, or steps */
     int64_t rates_stride;
     const float *projected, *decays; /* decays: as in delta_inputs */
     float *out;
 };
-
-/* Makes what the sequence goes on with the newest: zeros where it begins. */
-static void open_place(struct delta_net *n, int32_t batch_slot, int32_t position)
-{
-    struct delta_place *place = &n->places[batch_slot];
-    if (position > 0) {
-        assert_always(position == place->position || position == place->position - 1);
-        if (position < place->position) place->newest ^= 1;
-        return;
-    }
-    place->newest = 0;
-    memset(state_of(n, batch_slot, 0), 0, (size_t)state_floats(n) * sizeof(float));
-    memset(inputs_of(n, batch_slot, 0), 0, (size_t)input_floats(n) * sizeof(float));
-}
 
 /* Of by_k_head: q, k, v as one row, z as another. */
 static void gather(void *context, int thread_idx, int num_threads)
@@ -209,7 +240,7 @@ static void gather(void *context, int thread_idx, int num_threads)
     const struct delta_net *n = t->net;
     int64_t begin, end, per_head = v_width(n) / n->num_k_heads, stride = 2 * (n->k_dim + per_head);
     size_t k_bytes = (size_t)n->k_dim * sizeof(float), v_bytes = (size_t)per_head * sizeof(float);
-    thread_pool_range(t->step->num_tokens, thread_idx, num_threads, &begin, &end);
+    thread_pool_range(t->num_tokens, thread_idx, num_threads, &begin, &end);
     for (int64_t i = begin; i < end; i++) {
         float *q = t->scratch->raw + i * num_channels(n), *k = q + k_width(n), *v = k + k_width(n);
         for (int32_t h = 0; h < n->num_k_heads; h++) {
@@ -229,7 +260,7 @@ static void multiply(void *context, int thread_idx, int num_threads)
     const struct delta_task *t = context;
     const int64_t channels = num_channels(t->net);
     int64_t begin, end;
-    thread_pool_range(t->step->num_tokens, thread_idx, num_threads, &begin, &end);
+    thread_pool_range(t->num_tokens, thread_idx, num_threads, &begin, &end);
     for (int64_t i = begin; i < end; i++) {
         const float *b = t->projected + 3 * i * channels, *x = b + 2 * channels;
         for (int64_t k = 0; k < channels; k++) t->scratch->raw[i * channels + k] = b[k] * x[k];
@@ -250,12 +281,13 @@ static void make_unit(const float *x, int32_t n, double scale, float *out)
     for (int32_t i = 0; i < n; i++) out[i] = x[i] * factor;
 }
 
-/* Rows for the convolution of token t of the step, i-th of its sequence here. */
-static void find_inputs(const struct delta_task *t, int32_t seq, int32_t token, int32_t i, const float **in)
+/* Rows for the convolution of a token of the step, i-th of its run. */
+static void find_inputs(const struct delta_task *t, const struct state_run *run, int32_t token,
+                        const float **in)
 {
     const struct delta_net *n = t->net;
-    int32_t slot = t->step->batch_slots[seq];
-    const float *before = inputs_of(n, slot, n->places[slot].newest);
+    const int32_t i = token - run->begin;
+    const float *before = inputs_of(n, run->batch_slot, n->places[run->batch_slot].newest);
     for (int j = 0; j < n->num_taps; j++) {
         int32_t back = n->num_taps - 1 - j; /* tokens */
         in[j] = back <= i ? t->raw + (token - back) * t->raw_stride : before + (j + i) * num_channels(n);
@@ -263,12 +295,12 @@ static void find_inputs(const struct delta_task *t, int32_t seq, int32_t token, 
 }
 
 /* c times the convolution. */
-static void convolve_shortly(const struct delta_task *t, int32_t seq, int32_t token, int32_t i)
+static void convolve_shortly(const struct delta_task *t, const struct state_run *run, int32_t token)
 {
     const int64_t channels = num_channels(t->net);
     const float *in[SHORT_TAPS_MAX], *c = t->projected + (3 * (int64_t)token + 1) * channels;
     float *out = t->out + token * channels;
-    find_inputs(t, seq, token, i, in);
+    find_inputs(t, run, token, in);
     memset(out, 0, (size_t)channels * sizeof *out);
     for (int j = 0; j < t->net->num_taps; j++) {
         const float *taps = t->net->taps + j * channels, *input = in[j];
@@ -277,12 +309,12 @@ static void convolve_shortly(const struct delta_task *t, int32_t seq, int32_t to
     for (int64_t k = 0; k < channels; k++) out[k] *= c[k];
 }
 
-static void convolve_token(const struct delta_task *t, int32_t seq, int32_t token, int32_t i)
+static void convolve_token(const struct delta_task *t, const struct state_run *run, int32_t token)
 {
     const struct delta_net *n = t->net;
     int64_t channels = num_channels(n);
     const float *in[DELTA_TAPS];
-    find_inputs(t, seq, token, i, in);
+    find_inputs(t, run, token, in);
     float *mixed = t->scratch->mixed + token * channels, *unit = t->scratch->unit + token * 2 * k_width(n);
     t->device->isa->deltas->convolve((int32_t)channels, in, n->taps, n->bias, mixed);
     if (!delta_kind_corrects(n->kind)) return;
@@ -294,28 +326,25 @@ static void convolve_token(const struct delta_task *t, int32_t seq, int32_t toke
 static void convolve(void *context, int thread_idx, int num_threads)
 {
     const struct delta_task *t = context;
-    const int32_t *begins = t->step->cu_seqlens_q;
+    const struct state_run *run = t->runs;
     int64_t begin, end;
-    int32_t seq = 0;
-    thread_pool_range(t->step->num_tokens, thread_idx, num_threads, &begin, &end);
+    thread_pool_range(t->num_tokens, thread_idx, num_threads, &begin, &end);
     for (int32_t token = (int32_t)begin; token < end; token++) {
-        while (token >= begins[seq + 1]) seq++;
-        if (t->net->kind == DELTA_CONVOLUTION)
-            convolve_shortly(t, seq, token, token - begins[seq]);
-        else
-            convolve_token(t, seq, token, token - begins[seq]);
+        while (token >= run->end) run++;
+        (t->net->kind == DELTA_CONVOLUTION ? convolve_shortly : convolve_token)(t, run, token);
     }
 }
 
-/* The inputs before token `before` of the sequence's part, into to; from: those before the part. May be in place. */
-static void keep_inputs(const struct delta_task *t, int32_t seq, int32_t before, const float *from, float *to)
+/* The inputs before token `before` of the run, into to; from: those before the run. May be in place. */
+static void keep_inputs(const struct delta_task *t, const struct state_run *run, int32_t before,
+                        const float *from, float *to)
 {
     const int64_t channels = num_channels(t->net);
     const int32_t num_before = t->net->num_taps - 1;
     for (int32_t j = 0; j < num_before; j++) {
-        int32_t i = before - num_before + j; /* of the part */
-        const float *row = i >= 0 ? t->raw + (t->step->cu_seqlens_q[seq] + i) * t->raw_stride
-                                  : from + (num_before + i) * channels;
+        int32_t i = before - num_before + j; /* of the run */
+        const float *row =
+            i >= 0 ? t->raw + (run->begin + i) * t->raw_stride : from + (num_before + i) * channels;
         memmove(to + j * channels, row, (size_t)channels * sizeof(float));
     }
 }
@@ -422,30 +451,33 @@ static void update_tokens(const struct delta_task *t, int32_t token, int32_t num
         u.decays = t->scratch->decays + token * k_width(n) + (int64_t)head * n->k_dim;
     find_vectors(t, token, head, &u);
     t->device->isa->deltas->update(&u);
-    for (int32_t i = 0; i < num_tokens; i++)
+    for (int32_t i = 0; i < num_tokens && t->gates; i++)
         close_head(t, token + i, head, u.v + i * u.v_stride, out + i * v_width(n));
 }
 
-static void update_head(const struct delta_task *t, int32_t seq, int32_t head)
+/* A head's states: tokens that will not be computed again go through the newest one. */
+static void update_head(const struct delta_task *t, const struct state_run *run, int32_t head)
 {
     const struct delta_net *n = t->net;
-    int32_t slot = t->step->batch_slots[seq], newest = n->places[slot].newest,
-            last = t->step->cu_seqlens_q[seq + 1] - 1;
-    int64_t at = (int64_t)head * n->k_dim * n->v_dim;
-    float *state = state_of(n, slot, newest) + at;
-    for (int32_t token = t->step->cu_seqlens_q[seq]; token < last; token += TILE)
-        update_tokens(t, token, min_of(last - token, TILE), head, state, state);
-    update_tokens(t, last, 1, head, state, state_of(n, slot, 1 - newest) + at);
+    const int32_t newest = n->places[run->batch_slot].newest;
+    const int64_t at = (int64_t)head * n->k_dim * n->v_dim;
+    float *state = state_of(n, run->batch_slot, newest) + at,
+          *other = state_of(n, run->batch_slot, 1 - newest) + at;
+    const float *from = state;
+    const int32_t certain = run->has_draft ? run->begin : run->end - 1;
+    for (int32_t token = run->begin; token < certain; token += TILE)
+        update_tokens(t, token, min_of(certain - token, TILE), head, state, state);
+    for (int32_t token = certain; token < run->end; token += TILE, from = other)
+        update_tokens(t, token, min_of(run->end - token, TILE), head, from, other);
 }
 
 static void update(void *context, int thread_idx, int num_threads)
 {
     const struct delta_task *t = context;
     int64_t begin, end;
-    thread_pool_range((int64_t)t->step->num_seqs * t->net->num_v_heads, thread_idx, num_threads, &begin,
-                      &end);
+    thread_pool_range((int64_t)t->num_runs * t->net->num_v_heads, thread_idx, num_threads, &begin, &end);
     for (int64_t i = begin; i < end; i++)
-        update_head(t, (int32_t)(i / t->net->num_v_heads), (int32_t)(i % t->net->num_v_heads));
+        update_head(t, &t->runs[i / t->net->num_v_heads], (int32_t)(i % t->net->num_v_heads));
 }
 
 /* Of a state space: the norm over the heads that share k and q. */
@@ -455,7 +487,7 @@ static void close_rows(void *context, int thread_idx, int num_threads)
     const struct delta_net *n = t->net;
     const int64_t width = v_width(n) / n->num_k_heads;
     int64_t begin, end;
-    thread_pool_range((int64_t)t->step->num_tokens * n->num_k_heads, thread_idx, num_threads, &begin, &end);
+    thread_pool_range((int64_t)t->num_tokens * n->num_k_heads, thread_idx, num_threads, &begin, &end);
     for (int64_t group = begin; group < end; group++) {
         float *out = t->out + group * width;
         const float *norm = n->norm + group % n->num_k_heads * width;
@@ -466,15 +498,85 @@ static void close_rows(void *context, int thread_idx, int num_threads)
 }
 
 /* What the last token has left is the newest, beside it what was there before that token. */
-static void close_place(const struct delta_task *t, int32_t seq)
+static void close_place(const struct delta_task *t, const struct state_run *run)
 {
-    const struct step *step = t->step;
-    struct delta_place *place = &t->net->places[step->batch_slots[seq]];
-    int32_t count = step->cu_seqlens_q[seq + 1] - step->cu_seqlens_q[seq];
-    float *before = inputs_of(t->net, step->batch_slots[seq], place->newest);
-    keep_inputs(t, seq, count, before, inputs_of(t->net, step->batch_slots[seq], 1 - place->newest));
-    keep_inputs(t, seq, count - 1, before, before);
-    *place = (struct delta_place){.position = step->seqlens_k[seq], .newest = 1 - place->newest};
+    struct delta_place *place = &t->net->places[run->batch_slot];
+    const int32_t count = run->end - run->begin;
+    float *before = inputs_of(t->net, run->batch_slot, place->newest);
+    keep_inputs(t, run, count, before, inputs_of(t->net, run->batch_slot, 1 - place->newest));
+    keep_inputs(t, run, count - 1, before, before);
+    *place = (struct delta_place){.position = run->position + count, .newest = 1 - place->newest};
+}
+
+/* ---- drafts ---- */
+
+static void copy_rows(float *to, const float *from, int64_t stride, int32_t num_rows, int64_t width)
+{
+    for (int32_t i = 0; i < num_rows && width > 0; i++)
+        memcpy(to + i * width, from + i * stride, (size_t)width * sizeof(float));
+}
+
+/* The newest state is that before the run. */
+static void log_run(const struct delta_task *t, const struct state_run *run)
+{
+    struct delta_net *n = t->net;
+    const int32_t count = run->end - run->begin;
+    const int64_t row = (int64_t)run->batch_slot * n->num_log_rows, begin = run->begin;
+    assert_always(count <= n->num_log_rows);
+    copy_rows(n->log_raw + row * num_channels(n), t->raw + begin * t->raw_stride, t->raw_stride, count,
+              num_channels(n));
+    if (num_rates(n) > 0)
+        copy_rows(n->log_rates + row * num_rates(n), t->rates + begin * t->rates_stride, t->rates_stride,
+                  count, num_rates(n));
+    if (num_decays(n) > 0)
+        copy_rows(n->log_decays + row * num_decays(n), t->decays + begin * num_decays(n), num_decays(n),
+                  count, num_decays(n));
+    struct delta_place *place = &n->places[run->batch_slot];
+    *place = (struct delta_place){run->position, place->newest, count};
+}
+
+/* The tokens of the batch_slot's log before position have counted. */
+static void catch_up(struct cpu_device *c, struct delta_net *n, int32_t batch_slot, int32_t position)
+{
+    const struct delta_place *place = &n->places[batch_slot];
+    const int32_t count = position - place->position;
+    const int64_t row = (int64_t)batch_slot * n->num_log_rows;
+    const struct state_run run = {0, count, batch_slot, place->position, false};
+    const struct delta_task t = {.device = c,
+                                 .net = n,
+                                 .scratch = c->delta_scratch,
+                                 .runs = &run,
+                                 .num_runs = 1,
+                                 .num_tokens = count,
+                                 .raw = n->log_raw + row * num_channels(n),
+                                 .raw_stride = num_channels(n),
+                                 .rates = n->log_rates + row * num_rates(n),
+                                 .rates_stride = num_rates(n),
+                                 .decays = n->log_decays + row * num_decays(n),
+                                 .out = c->delta_scratch->answers};
+    assert_always(count <= place->num_logged);
+    if (n->kind != DELTA_CONVOLUTION) {
+        cpu_device_run(c, count * num_channels(n) * DELTA_TAPS, convolve, (void *)&t);
+        cpu_device_run(c, count * state_floats(n), update, (void *)&t);
+    }
+    close_place(&t, &run);
+}
+
+/* ---- a step's runs ---- */
+
+/* Makes what the run goes on with the newest: zeros where its sequence begins. */
+static void open_place(struct cpu_device *c, struct delta_net *n, const struct state_run *run)
+{
+    struct delta_place *place = &n->places[run->batch_slot];
+    if (run->position > 0) {
+        if (run->position > place->position) catch_up(c, n, run->batch_slot, run->position);
+        assert_always(run->position == place->position || run->position == place->position - 1);
+        if (run->position < place->position) place->newest ^= 1;
+        return;
+    }
+    place->newest = 0;
+    memset(state_of(n, run->batch_slot, 0), 0, (size_t)state_floats(n) * sizeof(float));
+    memset(inputs_of(n, run->batch_slot, 0), 0, (size_t)input_floats(n) * sizeof(float));
 }
 
 /* What the convolution reads, and gates, in what is projected, or where gather and multiply put them; a state space's steps. */
@@ -503,26 +605,26 @@ void cpu_delta(struct device *d, const struct batch *b, void *out, const struct 
                struct delta_net *n)
 {
     struct cpu_device *c = cpu_device_of(d);
-    const struct step *step = b->step;
-    const int64_t work = step->num_tokens * (num_channels(n) + v_width(n));
+    const int64_t work = b->step->num_tokens * (num_channels(n) + v_width(n));
     struct delta_task t = {.device = c,
-                           .step = step,
                            .net = n,
                            .scratch = c->delta_scratch,
+                           .runs = b->state_runs,
+                           .num_runs = b->num_state_runs,
+                           .num_tokens = b->step->num_tokens,
                            .projected = in->projected,
                            .rates = in->rates,
                            .gates = in->z,
                            .decays = in->decays,
                            .out = out};
     find_rows(&t);
-    for (int32_t seq = 0; seq < step->num_seqs; seq++)
-        open_place(n, step->batch_slots[seq], step->positions[step->cu_seqlens_q[seq]]);
+    for (int32_t i = 0; i < t.num_runs; i++) open_place(c, n, &t.runs[i]);
     if (t.raw == t.scratch->raw)
         cpu_device_run(c, work, n->kind == DELTA_CONVOLUTION ? multiply : gather, &t);
     cpu_device_run(c, work * DELTA_TAPS, convolve, &t);
-    if (n->kind != DELTA_CONVOLUTION) cpu_device_run(c, step->num_tokens * state_floats(n), update, &t);
+    if (n->kind != DELTA_CONVOLUTION) cpu_device_run(c, t.num_tokens * state_floats(n), update, &t);
     if (n->kind == DELTA_STATE_SPACE && n->has_norm) cpu_device_run(c, work, close_rows, &t);
-    for (int32_t seq = 0; seq < step->num_seqs; seq++) close_place(&t, seq);
+    for (int32_t i = 0; i < t.num_runs; i++) (t.runs[i].has_draft ? log_run : close_place)(&t, &t.runs[i]);
 }
 
 /* ---- kept states ---- */
@@ -542,16 +644,17 @@ static void copy_part(void *context, int thread_idx, int num_threads)
 }
 
 /* Which of the batch_slot's two has seen so many tokens. */
-static int32_t which_of(const struct delta_net *n, const struct state_copy *copy)
+static int32_t which_of(struct cpu_device *c, struct delta_net *n, const struct state_copy *copy)
 {
     const struct delta_place *place = &n->places[copy->batch_slot];
+    if (copy->position > place->position) catch_up(c, n, copy->batch_slot, copy->position);
     assert_always(copy->position == place->position || copy->position == place->position - 1);
     return copy->position == place->position ? place->newest : 1 - place->newest;
 }
 
 static void copy_state(struct cpu_device *c, struct delta_net *n, const struct state_copy *copy)
 {
-    int32_t which = copy->keeps ? which_of(n, copy) : 0;
+    int32_t which = copy->keeps ? which_of(c, n, copy) : 0;
     float *state = state_of(n, copy->batch_slot, which), *inputs = inputs_of(n, copy->batch_slot, which),
           *kept_state = state_of(n, n->num_batch_slots, copy->state),
           *kept_inputs = inputs_of(n, n->num_batch_slots, copy->state);

@@ -71,6 +71,7 @@ static bool alloc_step(struct cpu_device *c, const struct step_limits *l, int32_
 {
     struct device_memory *m = &c->memory;
     c->batch.token_ids = device_memory_alloc_array(m, (uint64_t)l->num_tokens, sizeof *c->batch.token_ids);
+    c->batch.state_runs = device_memory_alloc_array(m, (uint64_t)l->num_seqs, sizeof *c->batch.state_runs);
     c->linear_scratch = device_memory_alloc(m, cpu_linear_scratch_bytes(max_rows, max_k));
     c->logits =
         device_memory_alloc_array(m, (uint64_t)l->num_logits * (uint64_t)c->vocab_size, sizeof *c->logits);
@@ -79,8 +80,8 @@ static bool alloc_step(struct cpu_device *c, const struct step_limits *l, int32_
     c->argmax = device_memory_alloc_array(
         m, (uint64_t)l->num_logits * (uint64_t)thread_pool_num_threads(c->pool), sizeof *c->argmax);
     c->forbidden = device_memory_alloc_array(m, bit_set_words((size_t)c->vocab_size), sizeof *c->forbidden);
-    return c->batch.token_ids && c->linear_scratch && c->logits && c->results && c->greedy_tokens &&
-           c->argmax && c->forbidden;
+    return c->batch.token_ids && c->batch.state_runs && c->linear_scratch && c->logits && c->results &&
+           c->greedy_tokens && c->argmax && c->forbidden;
 }
 
 static bool alloc_history(struct cpu_device *c, const struct step_limits *l)
@@ -246,6 +247,7 @@ static const struct kernel_table cpu_kernel_table = {
     .moe_create = cpu_moe_create,
     .latent_create = cpu_latent_create,
     .delta_net_create = cpu_delta_net_create,
+    .delta_takes_drafts = cpu_delta_takes_drafts,
     .weights_done = cpu_weights_done,
     .kv_pool_bytes = cpu_kv_pool_bytes,
     .kv_pool_create = cpu_kv_pool_create,

@@ -12,10 +12,13 @@
 #include "kernels/cpu/sample_row.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/device.h"
+#include "kernels/state_runs.h"
 
 struct batch {
     const struct step *step;
     int32_t *token_ids; /* [T] the step's, with "the token last sampled" looked up */
+    struct state_run *state_runs;
+    int32_t num_state_runs;
     struct attention_plan attention;
 };
 
@@ -117,6 +120,7 @@ void cpu_latent_values(struct device *d, const struct batch *b, void *out, const
                        const struct latent *latent);
 int cpu_delta_net_create(struct device *d, const struct delta_desc *desc, struct delta_net **out,
                          struct error *err) must_check;
+bool cpu_delta_takes_drafts(struct device *d, int32_t k_dim, int32_t v_dim);
 void cpu_delta(struct device *d, const struct batch *b, void *out, const struct delta_inputs *in,
                struct delta_net *net);
 int cpu_states_copy(struct device *d, struct delta_net *n, const struct state_copy *copies,

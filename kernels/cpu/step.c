@@ -83,6 +83,7 @@ struct batch *cpu_step_begin(struct device *d, const struct step *step)
         int32_t id = step->token_ids[t];
         b->token_ids[t] = id >= 0 ? id : c->history.slots[~id].last_token;
     }
+    b->num_state_runs = state_runs_find(step, b->state_runs);
     attention_plan(&c->attention, step, &b->attention);
     return b;
 }

@@ -96,7 +96,7 @@ static void bench_open(struct bench *b)
     struct error err = {0};
     uint16_t *weights = make_weights(&random);
     b->d = test_device_open("auto", 0);
-    struct step_limits limits = {ROWS_MAX, ROWS_MAX, ROWS_MAX, ROWS_MAX, 2 * HISTORY, 2, 1, 0, false};
+    struct step_limits limits = {ROWS_MAX, ROWS_MAX, ROWS_MAX, ROWS_MAX, 2 * HISTORY, 2, 1, 0, false, 0};
     struct attention_args attention = {.num_heads = 1, .num_kv_heads = 1, .head_dim = 64};
     if (b->d->ops->prepare(b->d, &limits, VOCAB, HIDDEN, 64, &attention, 1, &err)) fail_msg("%s", err.text);
     struct linear_desc desc = {.kind = LINEAR_PLAIN, .num_parts = 1, .wide_output = true};

@@ -14,7 +14,7 @@ struct bench {
 static bool bench_open(struct bench *b, const char *isa, uint64_t seed)
 {
     struct error err = {0};
-    const struct step_limits limits = {TOKENS, 1, TOKENS, 1, 64, 1, 1, 0, false};
+    const struct step_limits limits = {TOKENS, 1, TOKENS, 1, 64, 1, 1, 0, false, 0};
     const struct attention_args attention = {.num_heads = 2, .num_kv_heads = 1, .head_dim = 64};
     const struct kv_shape kv = {
         .num_layers = 1, .num_blocks = 4, .num_kv_heads = 1, .head_dim = 64, .dtype = DTYPE_BF16};

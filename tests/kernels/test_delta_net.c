@@ -1,10 +1,17 @@
 /* test_delta_net.c - layers with a state against a double-precision recurrence, however sequences are cut into steps and
- * whoever is beside them; behind states that were kept; the loops of all instruction sets; and attention's gates. */
+ * whoever is beside them; behind drafts, and behind states that were kept; the loops of all instruction sets; and attention's gates. */
 #include "fixture.h"
 #include "kernels/cpu/delta_kernels.h"
 #include "kernels/cpu/isa.h"
 
-enum { SEQS = 3, TOKENS_MAX = 120, KEPT = 2, DIM_MAX = 256 };
+enum {
+    SEQS = 3,
+    TOKENS_MAX = 120,
+    KEPT = 2,
+    DIM_MAX = 256,
+    DRAFT_MAX = 7,
+    STEP_SEQS = SEQS * (DRAFT_MAX + 1)
+};
 
 struct shape {
     int32_t num_k_heads, num_v_heads, k_dim, v_dim;
@@ -318,10 +325,11 @@ static void rig_open(struct rig *r, const char *isa, int num_threads, const stru
     const struct attention_args attention = {.num_heads = 1, .num_kv_heads = 1, .head_dim = 64};
     const int num_taps = s->kind == DELTA_CONVOLUTION ? s->short_taps : DELTA_TAPS;
     const struct step_limits limits = {.num_tokens = TOKENS_MAX,
-                                       .num_seqs = SEQS,
+                                       .num_seqs = STEP_SEQS,
                                        .num_logits = 1,
                                        .num_batch_slots = SEQS + 1,
                                        .num_states = KEPT,
+                                       .num_draft_tokens = DRAFT_MAX,
                                        .max_model_len = TOKENS_MAX,
                                        .num_steps_in_flight = 1};
     const int32_t norm_width = s->kind == DELTA_STATE_SPACE ? l->width : s->v_dim;
@@ -362,7 +370,7 @@ static void rig_open(struct rig *r, const char *isa, int num_threads, const stru
     *r = (struct rig){.d = test_device_open(isa, num_threads), .layer = l};
     if (r->d->ops->prepare(r->d, &limits, 64, 64, 64, &attention, 1, &err)) fail_msg("prepare: %s", err.text);
     if (r->d->ops->delta_net_create(r->d, &desc, &r->net, &err)) fail_msg("create: %s", err.text);
-    r->step = test_step_new(TOKENS_MAX, SEQS, TOKENS_MAX / BLOCK_SIZE + 1);
+    r->step = test_step_new(TOKENS_MAX, STEP_SEQS, TOKENS_MAX / BLOCK_SIZE + 1);
     r->projected = device_floats(r->d, (size_t)TOKENS_MAX * (size_t)l->row, false);
     r->rates = device_floats(r->d, (size_t)TOKENS_MAX * (size_t)l->num_rates, false);
     r->z = device_floats(r->d, (size_t)TOKENS_MAX * (size_t)l->width, false);
@@ -378,8 +386,11 @@ static void rig_close(struct rig *r)
     free(r->read);
 }
 
+/* decodes: each token by itself; those from num_true on are others, of another sequence. */
 struct part {
     int32_t seq, slot, first, count;
+    bool decodes;
+    int32_t num_true;
 };
 
 /* Of tokens [first, first + count), width values each, to the step's tokens at. */
@@ -390,23 +401,35 @@ static void write_rows(struct rig *r, void *to, const float *from, size_t at, si
                  false);
 }
 
+static void write_tokens(struct rig *r, int32_t seq, size_t at, size_t first, size_t count)
+{
+    const struct layer *l = r->layer;
+    write_rows(r, r->projected, l->projected[seq], at, first, count, (size_t)l->row);
+    write_rows(r, r->rates, l->rates[seq], at, first, count, (size_t)l->num_rates);
+    write_rows(r, r->z, l->z[seq], at, first, count, (size_t)l->width);
+    write_rows(r, r->decays, l->decays[seq], at, first, count, (size_t)l->num_decays);
+}
+
+/* Parts that decode come last. */
 static void rig_run(struct rig *r, const struct part *parts, int num_parts, float *out[SEQS])
 {
     const struct layer *l = r->layer;
     static const int32_t blocks[TOKENS_MAX / BLOCK_SIZE + 1];
-    int32_t slots[SEQS];
+    int32_t slots[STEP_SEQS];
     const struct delta_inputs in = {r->projected, l->shape.z_is_apart ? r->z : NULL, r->rates, r->decays};
     test_step_clear(r->step);
     r->step->step.batch_slots = slots;
     for (int i = 0; i < num_parts; i++) {
         const struct part *p = &parts[i];
-        size_t at = (size_t)r->step->step.num_tokens, count = (size_t)p->count, first = (size_t)p->first;
-        write_rows(r, r->projected, l->projected[p->seq], at, first, count, (size_t)l->row);
-        write_rows(r, r->rates, l->rates[p->seq], at, first, count, (size_t)l->num_rates);
-        write_rows(r, r->z, l->z[p->seq], at, first, count, (size_t)l->width);
-        write_rows(r, r->decays, l->decays[p->seq], at, first, count, (size_t)l->num_decays);
-        slots[i] = p->slot;
-        test_step_add(r->step, blocks, p->first, p->count, false);
+        const int32_t at = r->step->step.num_tokens, num_true = p->decodes ? p->num_true : p->count;
+        write_tokens(r, p->seq, (size_t)at, (size_t)p->first, (size_t)num_true);
+        for (int32_t j = num_true; j < p->count; j++)
+            write_tokens(r, (p->seq + 1) % SEQS, (size_t)(at + j),
+                         (size_t)(j % l->lengths[(p->seq + 1) % SEQS]), 1);
+        for (int32_t j = 0; j < (p->decodes ? p->count : 1); j++) {
+            slots[r->step->step.num_seqs] = p->slot;
+            test_step_add(r->step, blocks, p->first + j, p->decodes ? 1 : p->count, p->decodes);
+        }
     }
     struct batch *b = r->d->ops->step_begin(r->d, &r->step->step);
     r->d->ops->delta(r->d, b, r->out, &in, r->net);
@@ -414,9 +437,10 @@ static void rig_run(struct rig *r, const struct part *parts, int num_parts, floa
     device_read(r->d, r->read, r->out, (size_t)r->step->step.num_tokens * (size_t)l->width, false);
     const float *from = r->read;
     for (int i = 0; i < num_parts; i++) {
-        size_t count = (size_t)parts[i].count * (size_t)l->width;
-        memcpy(out[parts[i].seq] + (size_t)parts[i].first * (size_t)l->width, from, count * sizeof(float));
-        from += count;
+        const struct part *p = &parts[i];
+        size_t count = (size_t)(p->decodes ? p->num_true : p->count) * (size_t)l->width;
+        memcpy(out[p->seq] + (size_t)p->first * (size_t)l->width, from, count * sizeof(float));
+        from += (size_t)p->count * (size_t)l->width;
     }
 }
 
@@ -435,7 +459,7 @@ static void run_all(struct rig *r, int32_t chunk_max, int32_t first_slot, struct
                     count = 1 + random_below(random, chunk_max);
             count = min_of(count, left + again);
             parts[num_parts++] =
-                (struct part){seq, (first_slot + seq) % (SEQS + 1), done[seq] - again, count};
+                (struct part){seq, (first_slot + seq) % (SEQS + 1), done[seq] - again, count, false, 0};
             done[seq] += count - again;
         }
         if (num_parts > 0) rig_run(r, parts, num_parts, out);
@@ -502,9 +526,115 @@ static void rig_copy(struct rig *r, int32_t slot, int32_t kept, int32_t position
     assert_int_equal(r->d->ops->states_copy(r->d, r->net, &copy, 1), 0);
 }
 
+/* ---- drafts ---- */
+
+/* A sequence on its way. */
+struct way {
+    int32_t slot, done; /* tokens that count */
+    bool is_open;       /* its last step had a draft: another step that decodes is next */
+};
+
+static struct part next_part(const struct way *w, int32_t seq, int32_t length, bool decodes,
+                             struct random *random)
+{
+    const int32_t left = length - w->done;
+    struct part p = {seq, w->slot, w->done, 1 + random_below(random, DRAFT_MAX + 1), decodes, 0};
+    if (decodes && random_below(random, 3) == 0) p.count = 1;
+    p.num_true = min_of(1 + random_below(random, p.count), left);
+    if (!decodes) p.count = min_of(p.count, left);
+    return p;
+}
+
+/* What a part's tokens bring the sequence: sometimes not even the first counts. */
+static void move_on(struct way *w, const struct part *p, struct random *random)
+{
+    w->is_open = p->decodes && p->count > 1;
+    if (!p->decodes)
+        w->done += p->count;
+    else if (random_below(random, 5) > 0)
+        w->done += p->num_true;
+}
+
+/* Prompts of two tokens at least, then drafts, of which any number counts, beside others' prompts. Behind some of them the state goes
+ * on in the slot that is free, where nothing else has been since or a sequence has. */
+static void run_drafts(struct rig *r, struct random *random, float *out[SEQS])
+{
+    struct way ways[SEQS] = {{.slot = 0}, {.slot = 1}, {.slot = 2}};
+    int32_t free_slot = SEQS;
+    for (bool any = true; any;) {
+        struct part parts[SEQS];
+        int num_parts = 0;
+        for (int decodes = 0; decodes < 2; decodes++)
+            for (int32_t seq = 0; seq < SEQS; seq++) {
+                const struct way *w = &ways[seq];
+                const int32_t length = r->layer->lengths[seq];
+                bool wants = w->is_open || (w->done > 1 && (seq + w->done) % 5 > 0);
+                if (w->done < length && wants == decodes)
+                    parts[num_parts++] = next_part(w, seq, length, decodes, random);
+            }
+        if (num_parts > 0) rig_run(r, parts, num_parts, out);
+        any = num_parts > 0;
+        for (int i = 0; i < num_parts; i++) {
+            struct way *w = &ways[parts[i].seq];
+            move_on(w, &parts[i], random);
+            if (w->done == 0 || random_below(random, 4) > 0) continue;
+            rig_copy(r, w->slot, 0, w->done, true);
+            if (random_below(random, 2)) continue;
+            rig_copy(r, free_slot, 0, w->done, false);
+            const int32_t slot = w->slot;
+            *w = (struct way){.slot = free_slot, .done = w->done};
+            free_slot = slot;
+        }
+    }
+}
+
+static bool takes_drafts(struct device *d, const struct shape *s)
+{
+    return d->ops->delta_takes_drafts && d->ops->delta_takes_drafts(d, s->k_dim, s->v_dim);
+}
+
+static void drafts_leave_no_trace(const char *isa)
+{
+    struct random random = {.seed = test_seed()};
+    for (size_t i = 0; i < array_length(shapes); i++) {
+        struct layer l;
+        float *first[SEQS], *other[SEQS];
+        layer_init(&l, &shapes[i], &random);
+        for (int32_t seq = 0; seq < SEQS; seq++) {
+            first[seq] = malloc((size_t)(l.lengths[seq] * l.width) * sizeof(float));
+            other[seq] = malloc((size_t)(l.lengths[seq] * l.width) * sizeof(float));
+        }
+        for (int way = 0; way < 3; way++) {
+            struct rig r;
+            rig_open(&r, isa, 1 + way, &l);
+            bool has_drafts = takes_drafts(r.d, &shapes[i]);
+            if (has_drafts && way == 0) run_all(&r, 10, 0, &random, first);
+            if (has_drafts) run_drafts(&r, &random, other);
+            rig_close(&r);
+            if (!has_drafts) break;
+            for (int32_t seq = 0; seq < SEQS; seq++)
+                if (num_bits_different(first[seq], other[seq], (size_t)(l.lengths[seq] * l.width)))
+                    fail_msg("%s: shape %zu: drafts give other bits", isa, i);
+        }
+        for (int32_t seq = 0; seq < SEQS; seq++) {
+            free(first[seq]);
+            free(other[seq]);
+        }
+        layer_free(&l);
+    }
+}
+
+static void test_drafts_leave_no_trace(void **state)
+{
+    (void)state;
+    for_each_isa(drafts_leave_no_trace);
+}
+
+/* ---- behind kept states ---- */
+
 static void run_from(struct rig *r, int32_t slot, int32_t first, int32_t count, float *out[SEQS])
 {
-    const struct part part = {0, slot, first, count};
+    const struct part part = {0, slot, first, count, false, 0};
     if (count > 0) rig_run(r, &part, 1, out);
 }
 
@@ -515,7 +645,7 @@ static void expect_same_behind(struct rig *r, int32_t at, float *out[SEQS], floa
     const struct layer *l = r->layer;
     int32_t length = l->lengths[0];
     size_t count = (size_t)(length * l->width);
-    const struct part stranger = {1, 2, 0, 1};
+    const struct part stranger = {1, 2, 0, 1, false, 0};
     for (int more = 0; more < 2 && at + more <= length; more++) {
         run_from(r, 0, 0, at + more, out);
         rig_copy(r, 0, more, at, true);
@@ -648,7 +778,7 @@ static void gates_of(const char *isa, bool by_head, bool are_softplus)
                                         .head_dim = DIM,
                                         .gates_by_head = by_head,
                                         .gates_are_softplus = are_softplus};
-    const struct step_limits limits = {TOKENS, 1, TOKENS, 1, TOKENS, 1, 1, 0, false};
+    const struct step_limits limits = {TOKENS, 1, TOKENS, 1, TOKENS, 1, 1, 0, false, 0};
     struct random random = {.seed = test_seed()};
     struct error err = {0};
     struct device *d = test_device_open(isa, 2);
@@ -705,6 +835,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equals_reference),
+        cmocka_unit_test(test_drafts_leave_no_trace),
         cmocka_unit_test(test_goes_on_from_a_kept_state),
         cmocka_unit_test(test_gates),
         cmocka_unit_test(test_all_sets_give_the_same_bits),

@@ -204,7 +204,7 @@ static void check_product(struct rig *r, const struct product *p)
 static void products(const char *isa, enum scales first, enum scales last)
 {
     static struct product made[2 * 3];
-    static const struct step_limits limits = {TOKENS_MAX, 1, TOKENS_MAX, 1, TOKENS_MAX, 1, 1, 0, false};
+    static const struct step_limits limits = {TOKENS_MAX, 1, TOKENS_MAX, 1, TOKENS_MAX, 1, 1, 0, false, 0};
     static const struct attention_args attention = {.num_heads = 1, .num_kv_heads = 1, .head_dim = 64};
     struct rig r = {.device = test_device_open(isa, 2), .random = {.seed = test_seed()}};
     struct device *d = r.device;

@@ -150,7 +150,7 @@ static void compare(struct rig *r, const struct mixture *m, const struct moe *ke
 static struct rig open_rig(int32_t num_tokens, int32_t num_logits)
 {
     struct error err = {0};
-    struct step_limits limits = {num_tokens, 1, num_logits, 1, num_tokens, 1, 1, 0, false};
+    struct step_limits limits = {num_tokens, 1, num_logits, 1, num_tokens, 1, 1, 0, false, 0};
     struct attention_args attention = {.num_heads = 1, .num_kv_heads = 1, .head_dim = 64};
     struct rig r = {.device = test_device_open("auto", 1), .random = {.seed = test_seed()}};
     assert_int_equal(

@@ -607,7 +607,7 @@ static void check_all(struct layer *l, struct device *d, struct random *random)
 static void layer_test(struct layer *l, const char *isa, int num_threads, bool tells, struct random *random)
 {
     const struct shape *s = &l->s;
-    const struct step_limits limits = {LONG, 1, TOKENS, 1, LONG, 1, 1, 0, false};
+    const struct step_limits limits = {LONG, 1, TOKENS, 1, LONG, 1, 1, 0, false, 0};
     const struct attention_args attention = {.num_heads = s->num_heads,
                                              .num_kv_heads = 1,
                                              .head_dim = s->rotary + s->rank,

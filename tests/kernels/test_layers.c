@@ -160,7 +160,7 @@ static void check(const struct rig *r, enum format format, int32_t num_tokens, i
 
 static void open_rig(struct rig *r, const char *isa, enum format format)
 {
-    static const struct step_limits limits = {TOKENS_MAX, 1, TOKENS_MAX, 1, TOKENS_MAX, 1, 1, 0, false};
+    static const struct step_limits limits = {TOKENS_MAX, 1, TOKENS_MAX, 1, TOKENS_MAX, 1, 1, 0, false, 0};
     static const struct attention_args attention = {.num_heads = 1, .num_kv_heads = 1, .head_dim = 64};
     const struct shape *s = &r->shape;
     const size_t tokens = TOKENS_MAX;

@@ -166,7 +166,7 @@ static void products(const char *isa)
     struct random random = {.seed = test_seed()};
     struct error err = {0};
     struct device *d = test_device_open(isa, 2);
-    struct step_limits limits = {TOKENS_MAX, 1, TOKENS_MAX, 1, TOKENS_MAX, 1, 1, 0, false};
+    struct step_limits limits = {TOKENS_MAX, 1, TOKENS_MAX, 1, TOKENS_MAX, 1, 1, 0, false, 0};
     struct attention_args attention = {.num_heads = 1, .num_kv_heads = 1, .head_dim = 64};
     assert_int_equal(d->ops->prepare(d, &limits, 64, COLS_MAX, ROWS_MAX, &attention, 1, &err), 0);
     struct product p[PRODUCTS + GATES_ALONE] = {0};
@@ -202,7 +202,7 @@ static void biases_of_gate_and_up(const char *isa)
     static float weights[N * K], bias[N], x[K], y[N];
     struct error err = {0};
     struct device *d = test_device_open(isa, 1);
-    struct step_limits limits = {16, 1, 16, 1, 16, 1, 1, 0, false};
+    struct step_limits limits = {16, 1, 16, 1, 16, 1, 1, 0, false, 0};
     struct attention_args attention = {.num_heads = 1, .num_kv_heads = 1, .head_dim = 64};
     assert_int_equal(d->ops->prepare(d, &limits, 64, K, N, &attention, 1, &err), 0);
     for (int n = 0; n < N; n++) bias[n] = 1.0f;

@@ -665,7 +665,7 @@ static void mixtures(const char *isa)
     struct attention_args attention = {.num_heads = 1, .num_kv_heads = 1, .head_dim = 64};
     for (size_t i = 0; i < array_length(shapes); i++) {
         int32_t num_tokens = shapes[i].num_tokens;
-        struct step_limits limits = {num_tokens, 1, num_tokens, 1, num_tokens, 1, 1, 0, false};
+        struct step_limits limits = {num_tokens, 1, num_tokens, 1, num_tokens, 1, 1, 0, false, 0};
         struct error err = {0};
         struct device *d = test_device_open(isa, 1 + (int)i % 2);
         if (!d->ops->moe_create) {

@@ -92,7 +92,7 @@ static struct linear *create(struct rig *r, enum format format, enum linear_kind
 
 static void rig_open(struct rig *r, int32_t k, int32_t n, enum format format)
 {
-    const struct step_limits limits = {TOKENS_MAX, 1, TOKENS_MAX, 1, TOKENS_MAX, 1, 1, 0, false};
+    const struct step_limits limits = {TOKENS_MAX, 1, TOKENS_MAX, 1, TOKENS_MAX, 1, 1, 0, false, 0};
     const struct attention_args attention = {.num_heads = 1, .num_kv_heads = 1, .head_dim = 64};
     struct error err = {0};
     *r = (struct rig){.d = test_device_open("auto", 2), .random = {.seed = test_seed()}, .k = k, .n = n};

@@ -16,7 +16,7 @@ static void bench_open(struct bench *b, const char *isa, int num_threads, int32_
 {
     struct error err = {0};
     b->d = test_device_open(isa, num_threads);
-    struct step_limits limits = {TOKENS_MAX, 1, TOKENS_MAX, 1, 2 * TOKENS_MAX, 1, 1, 0, false};
+    struct step_limits limits = {TOKENS_MAX, 1, TOKENS_MAX, 1, 2 * TOKENS_MAX, 1, 1, 0, false, 0};
     struct attention_args attention = {
         .num_heads = num_heads, .num_kv_heads = num_kv_heads, .head_dim = head_dim};
     if (b->d->ops->prepare(b->d, &limits, 64, 4096, 4096, &attention, 1, &err))

@@ -19,7 +19,7 @@ static struct bench *bench_new(const char *isa, struct random *random)
     struct bench *b = calloc(1, sizeof *b);
     struct error err = {0};
     b->d = test_device_open(isa, 2);
-    struct step_limits limits = {ROWS_MAX, SLOTS, ROWS_MAX, SLOTS, LENGTH, 1, 1, 0, false};
+    struct step_limits limits = {ROWS_MAX, SLOTS, ROWS_MAX, SLOTS, LENGTH, 1, 1, 0, false, 0};
     struct attention_args attention = {.num_heads = 1, .num_kv_heads = 1, .head_dim = 64};
     if (b->d->ops->prepare(b->d, &limits, VOCAB, HIDDEN, 64, &attention, 1, &err)) fail_msg("%s", err.text);
     float *weights = random_values(random, VOCAB * HIDDEN, 2, 0.1f);

@@ -244,7 +244,7 @@ static bool has_bits_of_unpacked(const struct device *d, const struct layout *l)
 static void open_rig(struct rig *r, const char *isa, int num_tokens, int cols)
 {
     struct error err = {0};
-    struct step_limits limits = {num_tokens, 1, num_tokens, 1, num_tokens, 1, 1, 0, false};
+    struct step_limits limits = {num_tokens, 1, num_tokens, 1, num_tokens, 1, 1, 0, false, 0};
     struct attention_args attention = {.num_heads = 1, .num_kv_heads = 1, .head_dim = 64};
     numbers.seed = test_seed();
     *r = (struct rig){.device = test_device_open(isa, 2), .num_tokens = num_tokens};

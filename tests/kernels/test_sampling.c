@@ -28,7 +28,7 @@ static struct bench *bench_new(const char *isa, int num_threads, int32_t vocab_s
     struct error err = {0};
     b->d = test_device_open(isa, num_threads);
     b->vocab_size = vocab_size;
-    struct step_limits limits = {ROWS_MAX, ROWS_MAX, ROWS_MAX, ROWS_MAX, HISTORY_MAX, 1, 1, 0, false};
+    struct step_limits limits = {ROWS_MAX, ROWS_MAX, ROWS_MAX, ROWS_MAX, HISTORY_MAX, 1, 1, 0, false, 0};
     struct attention_args attention = {.num_heads = 1, .num_kv_heads = 1, .head_dim = 64};
     if (b->d->ops->prepare(b->d, &limits, vocab_size, ROWS_MAX, 64, &attention, 1, &err))
         fail_msg("%s", err.text);

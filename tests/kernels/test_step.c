@@ -107,7 +107,7 @@ static struct small_model *model_new_sized(const char *isa, int num_threads, con
     struct device *d = m->d = test_device_open(isa, num_threads);
     struct error err = {0};
     struct step_limits limits = {
-        num_tokens, num_seqs, num_logits, num_slots, LENGTH_MAX, 1, has_groups ? LAYERS : 1, 0, false};
+        num_tokens, num_seqs, num_logits, num_slots, LENGTH_MAX, 1, has_groups ? LAYERS : 1, 0, false, 0};
     size_t tokens = (size_t)num_tokens;
     m->has_groups = has_groups;
     for (int i = 0; i < LAYERS; i++)

@@ -168,6 +168,7 @@ extern const char *const feature_names[NUM_FEATURES];
     X(mixed_steps)                                                                                           \
     X(drafts_accepted)                                                                                       \
     X(drafts_rejected)                                                                                       \
+    X(states_drafted)                                                                                        \
     X(predictions_accepted)                                                                                  \
     X(predictions_rejected)                                                                                  \
     X(form_drafts_accepted)                                                                                  \

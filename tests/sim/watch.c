@@ -687,6 +687,8 @@ static void check_stats(const struct link *link)
     report->markers[MARK_prefix_hits] += s.prefix_hit_tokens - before.prefix_hit_tokens;
     report->markers[MARK_rows_withheld] += s.num_withheld - before.num_withheld;
     report->markers[MARK_drafts_accepted] += s.accepted_tokens - before.accepted_tokens;
+    if (has(FEATURE_states))
+        report->markers[MARK_states_drafted] += s.accepted_tokens - before.accepted_tokens;
     report->markers[MARK_drafts_rejected] +=
         s.draft_tokens - before.draft_tokens - (s.accepted_tokens - before.accepted_tokens);
     report->markers[MARK_discarded_tokens] += s.discarded_tokens - before.discarded_tokens;

@@ -109,7 +109,7 @@ static void choose_window(void)
 static void choose_drafts(void)
 {
     struct rng rng = rng_of("drafts", 0);
-    bool possible = has(FEATURE_decode_runs) && !has(FEATURE_states);
+    bool possible = has(FEATURE_decode_runs) || has(FEATURE_states);
     world.draft_rng = rng_of("draft tokens", 0);
     if (has(FEATURE_drafts) && possible) world.num_draft_tokens = 1 + rng_below(&rng, DRAFT_TOKENS_MAX);
 }

@@ -7,10 +7,16 @@
 #define TESTS_FAKE_MODEL_H
 
 #include "kernels/device.h"
+#include "kernels/state_runs.h"
 #include "model/model.h"
 #include "unit/engine/hash_model.h"
 
-enum { FAKE_FLIGHTS_MAX = 2, FAKE_HOST_BLOCKS = 64, FAKE_COPIES_MAX = 64 };
+enum {
+    FAKE_FLIGHTS_MAX = 2,
+    FAKE_HOST_BLOCKS = 64,
+    FAKE_COPIES_MAX = 64,
+    FAKE_LOG_MAX = DRAFT_TOKENS_MAX + 1
+};
 
 struct fake_options {
     int num_steps_in_flight;
@@ -35,6 +41,8 @@ struct fake_options {
 struct fake_states {
     int32_t position;
     uint64_t newest, before;
+    int32_t num_logged; /* behind each of so many tokens of a draft's run */
+    uint64_t logged[FAKE_LOG_MAX];
 };
 
 struct fake_kept {
@@ -70,6 +78,7 @@ struct model {
     uint64_t *reads;                           /* [num_tokens] */
     uint64_t *state_of_token;                  /* [num_tokens] */
     struct fake_states *states;                /* [num_batch_slots] */
+    struct state_run *runs;                    /* [num_seqs] */
     struct fake_kept *kept;                    /* [num_states] */
     struct state_copy copies[FAKE_COPIES_MAX]; /* for the next step */
     int32_t num_copies;
@@ -355,39 +364,63 @@ int model_states_copy(struct model *m, const struct state_copy *copies, int32_t 
     return num_copies > 0 && m->options.on_state_copies ? m->options.on_state_copies(copies, num_copies) : 0;
 }
 
+/* The first tokens of the newest run, which had a draft, have counted. */
+static inline void fake_catch_up(struct fake_states *states, int32_t position)
+{
+    int32_t count = position - states->position;
+    if (count <= 0) return;
+    assert_always(count <= states->num_logged);
+    *states = (struct fake_states){position, states->logged[count - 1], 0xBAD, .num_logged = 0};
+}
+
 static inline void fake_copy_state(struct model *m, const struct state_copy *c)
 {
     struct fake_states *of_slot = &m->states[c->batch_slot];
     struct fake_kept *kept = &m->kept[c->state];
     if (c->keeps) {
+        fake_catch_up(of_slot, c->position);
         assert_always(c->position == of_slot->position || c->position == of_slot->position - 1);
         *kept = (struct fake_kept){c->position,
                                    c->position == of_slot->position ? of_slot->newest : of_slot->before};
     } else {
         assert_always(c->position == kept->position);
-        *of_slot = (struct fake_states){c->position, kept->state, 0xBAD};
+        *of_slot = (struct fake_states){c->position, kept->state, 0xBAD, .num_logged = 0};
     }
 }
 
-/* Each sequence goes on behind its newest state, or with its last token again. */
+/* Goes on behind its sequence's newest state, or with its last token again. */
+static inline void fake_run_state(struct model *m, const struct fake_flight *f, const struct state_run *run)
+{
+    struct fake_states *states = &m->states[run->batch_slot], now;
+    if (run->position == 0) *states = (struct fake_states){0};
+    fake_catch_up(states, run->position);
+    assert_always(run->position == states->position || run->position == states->position - 1);
+    if (run->position < states->position) states->newest = states->before;
+    now = *states;
+    for (int32_t t = run->begin; t < run->end; t++) {
+        bool decode = !m->options.prefill_decode_equal && t >= f->step.num_prefill_tokens;
+        now.before = now.newest;
+        now.newest = fake_state(now.newest, (uint64_t)f->token_ids[t], f->step.positions[t], decode);
+        m->state_of_token[t] = now.newest;
+        if (!run->has_draft) continue;
+        assert_always(t - run->begin < FAKE_LOG_MAX);
+        states->logged[t - run->begin] = now.newest;
+    }
+    now.position = run->position + run->end - run->begin;
+    now.num_logged = 0;
+    states->num_logged = run->end - run->begin;
+    if (run->has_draft)
+        states->position = run->position;
+    else
+        *states = now;
+}
+
 static inline void fake_run_states(struct model *m, const struct fake_flight *f)
 {
     const struct step *s = &f->step;
     for (int32_t i = 0; i < f->num_copies; i++) fake_copy_state(m, &f->copies[i]);
-    for (int32_t seq = 0; seq < s->num_seqs; seq++) {
-        struct fake_states *states = &m->states[s->batch_slots[seq]];
-        int32_t t = s->cu_seqlens_q[seq], position = s->positions[t];
-        if (position == 0) *states = (struct fake_states){0};
-        assert_always(position == states->position || position == states->position - 1);
-        if (position < states->position) states->newest = states->before;
-        for (; t < s->cu_seqlens_q[seq + 1]; t++) {
-            bool decode = !m->options.prefill_decode_equal && t >= s->num_prefill_tokens;
-            states->before = states->newest;
-            states->newest = fake_state(states->newest, (uint64_t)f->token_ids[t], s->positions[t], decode);
-            m->state_of_token[t] = states->newest;
-        }
-        states->position = s->seqlens_k[seq];
-    }
+    int32_t num_runs = state_runs_find(s, m->runs);
+    for (int32_t i = 0; i < num_runs; i++) fake_run_state(m, f, &m->runs[i]);
 }
 
 static inline void fake_run_layer(struct model *m, const struct fake_flight *f, int layer)
@@ -590,6 +623,7 @@ static inline void fake_model_prepare(struct model *m, const struct step_limits 
     m->reads = fake_alloc(tokens, sizeof(uint64_t));
     m->state_of_token = fake_alloc(tokens, sizeof(uint64_t));
     m->states = fake_alloc((size_t)limits->num_batch_slots, sizeof(m->states[0]));
+    m->runs = fake_alloc((size_t)limits->num_seqs, sizeof(m->runs[0]));
     m->kept = fake_alloc((size_t)limits->num_states + 1, sizeof(m->kept[0]));
     m->last_tokens = fake_alloc((size_t)limits->num_batch_slots, sizeof(int32_t));
     m->rows = fake_alloc((size_t)limits->num_batch_slots, sizeof(m->rows[0]));
@@ -628,6 +662,7 @@ static inline void fake_model_destroy(struct model *m)
     free(m->reads);
     free(m->state_of_token);
     free(m->states);
+    free(m->runs);
     free(m->kept);
     free(m->last_tokens);
     free(m->rows);

@@ -215,7 +215,8 @@ static void world_init(struct world *w, uint64_t seed)
     fake.has_states = chance(w, 50);
     options.decode_runs = !fake.has_states && chance(w, 70);
     if (options.decode_runs && chance(w, 50)) options.max_num_rows = 1 + below(w, 40);
-    if (options.decode_runs && chance(w, 70)) options.num_draft_tokens = 1 + below(w, 12);
+    if ((options.decode_runs || fake.has_states) && chance(w, 70))
+        options.num_draft_tokens = 1 + below(w, 12);
     /* Answers of two ids, or three with an end among them: what was said before comes again. */
     if (chance(w, 40)) fake.forbidden = ~(uint64_t)(chance(w, 50) ? 6 : 14);
     fake.has_answers = chance(w, 60);
