@@ -1,7 +1,8 @@
-/* delta_decode.cu - layers with a state in a step of one token of each sequence: see delta_net.cuh.
+/* delta_decode.cu - layers with a state where each run is one token, or one with a draft: see delta_net.cuh.
  *
- *   token        a CTA a head of a sequence: convolution, update of the state and, of the delta rule, norm and gate; four columns in a
- *                thread. The state comes to shared memory while the projections are still being made
+ *   token        a CTA a head of a run, token after token: convolution, update of the state and, of the delta rule, norm and gate; four
+ *                columns in a thread. The state comes to shared memory while the projections are still being made, and is there until the
+ *                run's end, whatever a draft has: what is in the log comes first
  *   norm_groups  of a state space, whose norm is over several heads: delta_prefill.cu's */
 #include "kernels/cuda/delta_net.cuh"
 #include "kernels/cuda/hopper.cuh"
@@ -12,21 +13,37 @@ namespace
 
 enum { THREADS = 128, V_DIM_MAX = 128, COLUMNS = 4 };
 
-/* A channel of a sequence's only token: all loads first, then what comes of them. */
+/* A channel of a token: all loads first, then what comes of them. */
 struct token_channel {
     int32_t channel;
     float input[DELTA_TAPS], taps[DELTA_TAPS], bias;
 };
 
 /* What is there ahead of the dependency. */
-__device__ void load_kept(const delta_args &a, const delta_seq &s, int32_t channel, token_channel *c)
+__device__ void load_kept(const delta_args &a, const device_run &s, int32_t channel, token_channel *c)
 {
     c->channel = channel;
     c->bias = a.n.kind == DELTA_STATE_SPACE ? a.n.bias[channel] : 0;
 #pragma unroll
     for (int32_t j = 0; j < DELTA_TAPS; j++) c->taps[j] = a.n.taps[j * num_channels(a.n) + channel];
 #pragma unroll
-    for (int32_t j = 0; j < DELTA_BEFORE; j++) c->input[j] = kept_input(a, s, j - DELTA_BEFORE, channel);
+    for (int32_t j = 0; j < DELTA_BEFORE; j++)
+        c->input[j] = kept_input(a, s, s.from - DELTA_BEFORE + j, channel);
+}
+
+/* The newest input, of the token at a position. */
+__device__ void load_newest(const delta_args &a, const device_run &s, int32_t position, token_channel *c)
+{
+    c->input[DELTA_BEFORE] = position < s.position
+                                 ? kept_input(a, s, position, c->channel)
+                                 : projected_of(a, s.begin + position - s.position, c->channel);
+}
+
+/* For the next token. */
+__device__ void move_on(token_channel *c)
+{
+#pragma unroll
+    for (int32_t j = 0; j < DELTA_BEFORE; j++) c->input[j] = c->input[j + 1];
 }
 
 __device__ float convolve(const token_channel &c)
@@ -35,15 +52,6 @@ __device__ float convolve(const token_channel &c)
 #pragma unroll
     for (int32_t j = 0; j < DELTA_TAPS; j++) sum = fmaf(c.taps[j], c.input[j], sum);
     return silu(sum);
-}
-
-/* For the next step. Those before the token, which others may be reading, stay. */
-__device__ void leave_inputs(const delta_args &a, const delta_seq &s, const token_channel &c)
-{
-    __nv_bfloat16 *behind = inputs_behind(a, s, s.position + 1) + c.channel;
-#pragma unroll
-    for (int32_t j = 0; j < DELTA_BEFORE; j++)
-        behind[(size_t)j * num_channels(a.n)] = __float2bfloat16_rn(c.input[j + 1]);
 }
 
 /* x[dim], by a warp; in the order of delta_prefill.cu. */
@@ -78,11 +86,11 @@ __device__ float part_of(float4 x, int row)
     return row == 0 ? x.x : row == 1 ? x.y : row == 2 ? x.z : x.w;
 }
 
-/* The answers of a thread's columns. state: row 0 of these, in shared memory; to: of where they go, NULL: nowhere. decays: of
- * DELTA_CHANNELS. A whole warp. */
+/* The answers of a thread's columns. state: row 0 of these, in shared memory, and where it is to be again, NULL: nowhere; to: of where
+ * it goes in memory, NULL: nowhere. decays: of DELTA_CHANNELS. A whole warp. */
 template <enum delta_kind KIND>
-__device__ float4 update_columns(const delta_net &n, const float *state, float *to, const float *q,
-                                 const float *k, const float *decays, float4 v, float2 rates)
+__device__ float4 update_columns(const delta_net &n, const float *state, float *again, float *to,
+                                 const float *q, const float *k, const float *decays, float4 v, float2 rates)
 {
     const int32_t lane = threadIdx.x % WARP / WARP_GROUPS, v_dim = n.v_dim;
     float4 memory = make_float4(0, 0, 0, 0), answer = memory, change = scale4(v, rates.y);
@@ -109,6 +117,7 @@ __device__ float4 update_columns(const delta_net &n, const float *state, float *
             const float decay = KIND == DELTA_CHANNELS ? part_of(own, e) : rates.x;
             const float4 now = fma4(change, part_of(keys, e), scale4(*(const float4 *)(state + at), decay));
             answer = fma4(now, part_of(queries, e), answer);
+            if (again) *(float4 *)(again + at) = now;
             if (to) *(float4 *)(to + at) = now;
         }
     }
@@ -116,12 +125,12 @@ __device__ float4 update_columns(const delta_net &n, const float *state, float *
 }
 
 /* Asks for the state, or has zeros where the sequence begins. */
-__device__ void begin_state(const delta_args &a, const delta_seq &s, float *state)
+__device__ void begin_state(const delta_args &a, const device_run &s, float *state)
 {
     const int32_t vectors = a.n.k_dim * a.n.v_dim / 4;
-    const float *from = head_state(a, s, s.position, blockIdx.x);
+    const float *from = head_state(a.n, which_state(s.batch_slot, s.from), blockIdx.x);
     for (int32_t i = threadIdx.x; i < vectors; i += THREADS)
-        copy_async(shared_address(state + 4 * i), from + 4 * i, s.position > 0);
+        copy_async(shared_address(state + 4 * i), from + 4 * i, s.from > 0);
     copy_commit();
 }
 
@@ -131,6 +140,14 @@ __device__ float norm_scale(const float *x, int32_t dim, float eps)
     float squares = 0;
     for (int32_t i = threadIdx.x % WARP; i < dim; i += WARP) squares = fmaf(x[i], x[i], squares);
     return 1 / sqrtf(sum_over_warp(squares) / (float)dim + eps);
+}
+
+/* Where what the state is behind so many tokens of the run is left for later steps; NULL: nowhere. */
+__device__ float *state_left(const delta_args &a, const device_run &s, int32_t num_tokens, int32_t head)
+{
+    const int32_t end = s.position + s.end - s.begin;
+    if (num_tokens != s.position && (num_tokens != end || s.has_draft)) return NULL;
+    return head_state(a.n, a.runs ? which_state(s.batch_slot, num_tokens) : (size_t)a.alone_to, head);
 }
 
 /* K_CHANNELS: of q, and of k, in a thread at most. */
@@ -148,8 +165,9 @@ __global__ void __launch_bounds__(THREADS) token_kernel(const __grid_constant__ 
     float *state = (float *)shared;
     token_channel of_q[K_CHANNELS], of_k[K_CHANNELS], of_v;
     dependents_launch();
-    const delta_seq s = seq_of(a, blockIdx.y);
-    if (s.begin < s.end) {
+    const device_run s = a.runs ? a.runs[blockIdx.y] : a.alone;
+    const int32_t end = s.position + s.end - s.begin;
+    if (s.from < end) {
         begin_state(a, s, state);
 #pragma unroll
         for (int j = 0; j < K_CHANNELS; j++) { /* a thread beyond the last has the last, too */
@@ -161,54 +179,68 @@ __global__ void __launch_bounds__(THREADS) token_kernel(const __grid_constant__ 
     }
     const float norm = corrects(KIND) ? n.norm[min(i, v_dim - 1)] : 0;
     dependency_wait();
-    if (s.begin == s.end) return;
+    for (int32_t position = s.from; position < end; position++) {
+        const bool is_new = position >= s.position, leaves = is_new && s.has_draft;
+        const int32_t token = s.begin + position - s.position;
+        const size_t log = ring_row(n, s.batch_slot, position) * n.num_v_heads + head;
 #pragma unroll
-    for (int j = 0; j < K_CHANNELS; j++) {
-        of_q[j].input[DELTA_BEFORE] = projected_of(a, s.begin, of_q[j].channel);
-        of_k[j].input[DELTA_BEFORE] = projected_of(a, s.begin, of_k[j].channel);
-    }
-    of_v.input[DELTA_BEFORE] = projected_of(a, s.begin, of_v.channel);
-    const float gate = corrects(KIND) ? z_of(a, s.begin, first_v + min(i, v_dim - 1)) : 0;
-    const float decay = KIND == DELTA_CHANNELS ? decay_of_row(a, s.begin, head, min(i, k_dim - 1)) : 0;
-    const float2 rates = rates_of(a, s.begin, head);
+        for (int j = 0; j < K_CHANNELS; j++) {
+            load_newest(a, s, position, &of_q[j]);
+            load_newest(a, s, position, &of_k[j]);
+        }
+        load_newest(a, s, position, &of_v);
+        const float gate = corrects(KIND) && is_new ? z_of(a, token, first_v + min(i, v_dim - 1)) : 0;
+        float *log_decay = n.log_decays + log * k_dim + min(i, k_dim - 1);
+        const float decay = KIND != DELTA_CHANNELS ? 0
+                            : is_new               ? decay_of_row(a, token, head, min(i, k_dim - 1))
+                                                   : *log_decay;
+        const float2 rates = is_new ? rates_of(a, token, head) : n.log_rates[log];
 #pragma unroll
-    for (int j = 0; j < K_CHANNELS; j++) {
-        if (i + THREADS * j >= k_dim) continue;
-        q[i + THREADS * j] = convolve(of_q[j]);
-        k[i + THREADS * j] = convolve(of_k[j]);
-    }
-    if (i < v_dim) v[i] = convolve(of_v);
-    if (KIND == DELTA_CHANNELS && i < k_dim) decays[i] = decay;
-    __syncthreads();
-    if (corrects(KIND) && i / WARP < 2) make_unit(i / WARP == 0 ? q : k, k_dim, i / WARP == 0);
-    copy_wait<0>();
-    __syncthreads();
-    const bool is_mine = column < v_dim, answers = is_mine && i % WARP < WARP_GROUPS;
-    const int32_t mine = is_mine ? column : 0; /* a warp's other threads meet it in the sums */
-    if (i / WARP * WARP_GROUPS * COLUMNS < v_dim) {
-        const float4 value = *(const float4 *)(v + mine);
-        float *to = head_state(a, s, s.position + 1, head) + column;
-        float4 answer =
-            update_columns<KIND>(n, state + mine, is_mine ? to : NULL, q, k, decays, value, rates);
-        if (KIND == DELTA_STATE_SPACE) answer = fma4(value, n.skip[head], answer);
-        __syncwarp(); /* all have read their values */
-        if (answers) *(float4 *)(v + column) = answer;
-        if (KIND == DELTA_STATE_SPACE && answers)
-            *(float4 *)(a.mixed + (size_t)s.begin * num_channels(n) + first_v + column) = answer;
-    }
+        for (int j = 0; j < K_CHANNELS; j++) {
+            if (i + THREADS * j >= k_dim) continue;
+            q[i + THREADS * j] = convolve(of_q[j]);
+            k[i + THREADS * j] = convolve(of_k[j]);
+        }
+        if (i < v_dim) v[i] = convolve(of_v);
+        if (KIND == DELTA_CHANNELS && i < k_dim) decays[i] = decay;
+        if (KIND == DELTA_CHANNELS && leaves && i < k_dim) *log_decay = decay;
+        if (leaves && i == 0) n.log_rates[log] = rates;
+        __syncthreads();
+        if (corrects(KIND) && i / WARP < 2) make_unit(i / WARP == 0 ? q : k, k_dim, i / WARP == 0);
+        copy_wait<0>();
+        __syncthreads();
+        const bool is_mine = column < v_dim, answers = is_mine && i % WARP < WARP_GROUPS;
+        const int32_t mine = is_mine ? column : 0; /* a warp's other threads meet it in the sums */
+        if (i / WARP * WARP_GROUPS * COLUMNS < v_dim) {
+            const float4 value = *(const float4 *)(v + mine);
+            float *again = is_mine && position + 1 < end ? state + column : NULL,
+                  *left = state_left(a, s, position + 1, head), *to = is_mine && left ? left + column : NULL;
+            float4 answer = update_columns<KIND>(n, state + mine, again, to, q, k, decays, value, rates);
+            if (KIND == DELTA_STATE_SPACE) answer = fma4(value, n.skip[head], answer);
+            __syncwarp(); /* all have read their values */
+            if (answers) *(float4 *)(v + column) = answer;
+            if (KIND == DELTA_STATE_SPACE && answers && is_new)
+                *(float4 *)(a.mixed + (size_t)token * num_channels(n) + first_v + column) = answer;
+        }
 #pragma unroll
-    for (int j = 0; j < K_CHANNELS; j++) {
-        if (!owns_k_head(n, head) || i + THREADS * j >= k_dim) continue;
-        leave_inputs(a, s, of_q[j]);
-        leave_inputs(a, s, of_k[j]);
+        for (int j = 0; j < K_CHANNELS; j++) {
+            if (is_new && owns_k_head(n, head) && i + THREADS * j < k_dim) {
+                leave_input(a, s, position, of_q[j].channel, of_q[j].input[DELTA_BEFORE]);
+                leave_input(a, s, position, of_k[j].channel, of_k[j].input[DELTA_BEFORE]);
+            }
+            move_on(&of_q[j]);
+            move_on(&of_k[j]);
+        }
+        if (is_new && i < v_dim) leave_input(a, s, position, of_v.channel, of_v.input[DELTA_BEFORE]);
+        move_on(&of_v);
+        __syncthreads();
+        if (KIND == DELTA_STATE_SPACE || !is_new) continue;
+        const float scale = norm_scale(v, v_dim, n.norm_eps);
+        if (i < v_dim)
+            a.out[(size_t)token * v_width(n) + first_v + i] =
+                __float2bfloat16_rn(v[i] * scale * norm * gate_of(n, gate));
+        __syncthreads();
     }
-    if (i < v_dim) leave_inputs(a, s, of_v);
-    if (KIND == DELTA_STATE_SPACE) return;
-    __syncthreads();
-    const float scale = norm_scale(v, v_dim, n.norm_eps);
-    if (i < v_dim)
-        a.out[(size_t)s.begin * v_width(n) + first_v + i] =
-            __float2bfloat16_rn(v[i] * scale * norm * gate_of(n, gate));
 }
 
 template <int K_CHANNELS>
@@ -223,17 +255,21 @@ void launch_token(struct cuda_device *d, const struct delta_args &a, size_t shar
 
 } // namespace
 
-bool cuda_delta_one_each(struct cuda_device *d, const struct delta_args *a)
+bool cuda_delta_has_by_token(const struct cuda_device *d, int32_t k_dim, int32_t v_dim)
+{
+    const size_t decays = DELTA_K_DIM_MAX / 2, /* of those kinds that have most */
+        static_bytes = (2 * DELTA_K_DIM_MAX + V_DIM_MAX + decays) * sizeof(float);
+    return v_dim <= V_DIM_MAX &&
+           (size_t)k_dim * v_dim * sizeof(float) + static_bytes <= (size_t)d->cta_shared_bytes;
+}
+
+void cuda_delta_by_token(struct cuda_device *d, const struct delta_args *a)
 {
     const delta_net &n = a->n;
     const size_t shared_bytes = (size_t)n.k_dim * n.v_dim * sizeof(float);
-    const size_t decays = n.kind == DELTA_CHANNELS ? DELTA_K_DIM_MAX / 2 : DELTA_ROWS,
-                 static_bytes = (2 * DELTA_K_DIM_MAX + V_DIM_MAX + decays) * sizeof(float);
-    if (n.v_dim > V_DIM_MAX || shared_bytes + static_bytes > (size_t)d->cta_shared_bytes) return false;
     if (n.k_dim <= THREADS)
         launch_token<1>(d, *a, shared_bytes);
     else
         launch_token<2>(d, *a, shared_bytes);
-    if (n.kind == DELTA_STATE_SPACE) cuda_delta_norm_groups(d, a);
-    return true;
+    if (n.kind == DELTA_STATE_SPACE && a->num_tokens > 0) cuda_delta_norm_groups(d, a);
 }

@@ -9,17 +9,33 @@ namespace
 
 enum { COPY_THREADS = 256 };
 
-__global__ void __launch_bounds__(COPY_THREADS)
-    copy_kernel(const __grid_constant__ delta_net n, state_copy copy)
+/* Rows before a position from a batch_slot's ring to a kept state's, or back. */
+template <typename T> __device__ void copy_rows(const delta_net &n, T *rows, const state_copy &copy)
 {
-    const size_t slot = which_state(copy.batch_slot, copy.position),
-                 kept = (size_t)n.num_batch_slots * 2 + copy.state, from = copy.keeps ? slot : kept,
-                 to = copy.keeps ? kept : slot, first = (size_t)blockIdx.x * COPY_THREADS + threadIdx.x,
+    const size_t width = (size_t)num_channels(n), step = (size_t)gridDim.x * COPY_THREADS;
+    for (size_t i = (size_t)blockIdx.x * COPY_THREADS + threadIdx.x; i < n.num_before * width; i += step) {
+        const int32_t row = (int32_t)(i / width), position = copy.position - n.num_before + row;
+        if (position < 0) continue;
+        T *ring = rows + ring_row(n, copy.batch_slot, position) * width + i % width,
+          *kept = rows + (kept_row(n, copy.state) + row) * width + i % width;
+        *(copy.keeps ? kept : ring) = *(copy.keeps ? ring : kept);
+    }
+}
+
+__global__ void __launch_bounds__(COPY_THREADS)
+    copy_kernel(const __grid_constant__ delta_net n, state_copy copy, bool has_state)
+{
+    const size_t slot = which_state(copy.batch_slot, copy.position), kept = kept_state(n, copy.state),
+                 from = copy.keeps ? slot : kept, to = copy.keeps ? kept : slot,
+                 first = (size_t)blockIdx.x * COPY_THREADS + threadIdx.x,
                  step = (size_t)gridDim.x * COPY_THREADS;
-    for (size_t i = first; i < state_floats(n); i += step)
+    if (n.kind == DELTA_CONVOLUTION) {
+        copy_rows(n, n.states, copy);
+        return;
+    }
+    for (size_t i = first; has_state && i < state_floats(n); i += step)
         n.states[to * state_floats(n) + i] = n.states[from * state_floats(n) + i];
-    for (size_t i = first; n.inputs && i < input_values(n); i += step)
-        n.inputs[to * input_values(n) + i] = n.inputs[from * input_values(n) + i];
+    copy_rows(n, n.inputs, copy);
 }
 
 /* For all layers of a model, which are alike. */
@@ -43,12 +59,14 @@ bool alloc_net(struct cuda_device *d, struct delta_net *n, const struct delta_de
 {
     const bool has_norm = desc->norm.data != NULL;
     const size_t channels = (size_t)num_channels(*n), slots = (size_t)n->num_batch_slots,
-                 num_states = slots * 2 + (size_t)d->limits.num_states;
+                 num_states = slots * 2 + (size_t)d->limits.num_states,
+                 num_rows = slots * n->num_ring_rows + (size_t)(d->limits.num_states * n->num_before),
+                 num_logged = d->limits.num_draft_tokens > 0 ? slots * n->num_ring_rows : 0;
     auto floats = [d](size_t count) {
         return (float *)cuda_alloc(&d->base, count * sizeof(float), "states");
     };
     n->taps = floats(channels * (size_t)delta_desc_num_taps(desc));
-    n->states = floats(num_states * state_floats(*n));
+    n->states = floats(n->kind == DELTA_CONVOLUTION ? num_rows * channels : num_states * state_floats(*n));
     if (n->kind == DELTA_CONVOLUTION) return n->taps && n->states;
     n->decay = floats((size_t)n->num_v_heads);
     n->dt_bias = floats((size_t)delta_desc_num_decays(desc));
@@ -58,7 +76,12 @@ bool alloc_net(struct cuda_device *d, struct delta_net *n, const struct delta_de
         n->skip = floats((size_t)n->num_v_heads);
         if (!n->bias || !n->skip) return false;
     }
-    n->inputs = (__nv_bfloat16 *)cuda_alloc(&d->base, num_states * input_values(*n) * 2, "states");
+    n->inputs = (__nv_bfloat16 *)cuda_alloc(&d->base, num_rows * channels * 2, "states");
+    if (num_logged > 0) {
+        n->log_rates = (float2 *)floats(num_logged * (size_t)n->num_v_heads * 2);
+        if (n->kind == DELTA_CHANNELS) n->log_decays = floats(num_logged * (size_t)k_width(*n));
+        if (!n->log_rates || (n->kind == DELTA_CHANNELS && !n->log_decays)) return false;
+    }
     return n->taps && n->decay && n->dt_bias && (n->norm || !has_norm) && n->states && n->inputs;
 }
 
@@ -111,7 +134,7 @@ int cuda_delta_net_create(struct device *device, const struct delta_desc *desc, 
     n->num_batch_slots = d->limits.num_batch_slots;
     n->num_k_heads = desc->num_k_heads;
     n->num_v_heads = desc->num_v_heads;
-    n->k_dim = desc->kind == DELTA_CONVOLUTION ? delta_desc_num_taps(desc) - 1 : desc->k_dim;
+    n->k_dim = desc->k_dim;
     n->v_dim = desc->v_dim;
     n->by_k_head = desc->by_k_head;
     n->rates_by_k_head = desc->rates_by_k_head;
@@ -123,6 +146,10 @@ int cuda_delta_net_create(struct device *device, const struct delta_desc *desc, 
     n->kind = desc->kind;
     n->norm_eps = desc->norm_eps;
     n->step_scale = desc->step_scale > 0 ? desc->step_scale : 1;
+    const int32_t run_max = d->limits.num_draft_tokens + 1; /* of tokens that may not count */
+    n->num_before = delta_desc_num_taps(desc) - 1;
+    n->num_ring_rows = n->num_before + 2 * run_max;
+    n->num_left = std::max(n->num_before + 1, run_max);
     std::vector<float> scratch((size_t)num_channels(*n) * std::max((int)DELTA_TAPS, (int)SHORT_TAPS_MAX));
     if (!alloc_net(d, n, desc) || !alloc_scratch(d, n))
         return error_set(err, STATUS_NO_MEMORY,
@@ -140,6 +167,30 @@ void cuda_delta_nets_forget(struct cuda_device *d)
     d->delta_nets.clear();
 }
 
+namespace
+{
+
+/* Prompts, then what decodes, where that has drafts. */
+void run_apart(struct cuda_device *d, struct delta_args a, const struct batch *b)
+{
+    const int32_t num_tokens = a.num_tokens, num_seqs = a.num_seqs;
+    a.num_tokens = b->num_prefill_tokens;
+    a.num_seqs = b->num_prefill_seqs;
+    cuda_delta_tokens(d, &a);
+    a.runs += a.num_seqs;
+    a.first_token = a.num_tokens;
+    a.num_tokens = num_tokens - a.num_tokens;
+    a.num_seqs = num_seqs - a.num_seqs;
+    cuda_delta_by_token(d, &a);
+}
+
+} // namespace
+
+bool cuda_delta_takes_drafts(struct device *device, int32_t k_dim, int32_t v_dim)
+{
+    return k_dim == 0 || cuda_delta_has_by_token(cuda_of(device), k_dim, v_dim); /* 0: a convolution's */
+}
+
 void cuda_delta(struct device *device, const struct batch *b, void *out, const struct delta_inputs *in,
                 struct delta_net *n)
 {
@@ -154,26 +205,50 @@ void cuda_delta(struct device *device, const struct batch *b, void *out, const s
     a.mixed = d->delta_mixed;
     a.decay_beta = d->delta_rates;
     a.decays = d->delta_decays;
-    a.cu_seqlens_q = b->cu_seqlens_q;
-    a.seqlens_k = b->seqlens_k;
-    a.positions = b->positions;
-    a.batch_slots = b->batch_slots;
+    a.runs = b->state_runs;
     a.num_tokens = b->num_tokens;
     a.num_seqs = b->num_seqs;
     if (n->kind == DELTA_CONVOLUTION)
         cuda_short_convolution(d, &a);
-    else if (b->num_tokens != b->num_seqs || !cuda_delta_one_each(d, &a))
+    else if (b->num_tokens == b->num_seqs && cuda_delta_has_by_token(d, n->k_dim, n->v_dim))
+        cuda_delta_by_token(d, &a);
+    else if (b->has_drafts)
+        run_apart(d, a, b);
+    else
         cuda_delta_tokens(d, &a);
 }
+
+namespace
+{
+
+/* The state behind tokens of the log goes to its place right away; false: it is there already. */
+bool keep_logged(struct cuda_device *d, struct delta_net *n, const struct state_copy *copy)
+{
+    const struct slot_state *slot = &d->slot_states[(size_t)copy->batch_slot];
+    if (!copy->keeps || !slot->had_draft || copy->position == slot->position || n->kind == DELTA_CONVOLUTION)
+        return false;
+    struct delta_args a = {};
+    a.n = *n;
+    a.alone = {0, 0, copy->batch_slot, copy->position, slot->position, false};
+    a.alone_to = (int32_t)kept_state(*n, copy->state);
+    a.num_seqs = 1;
+    cuda_delta_by_token(d, &a);
+    return true;
+}
+
+} // namespace
 
 int cuda_states_copy(struct device *device, struct delta_net *n, const struct state_copy *copies,
                      int num_copies)
 {
     struct cuda_device *d = cuda_enter(device);
-    const unsigned ctas =
-        (unsigned)std::min(div_up((int64_t)state_floats(*n), COPY_THREADS), (int64_t)2 * d->num_sms);
+    const size_t most = std::max(state_floats(*n), (size_t)n->num_before * num_channels(*n));
+    const unsigned ctas = (unsigned)std::min(div_up((int64_t)most, COPY_THREADS), (int64_t)2 * d->num_sms);
     bool ok = true;
-    for (int i = 0; i < num_copies && ok; i++)
-        ok = launch_after_all(d, copy_kernel, dim3(ctas), dim3(COPY_THREADS), *n, copies[i]);
+    for (int i = 0; i < num_copies && ok; i++) {
+        const bool has_state = !keep_logged(d, n, &copies[i]);
+        ok = launch_after_all(d, copy_kernel, dim3(ctas), dim3(COPY_THREADS), *n, copies[i], has_state);
+        if (!copies[i].keeps) d->slot_states[(size_t)copies[i].batch_slot].is_loaded = true;
+    }
     return ok ? STATUS_OK : STATUS_DEVICE;
 }

@@ -9,7 +9,11 @@
  *
  * Each batch_slot has two states: behind n tokens it is state n % 2. A step goes on from the one of its first position, and leaves
  * what is there before its last token and behind it: so that this token can be computed again. Behind the states of
- * batch_slots are the places for kept ones. Where a sequence is stands in the step: recorded steps read it there. */
+ * batch_slots are the places for kept ones. Where a sequence is stands in the step: recorded steps read it there.
+ *
+ * What a token brings to the convolution is in the row of its position in a ring of its batch_slot's. Where a draft is among the tokens
+ * (kernels/state_runs.h) no state is left, but rates and decays of all of them beside those rows: the next step takes those in that
+ * counted, leaves the state behind them, and goes on. Rings have room for what it reads and what it writes. */
 #ifndef KERNELS_CUDA_DELTA_NET_CUH
 #define KERNELS_CUDA_DELTA_NET_CUH
 
@@ -29,7 +33,13 @@ struct delta_net {
         *norm;             /* [num_v_heads] e^decay of the desc; as the desc has them; norm may be NULL */
     float *skip;           /* [num_v_heads] of a state space */
     float *states;         /* [num_batch_slots][2], then [num_states], of [num_v_heads][k_dim][v_dim] */
-    __nv_bfloat16 *inputs; /* of each of these [DELTA_TAPS - 1][channels] q, k and v of the newest tokens */
+    int32_t num_before;    /* tokens that the convolution looks back */
+    int32_t num_ring_rows; /* of a batch_slot's ring */
+    int32_t num_left;      /* newest tokens of a run that leave their row */
+    __nv_bfloat16 *
+        inputs; /* [num_batch_slots][num_ring_rows], then [num_states][num_before], rows of [channels]: q, k and v */
+    float2 *log_rates; /* [num_batch_slots][num_ring_rows][num_v_heads]; NULL: there are no drafts */
+    float *log_decays; /* [num_batch_slots][num_ring_rows][num_v_heads][k_dim] of DELTA_CHANNELS */
 };
 
 /* What all kernels of a layer's step read. */
@@ -40,12 +50,17 @@ struct delta_args {
     float *mixed;       /* [T][channels] behind the convolution; v becomes what the state answers */
     float2 *decay_beta; /* [T][num_v_heads] */
     float *decays;      /* [T][num_v_heads][k_dim] of DELTA_CHANNELS */
-    const int32_t *cu_seqlens_q, *seqlens_k, *positions, *batch_slots;
-    int32_t num_tokens, num_seqs;
+    const struct device_run
+        *runs; /* [num_seqs]; NULL: none but this one, of no token: what is in the log goes to that state */
+    struct device_run alone;
+    int32_t alone_to;
+    int32_t first_token;          /* those before are others' */
+    int32_t num_tokens, num_seqs; /* and from there on */
 };
 
-/* Each queues its kernels. one_each: of every sequence one token; false: not for this layer's states. */
-bool cuda_delta_one_each(struct cuda_device *d, const struct delta_args *a);
+/* Each queues its kernels. by_token: of every run one token, or one with a draft. */
+bool cuda_delta_has_by_token(const struct cuda_device *d, int32_t k_dim, int32_t v_dim);
+void cuda_delta_by_token(struct cuda_device *d, const struct delta_args *a);
 void cuda_delta_tokens(struct cuda_device *d, const struct delta_args *a);
 void cuda_delta_norm_groups(struct cuda_device *d, const struct delta_args *a);
 void cuda_short_convolution(struct cuda_device *d, const struct delta_args *a);
@@ -80,9 +95,15 @@ static __host__ __device__ size_t state_floats(const delta_net &n)
     return (size_t)v_width(n) * n.k_dim;
 }
 
-static __host__ __device__ size_t input_values(const delta_net &n)
+/* Where the row of the token at a position is among inputs, in rows; and of a kept state's, from its first on. */
+static __host__ __device__ size_t ring_row(const delta_net &n, int32_t slot, int32_t position)
 {
-    return (size_t)DELTA_BEFORE * num_channels(n);
+    return (size_t)slot * n.num_ring_rows + position % n.num_ring_rows;
+}
+
+static __host__ __device__ size_t kept_row(const delta_net &n, int32_t state)
+{
+    return (size_t)n.num_batch_slots * n.num_ring_rows + (size_t)state * n.num_before;
 }
 
 /* What the state answers to k is taken from v first. */
@@ -185,32 +206,20 @@ static __device__ float sum_over_column(float x)
     return x + __shfl_xor_sync(~0u, x, 2 * WARP_GROUPS);
 }
 
-/* A sequence's part in a step. */
-struct delta_seq {
-    int32_t begin, end; /* tokens; as many: a padding row */
-    int32_t slot;
-    int32_t position; /* of the first: tokens that its state has seen */
-};
-
-static __device__ delta_seq seq_of(const delta_args &a, int32_t seq)
+/* Where a run begins; behind the last: where the tokens end. */
+static __device__ int32_t run_begin(const delta_args &a, int32_t run)
 {
-    delta_seq s = {};
-    s.begin = s.end = a.cu_seqlens_q[seq];
-    if (a.seqlens_k[seq] == 0) return s;
-    s.end = a.cu_seqlens_q[seq + 1];
-    s.slot = a.batch_slots[seq];
-    s.position = a.positions[s.begin];
-    return s;
+    return run < a.num_seqs ? a.runs[run].begin : a.first_token + a.num_tokens;
 }
 
-/* The sequence that a token belongs to: the last one that begins with it or before. Of one token each it has the token's number. */
-static __device__ int32_t seq_of_token(const delta_args &a, int32_t token)
+/* The run that a token belongs to: the last one that begins with it or before. Without drafts a step of one token each has as many. */
+static __device__ int32_t run_of_token(const delta_args &a, int32_t token)
 {
     int32_t first = 0, end = a.num_seqs;
-    if (a.num_tokens == a.num_seqs) return token;
+    if (token < a.num_seqs && a.runs[token].begin == token && run_begin(a, token + 1) > token) return token;
     while (end - first > 1) {
         const int32_t middle = (first + end) / 2;
-        if (a.cu_seqlens_q[middle] <= token)
+        if (a.runs[middle].begin <= token)
             first = middle;
         else
             end = middle;
@@ -224,30 +233,32 @@ static __device__ size_t which_state(int32_t slot, int32_t num_tokens)
     return (size_t)slot * 2 + num_tokens % 2;
 }
 
-/* A head's rows of it. */
-static __device__ float *head_state(const delta_args &a, const delta_seq &s, int32_t num_tokens, int32_t head)
+/* One that is kept. */
+static __host__ __device__ size_t kept_state(const delta_net &n, int32_t state)
 {
-    const delta_net &n = a.n;
-    return n.states + which_state(s.slot, num_tokens) * state_floats(n) + (size_t)head * n.k_dim * n.v_dim;
+    return (size_t)n.num_batch_slots * 2 + (size_t)state;
 }
 
-static __device__ __nv_bfloat16 *inputs_behind(const delta_args &a, const delta_seq &s, int32_t num_tokens)
+/* A head's rows of one of all states. */
+static __device__ float *head_state(const delta_net &n, size_t state, int32_t head)
 {
-    return a.n.inputs + which_state(s.slot, num_tokens) * input_values(a.n);
+    return n.states + state * state_floats(n) + (size_t)head * n.k_dim * n.v_dim;
 }
 
-/* The channel's input i tokens before the part's first, of -i at most DELTA_BEFORE. Memory is there also where a sequence begins. */
-static __device__ float kept_input(const delta_args &a, const delta_seq &s, int32_t i, int32_t channel)
+/* What the token at a position of the run's sequence has left for convolutions; zeros before the first. */
+static __device__ float kept_input(const delta_args &a, const device_run &s, int32_t position,
+                                   int32_t channel)
 {
-    const __nv_bfloat16 *kept = inputs_behind(a, s, s.position);
-    const float x = __bfloat162float(kept[(size_t)(DELTA_BEFORE + i) * num_channels(a.n) + channel]);
-    return s.position == 0 ? 0 : x;
+    const size_t row = ring_row(a.n, s.batch_slot, max(position, 0));
+    const float x = __bfloat162float(a.n.inputs[row * num_channels(a.n) + channel]);
+    return position < 0 ? 0 : x;
 }
 
-/* i tokens behind the part's first; i may be negative. */
-static __device__ float input_of(const delta_args &a, const delta_seq &s, int32_t i, int32_t channel)
+/* For the next steps. */
+static __device__ void leave_input(const delta_args &a, const device_run &s, int32_t position,
+                                   int32_t channel, float x)
 {
-    return i >= 0 ? projected_of(a, s.begin + i, channel) : kept_input(a, s, i, channel);
+    a.n.inputs[ring_row(a.n, s.batch_slot, position) * num_channels(a.n) + channel] = __float2bfloat16_rn(x);
 }
 
 /* Decay and step of a state space. */

@@ -106,29 +106,29 @@ __device__ void convolve_run(const delta_args &a, const strip<CHANNELS> &strip, 
         for (int i = 0; i < CHANNELS; i++)
             x[t][i] = __bfloat162float(a.projected[(size_t)token * row + strip.place[i]]);
     }
-    int32_t seq_idx = seq_of_token(a, first);
-    delta_seq seq = seq_of(a, seq_idx);
-    int32_t next = a.cu_seqlens_q[seq_idx + 1]; /* where the next sequence begins */
+    int32_t run_idx = run_of_token(a, first);
+    device_run run = a.runs[run_idx];
+    int32_t next = run_begin(a, run_idx + 1);
 #pragma unroll
     for (int t = 0; t < RUN; t++) {
         const int32_t token = first + t;
         if (token >= end) break;
-        for (; next <= token && seq_idx + 1 < a.num_seqs; next = a.cu_seqlens_q[seq_idx + 1])
-            seq = seq_of(a, ++seq_idx);
-        if (seq.begin == seq.end) continue;
+        for (; next <= token && run_idx + 1 < a.num_seqs; next = run_begin(a, run_idx + 1))
+            run = a.runs[++run_idx];
+        if (run.begin == run.end) continue;
         float inputs[DELTA_TAPS][CHANNELS];
 #pragma unroll
         for (int j = 0; j < DELTA_TAPS; j++)
 #pragma unroll
             for (int i = 0; i < CHANNELS; i++) inputs[j][i] = x[t + j][i];
-        if (token - seq.begin < DELTA_BEFORE)
+        if (token - run.begin < DELTA_BEFORE)
 #pragma unroll
             for (int j = 0; j < DELTA_BEFORE; j++)
 #pragma unroll
                 for (int i = 0; i < CHANNELS; i++)
-                    if (token - seq.begin < DELTA_BEFORE - j)
-                        inputs[j][i] =
-                            kept_input(a, seq, token - seq.begin - DELTA_BEFORE + j, strip.channel(i));
+                    if (token - run.begin < DELTA_BEFORE - j)
+                        inputs[j][i] = kept_input(a, run, run.position + token - run.begin - DELTA_BEFORE + j,
+                                                  strip.channel(i));
         convolve_channels(n, strip, inputs, a.mixed + (size_t)token * channels);
     }
 }
@@ -315,25 +315,15 @@ __device__ void begin(const delta_args &a, int32_t token, int32_t count, int32_t
 }
 }; // namespace
 
-/* What the next convolution begins with, behind and before the part's last token; of one token delta_decode.cu's order would do, but
- * what is before it stays. */
-__device__ void leave_inputs(const delta_args &a, const delta_seq &s, int32_t channel)
+/* What the next convolutions begin with. */
+__device__ void leave_inputs(const delta_args &a, const device_run &s, int32_t channel)
 {
-    const int32_t count = s.end - s.begin, channels = num_channels(a.n);
-    __nv_bfloat16 *before = inputs_behind(a, s, s.position + count - 1) + channel,
-                  *behind = inputs_behind(a, s, s.position + count) + channel;
-    float newest[DELTA_TAPS]; /* all that one of the two has */
-#pragma unroll
-    for (int32_t j = 0; j < DELTA_TAPS; j++) newest[j] = input_of(a, s, count - DELTA_TAPS + j, channel);
-#pragma unroll
-    for (int32_t j = 0; j < DELTA_BEFORE; j++) {
-        if (count > 1) before[(size_t)j * channels] = __float2bfloat16_rn(newest[j]);
-        behind[(size_t)j * channels] = __float2bfloat16_rn(newest[j + 1]);
-    }
+    for (int32_t token = max(s.begin, s.end - a.n.num_left); token < s.end; token++)
+        leave_input(a, s, s.position + token - s.begin, channel, projected_of(a, token, channel));
 }
 
 /* Those of a CTA: its columns of v and, where it is the first of a head that owns them, q and k. */
-__device__ void leave_all_inputs(const delta_args &a, const delta_seq &s, int32_t head, int32_t cta_columns)
+__device__ void leave_all_inputs(const delta_args &a, const device_run &s, int32_t head, int32_t cta_columns)
 {
     const delta_net &n = a.n;
     const int32_t first = blockIdx.x * cta_columns, end = min(first + cta_columns, n.v_dim),
@@ -359,10 +349,12 @@ __global__ void __launch_bounds__(UPDATE_WARPS *WARP, 2) update_kernel(const __g
                   column = blockIdx.x * stage_type::CTA_COLUMNS + mine;
     const bool is_mine = column < v_dim;
     dependents_launch();
-    const delta_seq s = seq_of(a, blockIdx.z);
+    const device_run s = a.runs[blockIdx.z];
+    auto state_behind = [&](int32_t num_tokens) {
+        return head_state(n, which_state(s.batch_slot, num_tokens), head) + column;
+    };
     state_part<ROWS, COLUMNS> state;
-    if (s.begin < s.end)
-        state.load(head_state(a, s, s.position, head) + column, k_dim, v_dim, is_mine && s.position > 0);
+    if (s.begin < s.end) state.load(state_behind(s.position), k_dim, v_dim, is_mine && s.position > 0);
     for (stage_type &stage : stages) stage.clear(k_dim);
     dependency_wait();
     if (s.begin == s.end) return;
@@ -387,8 +379,7 @@ __global__ void __launch_bounds__(UPDATE_WARPS *WARP, 2) update_kernel(const __g
             const float2 now = stage.rates[token - first];
             float value[COLUMNS], change[COLUMNS], answer[COLUMNS] = {};
             if (token + 1 == s.end && s.end - s.begin > 1)
-                state.store(head_state(a, s, s.position + s.end - s.begin - 1, head) + column, k_dim, v_dim,
-                            is_mine);
+                state.store(state_behind(s.position + s.end - s.begin - 1), k_dim, v_dim, is_mine);
             load_columns<COLUMNS>(t.v + mine, value);
             if (corrects(KIND)) {
                 float memory[COLUMNS] = {};
@@ -410,7 +401,7 @@ __global__ void __launch_bounds__(UPDATE_WARPS *WARP, 2) update_kernel(const __g
                 store_columns<COLUMNS>(answers + (size_t)token * num_channels(n), answer);
         }
     }
-    state.store(head_state(a, s, s.position + s.end - s.begin, head) + column, k_dim, v_dim, is_mine);
+    state.store(state_behind(s.position + s.end - s.begin), k_dim, v_dim, is_mine);
     leave_all_inputs(a, s, head, stage_type::CTA_COLUMNS);
 }
 
@@ -439,7 +430,8 @@ __global__ void __launch_bounds__(NORM_THREADS) norm_groups_kernel(const __grid_
     extern __shared__ __align__(16) unsigned char shared[];
     __shared__ float partial[NORM_WARPS];
     const delta_net &n = a.n;
-    const int32_t token = blockIdx.x, width = v_width(n) / n.num_k_heads, first = blockIdx.y * width;
+    const int32_t token = a.first_token + (int32_t)blockIdx.x, width = v_width(n) / n.num_k_heads,
+                  first = blockIdx.y * width;
     const float *x = a.mixed + (size_t)token * num_channels(n) + before_v(n) + first;
     const __nv_bfloat16 *z = a.projected + (size_t)token * row_values(n) + first;
     float *gated = (float *)shared /* [width] */, squares = 0, sum = 0;

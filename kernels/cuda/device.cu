@@ -225,6 +225,7 @@ constexpr struct kernel_table make_table()
     t.latent_qkv = cuda_latent_qkv;
     t.latent_values = cuda_latent_values;
     t.delta_net_create = cuda_delta_net_create;
+    t.delta_takes_drafts = cuda_delta_takes_drafts;
     t.states_copy = cuda_states_copy;
     t.delta = cuda_delta;
     t.split_gates = cuda_split_gates;

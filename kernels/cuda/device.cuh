@@ -87,6 +87,23 @@ struct batch_kv_group {
     int32_t prompts_begin, prompts_end; /* entries of tables that are of the sequences that prefill */
 };
 
+/* A run of tokens through states (kernels/state_runs.h). Two vectors of 16 bytes. */
+struct alignas(16) device_run {
+    int32_t begin, end; /* tokens; as many: none */
+    int32_t batch_slot;
+    int32_t position; /* of the first */
+    int32_t
+        from; /* tokens that the state which it goes on from has seen: the rest is in the log (delta_net.cuh) */
+    bool has_draft;
+};
+
+/* Where the newest state of a batch_slot is, as of the steps begun so far. */
+struct slot_state {
+    int32_t position;
+    bool had_draft; /* tokens from there on are in the log */
+    bool is_loaded; /* but a kept state has come since, in the place of it */
+};
+
 /* Device view of one step. Pointers are device memory. Counts are padded to the bucket when padded is true. */
 struct batch {
     int32_t num_tokens, num_seqs, num_logits, num_prefill_tokens, num_prefill_seqs; /* padded */
@@ -94,7 +111,9 @@ struct batch {
     int32_t seqlen_k_max;
     bool graph_candidate; /* decode only */
     const int32_t *token_ids, *positions, *cu_seqlens_q, *seqlens_k;
-    const int32_t *batch_slots; /* [S] */
+    const struct device_run
+        *state_runs; /* [S], behind the last one empty; in place of what the step says of sequences */
+    bool has_drafts; /* a run has one, or goes on behind one */
     struct batch_kv_group kv_groups[KV_GROUPS_MAX];
     const int32_t
         *tables; /* + counts[COUNT_TABLES]: block ids of all sequences, one after another, group by group */
@@ -177,6 +196,7 @@ struct cuda_device {
     struct sampler *sampler;             /* sample.cu: scratch */
     struct moe_scratch *moe_scratch;     /* moe.cu: of the largest mixture; NULL: no experts */
     std::vector<struct delta_net *> delta_nets;
+    std::vector<struct slot_state> slot_states; /* [num_batch_slots] */
     float *delta_mixed; /* delta_net.cu: scratch of a layer's step, NULL: none has states */
     float2 *delta_rates;
     float *delta_decays;        /* of states with a decay for each row; else NULL */
@@ -321,6 +341,7 @@ void cuda_latent_rotate(struct cuda_device *d, const struct batch *b, void *qkv,
 void cuda_latents_forget(struct cuda_device *d);
 
 /* delta_net.cu; gates: attention_gates.cu */
+bool cuda_delta_takes_drafts(struct device *d, int32_t k_dim, int32_t v_dim);
 int cuda_delta_net_create(struct device *d, const struct delta_desc *desc, struct delta_net **out,
                           struct error *err);
 void cuda_delta(struct device *d, const struct batch *b, void *out, const struct delta_inputs *in,

@@ -23,16 +23,20 @@
 #include "kernels/cuda/linear_fp8.cuh"
 #include "kernels/cuda/pinned.cuh"
 
+extern "C" {
+#include "kernels/state_runs.h"
+}
+
 namespace
 {
 
-const size_t PREFILL_TILE_WORDS = sizeof(struct prefill_tile) / 4;
+const size_t PREFILL_TILE_WORDS = sizeof(struct prefill_tile) / 4, RUN_WORDS = sizeof(struct device_run) / 4;
 
 /* Word offsets of the arrays inside the packed buffer. */
 struct step_layout {
     int32_t num_tokens, num_seqs, num_logits; /* capacities */
     size_t slot_stride, offset_stride;        /* from one group's slots and table offsets to the next one's */
-    size_t counts, token_ids, positions, slot_mapping, cu_seqlens_q, seqlens_k, batch_slots, table_offsets,
+    size_t counts, token_ids, positions, slot_mapping, cu_seqlens_q, seqlens_k, state_runs, table_offsets,
         logit_rows, sample, tail; /* prefill tiles, lists, block tables, decode ranges: of variable length */
 };
 
@@ -74,6 +78,7 @@ struct steps {
     bool recording, rehearses;
     int32_t spare_block, zero_block; /* set when the pool is made */
     struct prefill_plan prefill;
+    std::vector<struct state_run> runs; /* of a step, on the host: [num_seqs] */
 };
 
 namespace
@@ -107,7 +112,7 @@ struct step_layout make_layout(const struct cuda_device *d, int32_t num_tokens, 
     l.slot_mapping = take(&cursor, d->num_kv_groups * l.slot_stride);
     l.cu_seqlens_q = take(&cursor, (size_t)l.num_seqs + 1);
     l.seqlens_k = take(&cursor, (size_t)l.num_seqs);
-    l.batch_slots = take(&cursor, (size_t)l.num_seqs);
+    l.state_runs = take(&cursor, (size_t)l.num_seqs * RUN_WORDS);
     l.table_offsets = take(&cursor, d->num_kv_groups * l.offset_stride);
     l.logit_rows = take(&cursor, (size_t)l.num_logits);
     l.sample = take(&cursor, (size_t)l.num_logits * sizeof(struct device_sample_params) / 4);
@@ -163,6 +168,8 @@ int cuda_steps_prepare(struct cuda_device *d, struct error *err)
     s->buffer_words = s->large.tail + tail_words_max(d);
     s->spare_block = s->zero_block = -1;
     cuda_prefill_plan_prepare(d, &s->prefill);
+    s->runs.resize((size_t)s->large.num_seqs);
+    d->slot_states.resize((size_t)d->limits.num_batch_slots);
     size_t results_bytes = (size_t)d->limits.num_logits * sizeof(struct sample_result);
     if (!CUDA_CHECK(d, cudaStreamCreateWithFlags(&s->copies, cudaStreamNonBlocking)))
         return error_set(err, STATUS_DEVICE, "no stream for copies: %s", cudaGetErrorString(d->first_error));
@@ -292,14 +299,37 @@ int32_t pack_seqs(int32_t *words, const struct step_layout *l, const struct step
     int32_t seqlen_max = 0;
     memcpy(words + l->cu_seqlens_q, step->cu_seqlens_q, ((size_t)step->num_seqs + 1) * 4);
     memcpy(words + l->seqlens_k, step->seqlens_k, (size_t)step->num_seqs * 4);
-    if (step->batch_slots) memcpy(words + l->batch_slots, step->batch_slots, (size_t)step->num_seqs * 4);
     for (int32_t s = 0; s < step->num_seqs; s++) seqlen_max = std::max(seqlen_max, step->seqlens_k[s]);
     for (int32_t s = step->num_seqs; s < padded_seqs; s++) {
         words[l->cu_seqlens_q + s + 1] = step->num_tokens + (s + 1 - step->num_seqs);
         words[l->seqlens_k + s] = 0;
-        words[l->batch_slots + s] = 0;
     }
     return seqlen_max;
+}
+
+/* Where the run goes on from, and where its batch_slot is then. */
+struct device_run place_run(struct slot_state *slot, const struct state_run *run)
+{
+    const bool goes_on = slot->had_draft && !slot->is_loaded && run->position > 0;
+    const int32_t from = goes_on ? slot->position : run->position;
+    assert_always(run->position >= from);
+    *slot = {run->has_draft ? run->position : run->position + run->end - run->begin, run->has_draft, false};
+    return {run->begin, run->end, run->batch_slot, run->position, from, run->has_draft};
+}
+
+void pack_runs(struct cuda_device *d, struct batch *b, int32_t *words, const struct step_layout *l,
+               const struct step *step, int32_t padded_seqs)
+{
+    struct device_run *to = (struct device_run *)(words + l->state_runs);
+    std::vector<struct state_run> &runs = d->steps->runs;
+    const int32_t num_runs = state_runs_find(step, runs.data());
+    for (int32_t i = 0; i < num_runs; i++) {
+        to[i] = place_run(&d->slot_states[runs[i].batch_slot], &runs[i]);
+        b->has_drafts = b->has_drafts || to[i].has_draft || to[i].from < to[i].position;
+        assert_always(i >= step->num_prefill_seqs || to[i].from == to[i].position);
+    }
+    for (int32_t i = num_runs; i < padded_seqs; i++)
+        to[i] = {step->num_tokens, step->num_tokens, 0, 0, 0, false};
 }
 
 /* What is a group's own; returns the number of words of all tables. */
@@ -355,7 +385,7 @@ void point_batch(struct batch *b, const int32_t *base, const struct step_layout 
     b->positions = base + l->positions;
     b->cu_seqlens_q = base + l->cu_seqlens_q;
     b->seqlens_k = base + l->seqlens_k;
-    b->batch_slots = base + l->batch_slots;
+    b->state_runs = (const struct device_run *)(base + l->state_runs);
     for (int32_t g = 0; g < num_kv_groups; g++) {
         b->kv_groups[g].slot_mapping = base + l->slot_mapping + g * l->slot_stride;
         b->kv_groups[g].table_offsets = base + l->table_offsets + g * l->offset_stride;
@@ -421,6 +451,7 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
     tail += (n + 3) / 4 * 4;
     size_t tables_at = tail;
     b->seqlen_k_max = pack_seqs(words, l, step, b->num_seqs);
+    pack_runs(d, b, words, l, step, b->num_seqs);
     tail += pack_kv_groups(d, b, words, l, step, padded, b->num_seqs, words + tail);
     memcpy(words + l->logit_rows, step->logit_rows, (size_t)step->num_logits * 4);
     for (int32_t r = step->num_logits; r < b->num_logits; r++) {
