@@ -445,7 +445,7 @@ static void check_far(struct far *f, struct device *d)
 
 static void far_back_by(const char *isa)
 {
-    const struct step_limits limits = {CHUNK, MANY, MANY, MANY, FAR, 1, 1, 0, false};
+    const struct step_limits limits = {CHUNK, MANY, MANY, MANY, FAR, 1, 1, 0, false, 0};
     struct random random = {.seed = test_seed()};
     struct far f = {.layer.s = {64, 3, 64, 64, 128, 256, 0, false}};
     const struct attention_args attention = {.num_heads = 3, .num_kv_heads = 1, .head_dim = 320};
