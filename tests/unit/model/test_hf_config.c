@@ -687,6 +687,8 @@ static void reads_lfm3(void **state)
     assert_true(model_config_layer(&c, 1).rope->num_turning == 4);
     assert_true(model_config_layer(&c, 2).rope->theta == 10000);
     assert_int_equal(model_config_state_bytes(&c), 6 * 64 * sizeof(float));
+    assert_int_equal(model_config_draft_bytes(&c, 7), 8 * 64 * sizeof(float));
+    assert_int_equal(model_config_draft_bytes(&c, 0), 0);
 }
 
 static void reads_minicpm(void **state)
