@@ -13,7 +13,7 @@ struct weight_view weight_view_plain(const void *data, enum dtype dtype, int64_t
                                 .rows = rows,
                                 .cols = cols,
                                 .scheme = WEIGHT_PLAIN,
-                                .slice = {.row_end = rows, .col_end = cols, .row_step = 1}};
+                                .slice = {.row_end = rows, .col_end = cols, .row_step = 1, .row_run = 1}};
 }
 
 struct weight_view weight_view_transposed(const void *data, enum dtype dtype, int64_t rows, int64_t cols)
@@ -74,9 +74,18 @@ struct weight_view weight_view_every(const struct weight_view *v, int64_t first,
     return part;
 }
 
+struct weight_view weight_view_runs(const struct weight_view *v, int64_t first, int64_t step, int64_t run)
+{
+    assert_debug(run > 0 && first + run <= step && weight_view_num_rows(v) % step == 0);
+    struct weight_view part = weight_view_every(v, first, step);
+    part.slice.row_run = run;
+    return part;
+}
+
 int64_t weight_view_num_rows(const struct weight_view *v)
 {
-    return v->data ? div_up(v->slice.row_end - v->slice.row_begin, v->slice.row_step) : 0;
+    const struct weight_slice *s = &v->slice;
+    return v->data ? div_up(s->row_end - s->row_begin, s->row_step) * s->row_run : 0;
 }
 
 uint64_t weight_view_bytes(const struct weight_view *v)
@@ -138,12 +147,13 @@ void weight_view_row_to_f32(const struct weight_view *v, int64_t row, float *out
 
 void weight_view_vector_to_f32(const struct weight_view *v, float *out)
 {
-    const struct weight_slice *s = &v->slice;
     const uint64_t value_bytes = dtype_row_bytes(v->dtype, 1);
     if (v->cols != 1) {
         dtype_row_to_f32(v->dtype, v->data, v->cols, out);
         return;
     }
-    for (int64_t row = s->row_begin; row < s->row_end; row += s->row_step)
-        dtype_row_to_f32(v->dtype, (const uint8_t *)v->data + (uint64_t)row * value_bytes, 1, out++);
+    for (int64_t i = 0; i < weight_view_num_rows(v); i++)
+        dtype_row_to_f32(v->dtype,
+                         (const uint8_t *)v->data + (uint64_t)weight_view_file_row(v, i) * value_bytes, 1,
+                         out + i);
 }

@@ -39,9 +39,10 @@ struct weight_side {
     int64_t rows, cols;   /* values, not words */
 };
 
-/* Rows row_begin, row_begin + row_step, ... before row_end and columns [col_begin, col_end): the part that is meant. */
+/* Rows row_begin, row_begin + row_step, ... before row_end, each with those behind it that make a run of row_run, and columns [col_begin,
+ * col_end): the part that is meant. Products take runs of 1. */
 struct weight_slice {
-    int64_t row_begin, row_end, col_begin, col_end, row_step;
+    int64_t row_begin, row_end, col_begin, col_end, row_step, row_run;
 };
 
 /* Of WEIGHT_TABLE, floats of 32 bits: what the 16 codes stand for, and, where scales are codes of bytes, what those 256 do, in a unit of
@@ -88,6 +89,14 @@ static inline bool weight_view_has_codes(const struct weight_view *v)
 struct weight_view weight_view_rows(const struct weight_view *v, int64_t first_row, int64_t rows);
 /* Every step-th row of one, from row first (below step) on. */
 struct weight_view weight_view_every(const struct weight_view *v, int64_t first, int64_t step);
+/* Of all rows, a multiple of step, each run that begins at row first of so many. */
+struct weight_view weight_view_runs(const struct weight_view *v, int64_t first, int64_t step, int64_t run);
+/* Where row i of the part that is meant lies among all. */
+static inline int64_t weight_view_file_row(const struct weight_view *v, int64_t i)
+{
+    const struct weight_slice *s = &v->slice;
+    return s->row_begin + i / s->row_run * s->row_step + i % s->row_run;
+}
 /* Of the part that is meant; 0: there is no weight. */
 int64_t weight_view_num_rows(const struct weight_view *v);
 /* Of that part: of values, scales and zeros; rounded where it shares them. */

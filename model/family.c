@@ -109,6 +109,43 @@ static const struct family families[] = {
      GEMMA_3,
      .is_encoder = true,
      .window = WINDOW_HALF},
+#define GPT_2                                                                                                \
+    .weight_changes = gpt2_weights, .has_gpt2_keys = true, .hf_layers = "h", .unrotated_layer_period = 1,    \
+    .has_layer_norm = true, .gate = GATE_GELU_TANH, .attention_bias = true, .kv_heads_may_be_missing = true, \
+    .is_tied = true, .max_position_embeddings = 1024, .norm_eps = 1e-5
+    {.names = {"gpt2", "GPT2LMHeadModel", "gpt2"}, GPT_2, .hf_layers_transposed = true},
+    {
+        .names = {"gptneox", "GPTNeoXForCausalLM", "gpt_neox"}, /* Pythia, Dolly, RedPajama */
+        .weight_changes = gptneox_weights,
+        .hf_qkv_by_heads = true,
+        .has_layer_norm = true,
+        .is_parallel = true,
+        .gate = GATE_GELU,
+        .attention_bias = true,
+        .partial_rotary = true,
+        .rotary_part = 0.25,
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 2048,
+        .norm_eps = 1e-5,
+    },
+    {
+        .names = {"exaone", "ExaoneForCausalLM", "exaone"}, /* EXAONE 3.0 and 3.5, EXAONE Deep */
+        .weight_changes = exaone_weights,
+        .hf_layers = "h",
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 4096,
+        .theta = 500000,
+        .norm_eps = 1e-5,
+    },
+    {
+        .names = {"internlm2", "InternLM2ForCausalLM", "internlm2"}, /* InternLM 2 and 2.5 */
+        .weight_changes = internlm2_weights,
+        .hf_qkv_by_heads = true,
+        .gguf_rope_style = ROPE_PAIRS,
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 2048,
+        .norm_eps = 1e-6,
+    },
     {
         .names = {"olmo", "OlmoForCausalLM", "olmo"}, /* OLMo 1 */
         .weight_changes = weightless_norm_weights,
@@ -1019,7 +1056,30 @@ static const struct family families[] = {
 static const struct other_family {
     const char *names[NAMESPACE_COUNT], *needs;
 } others[] = {
-    {{"gpt2", "GPT2LMHeadModel", "gpt2"}, "learned positions and LayerNorm"},
+#define ALIBI "ALiBi, scores that fall with the distance"
+    {{"bloom", "BloomForCausalLM", "bloom"}, ALIBI},
+    {{"mpt", "MPTForCausalLM", "mpt"}, ALIBI},
+    {{NULL, "MptForCausalLM", "mpt"}, ALIBI},
+    {{"jais", "JAISLMHeadModel", "jais"}, ALIBI},
+    {{"refact", "GPTRefactForCausalLM", "gpt_refact"}, ALIBI},
+    {{NULL, "OPTForCausalLM", "opt"}, "an MLP of ReLU, and positions that begin at 2"},
+    {{"deci", "DeciLMForCausalLM", "nemotron-nas"},
+     "layers that differ in the width of their MLP, some without attention"},
+    {{"mamba", "MambaForCausalLM", "mamba"},
+     "states of Mamba-1, whose steps and decays are each channel's own"},
+    {{"mamba2", "Mamba2ForCausalLM", "mamba2"}, "a model without attention in any layer"},
+    {{"bitnet", "BitNetForCausalLM", "bitnet"}, "norms inside attention and MLP"},
+    {{"dbrx", "DbrxForCausalLM", "dbrx"}, "Q, K and V that are clipped"},
+    {{"openelm", "OpenELMForCausalLM", "openelm"}, "layers that differ in their heads and widths"},
+    {{"smallthinker", "SmallThinkerForCausalLM", "smallthinker"}, "experts that are chosen before attention"},
+    {{"grovemoe", "GroveMoeForCausalLM", "grove_moe"}, "experts that groups of experts share"},
+    {{"arctic", "ArcticForCausalLM", "arctic"}, "experts beside a whole MLP, of the layer's input"},
+    {{"grok", "Grok1ForCausalLM", "grok-1"}, "experts beside an MLP, and scores that are capped"},
+#define DIFFUSION "tokens that are not made one after another"
+    {{"llada", "LLaDAModelLM", "llada"}, DIFFUSION},
+    {{"llada-moe", "LLaDAMoEModelLM", "llada_moe"}, DIFFUSION},
+    {{"dream", "DreamModel", "Dream"}, DIFFUSION},
+    {{"t5", "T5ForConditionalGeneration", "t5"}, "an encoder beside the decoder"},
     {{NULL, "GraniteMoeSWAForCausalLM", "granitemoe_swa"}, "experts of other names beside windows and sinks"},
     {{"phimoe", NULL, NULL}, "a routing that GGUF's programs do not have; as a directory it is read"},
     {{"apertus", NULL, NULL},
@@ -1037,8 +1097,6 @@ static const struct other_family {
      "latents beside states under its own names and rules"},
     {{"jamba", "JambaForCausalLM", "jamba"},
      "states of Mamba-1, whose steps and decays are each channel's own"},
-    {{"gptneox", "GPTNeoXForCausalLM", "gpt_neox"},
-     "an MLP beside attention that has a norm of its own, and rows of Q, K and V by heads"},
     {{"modern-bert", NULL, NULL},
      "windows of both sides from among the file's keys; as a directory it is read"},
 };

@@ -1,8 +1,8 @@
 /* family.h - what a model's name means: one row a family, for GGUF files and Hugging Face directories alike.
  *
  * A file tells one model's facts: sizes, theta, a window. What its class computes with them stands in none;
- * the readers (gguf_config.h, hf_config.h) take it from here. Families with a row are decoders, but for is_encoder: RMSNorm
- * around attention and MLP, grouped-query attention or a state, a gated MLP or experts that are one; forward.c is one for all. One
+ * the readers (gguf_config.h, hf_config.h) take it from here. Families with a row are decoders, but for is_encoder: norms
+ * around attention and MLP, grouped-query attention or a state, an MLP or experts that are one; forward.c is one for all. One
  * more is a row, and a table of changes if it names its weights in its own way. Read-only. Thread: any. */
 #ifndef MODEL_FAMILY_H
 #define MODEL_FAMILY_H
@@ -50,6 +50,8 @@ struct family {
     bool
         positions_follow_padding; /* the first token's row of positions is that behind the padding token's id */
     const char *hf_layers;        /* what a layer's number follows in a directory; NULL: "layers" */
+    bool hf_layers_transposed;    /* its matrices lie [columns][rows] there */
+    bool hf_qkv_by_heads;         /* model_config.h: qkv_by_heads */
     bool is_in_text_config;       /* its config.json may have the text model's in an object of its own */
     bool is_of_text_type; /* that object's model_type is what the text model is; this row says no more */
     const struct weight_change *weight_changes;     /* NULL: none */
@@ -116,7 +118,8 @@ struct family {
     bool has_temperature; /* of layers that do not rotate: attn_temperature_tuning, attn_scale, floor_scale */
     bool scales_queries;  /* of all layers, by a temperature that begins at the rotation's original length */
     bool has_layer_norm;  /* in the place of RMSNorm */
-    bool is_parallel;     /* attention and MLP have one norm, and side by side one input */
+    bool
+        is_parallel; /* attention and MLP are side by side, of one norm, or of two of the same; then use_parallel_residual may say that they are not */
     bool has_logit_scale; /* logits are multiplied by logit_scale */
     bool
         scales_q; /* norms of q and k have no weight in a directory; qk_scale_factor and output_multiplier are there */

@@ -99,7 +99,7 @@ static struct tail last_tail(const struct model *m, const struct batch *b, const
     if (m->state_mixed)
         d->ops->pick_logit_rows(d, b, tail.state_mixed, m->state_mixed,
                                 (size_t)model_config_delta_width(c) * (size_t)d->act_bytes);
-    if (c->family->is_parallel)
+    if (c->is_parallel)
         d->ops->pick_logit_rows(d, b, tail.normed, m->normed, (size_t)c->hidden_size * (size_t)d->act_bytes);
     if (m->layer_inputs)
         d->ops->pick_logit_rows(d, b, m->layer_logit_inputs, m->layer_inputs,
@@ -138,7 +138,7 @@ static void project_tokens(const struct model *m, const struct batch *b, const s
     const struct linear *w = layer->delta_net ? layer->projections : layer->qkv;
     const bool has_both = layer->delta_net && layer->qkv;
     if (!layer->attention.latent && !layer->gates && !has_both && !layer->laurel.wide &&
-        !m->config.family->is_parallel) {
+        !m->config.is_parallel) {
         multiply_normed(m, b, residual, n, projected, w, false);
         return;
     }
@@ -231,13 +231,22 @@ static void run_gate_up(const struct model *m, const struct batch *b, const stru
                             layer->gate_cut);
 }
 
+/* Side by side with attention: of what that gets, or of a norm of its own of the same sum, which attention is not in yet. */
+static void run_gate_up_beside(const struct model *m, const struct batch *b, const struct layer *layer,
+                               struct tail *t)
+{
+    const struct next_norm own = {&layer->seen_norm, NULL, t->normed};
+    if (layer->seen_norm.weight) norm_rows(m, b, &t->residual, &own);
+    m->device->ops->linear_gated(m->device, b, t->residual.rows, m->mlp, t->normed, layer->gate_up);
+}
+
 /* Of attention's output product in delta, what the MLP or experts make of the sum. */
 static void run_mlp(const struct model *m, const struct batch *b, const struct layer *layer, struct tail *t)
 {
     struct device *d = m->device;
     const struct kernel_table *k = d->ops;
     const enum row_set rows = t->residual.rows;
-    const bool is_parallel = m->config.family->is_parallel;
+    const bool is_parallel = m->config.is_parallel;
     /* side by side the experts get what attention has got */
     const struct next_norm between = {&layer->mlp_norm, m->delta,
                                       is_parallel && layer->moe ? m->seen : t->normed};
@@ -328,8 +337,7 @@ void forward(const struct model *m, const struct batch *b, const struct step *st
         mix_tokens(m, b, layer, i < last || step->num_logits > 0);
         if (i == last && step->num_logits == 0) return;
         if (i == last) t = last_tail(m, b, step, &t);
-        if (c->family->is_parallel && !layer->moe)
-            k->linear_gated(d, b, t.residual.rows, m->mlp, t.normed, layer->gate_up);
+        if (c->is_parallel && !layer->moe) run_gate_up_beside(m, b, layer, &t);
         project_mixed(m, b, layer, &t);
         run_mlp(m, b, layer, &t);
         add_layer_input(m, b, i, &t);

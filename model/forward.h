@@ -24,7 +24,8 @@ struct layer {
     struct delta_net *delta_net;   /* NULL: the layer has attention alone */
     struct linear *gate_up, *down; /* NULL where there is moe alone */
     struct moe *moe;               /* NULL: the layer has one MLP; with down both, side by side */
-    /* where the MLP is beside experts: before the router, before them, and behind both, where the sum of both begins */
+    /* where the MLP is beside experts: before the router, before them, and behind both, where the sum of both begins. seen_norm: also before an
+     * MLP beside attention, where that has one of its own; else it has no weight */
     struct norm_args seen_norm, experts_norm, mlp_sum, experts_sum;
     struct product laurel;        /* of what attention gets, which is added with it; wide NULL: nothing is */
     struct norm_args laurel_norm; /* of no weight: it is added */
@@ -54,8 +55,8 @@ struct model {
     /* of AltUp: products that make its streams but the first of that, and at the end what is added to that; NULL: there is one stream */
     struct linear *altup_in[ALTUP_STREAMS - 1], *altup_out[ALTUP_STREAMS - 1];
     struct norm_args altup_norm; /* of no weight: what the last layer's token adds joins a stream */
-    const float *
-        positions; /* of an encoder, device memory [max_model_len][H]: what is added to embeddings; as many rows more
+    const float
+        *positions; /* device memory [max_model_len][H]: what is added to embeddings; as many rows more
                        where there is a second type of tokens; NULL */
     struct score_head *score_head;      /* NULL: it does not score pairs */
     struct dense_layers *dense;         /* NULL: embeddings are what pooling gives */

@@ -406,6 +406,10 @@ static void read_window_head_dim(struct keys *k, struct model_config *c)
 static int read_shape(struct keys *k, struct model_config *c)
 {
     int64_t window = 0, num_guessing;
+    c->gate = c->family->gate;
+    c->is_parallel = c->family->is_parallel;
+    if (weight_may_be(c->family->weight_changes, WEIGHT_MLP_NORM))
+        (void)gguf_find_bool(k->gguf, key_name(k, "use_parallel_residual").text, &c->is_parallel);
     c->hidden_size = required_int(k, "embedding_length");
     c->num_layers = required_int(k, "block_count");
     /* the last ones may be there to guess tokens ahead, and are not run */
@@ -560,18 +564,18 @@ static int take_score_head(struct keys *k, struct model_config *c)
     return family_find(NAMES_HF_CLASS, class, sizeof class - 1, k->path, &c->family, k->err);
 }
 
-/* Tables of an encoder have as many rows as they have. */
+/* Tables that are added to embeddings have as many rows as they have. */
 static int read_tables(struct keys *k, struct model_config *c)
 {
-    if (!c->family->has_embedding_norm) return k->status;
+    const bool has_positions = weight_may_be(c->family->weight_changes, WEIGHT_POSITION_EMBEDDING),
+               has_types = weight_may_be(c->family->weight_changes, WEIGHT_TYPE_EMBEDDING);
     const struct weight_view positions = gguf_find_tensor(k->gguf, "position_embd.weight"),
                              types = gguf_find_tensor(k->gguf, "token_types.weight");
-    const bool has_positions = weight_may_be(c->family->weight_changes, WEIGHT_POSITION_EMBEDDING);
-    if ((has_positions && !positions.data) || !types.data || positions.rows > INT32_MAX ||
+    if ((has_positions && !positions.data) || (has_types && !types.data) || positions.rows > INT32_MAX ||
         types.rows > INT32_MAX)
         return fail(k, STATUS_INVALID, "the tensor position_embd.weight or token_types.weight is missing");
     if (has_positions) c->num_position_rows = (int32_t)positions.rows;
-    c->num_type_rows = (int32_t)types.rows;
+    if (has_types) c->num_type_rows = (int32_t)types.rows;
     return k->status;
 }
 
@@ -582,7 +586,7 @@ static int read_encoder(struct keys *k, struct model_config *c)
     if (gguf_find_bool(k->gguf, key_name(k, "attention.causal").text, &is_causal) && is_causal)
         return fail(k, STATUS_UNSUPPORTED, "the key %s is true, which is not supported",
                     key_name(k, "attention.causal").text);
-    return read_tables(k, c);
+    return k->status;
 }
 
 static int expect_taps(struct keys *k, const char *suffix, int32_t num_taps)
@@ -836,6 +840,7 @@ int gguf_config_read(const struct gguf *g, const char *path, struct model_config
     if (!status) status = check_unsupported(&k, config->family);
     if (!status) status = read_shape(&k, config);
     if (!status) status = read_encoder(&k, config);
+    if (!status) status = read_tables(&k, config);
     if (!status) status = read_experts(&k, config);
     if (!status) status = read_layers(&k, config);
     if (!status) status = read_states(&k, config);

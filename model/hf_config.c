@@ -41,20 +41,27 @@ static int find_family(struct json_reader *r, struct json_reader *text, struct m
     return status;
 }
 
-/* Of the MLP's gate, under each name that a class has for it. */
-static int check_activation(struct json_reader *r, const struct family *family)
+/* Of the MLP's gate, under each name that a class has for it; of the two kinds of GELU the file says which. */
+static int read_activation(struct json_reader *r, struct model_config *c)
 {
     static const char *const
-        keys[] = {"hidden_act", "hidden_activation", "mlp_hidden_act"},
+        keys[] = {"hidden_act", "hidden_activation", "mlp_hidden_act", "activation_function"},
         *const names[] = {
             [GATE_SILU] = "silu", [GATE_GELU_TANH] = "gelu_pytorch_tanh", [GATE_CLAMPED_SWISH] = "silu",
             [GATE_GELU] = "gelu", [GATE_RELU_SQUARED] = "relu2",          [GATE_XIELU] = "xielu"};
-    for (size_t i = 0; i < array_length(keys); i++) {
-        const char *own = names[family->gate], *act = json_text(r, keys[i], own);
+    const struct family *family = c->family;
+    const bool is_gelu = family->gate == GATE_GELU || family->gate == GATE_GELU_TANH;
+    const size_t num_keys =
+        array_length(keys) - family->is_encoder; /* an encoder's last one: read_gpt2_keys */
+    for (size_t i = 0; i < num_keys; i++) {
+        const char *own = names[c->gate], *act = json_text(r, keys[i], own);
         if (!strcmp(act, "swish")) act = "silu"; /* one function, two names */
-        if (!strcmp(act, "gelu_new")) act = "gelu_pytorch_tanh";
+        if (!strcmp(act, "gelu_new") || !strcmp(act, "gelu_fast")) act = names[GATE_GELU_TANH];
         if (!strcmp(act, "gelu") && family->gate == GATE_GELU_TANH && family->norms_add_one)
             act = own; /* as Gemma's first files say */
+        if (is_gelu && !strcmp(act, names[GATE_GELU])) c->gate = GATE_GELU;
+        if (is_gelu && !strcmp(act, names[GATE_GELU_TANH])) c->gate = GATE_GELU_TANH;
+        own = names[c->gate];
         if (strcmp(act, own) != 0)
             return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s \"%s\" is not supported; \"%s\" is", r->path,
                              keys[i], printable_from(act, strlen(act)).text, own);
@@ -82,8 +89,9 @@ int hf_want_false(struct json_reader *r, const char *const *keys, size_t num_key
 }
 
 /* Fields that change the mathematics into something that is not computed here. */
-static int check_unsupported(struct json_reader *r, const struct family *family)
+static int check_unsupported(struct json_reader *r, const struct model_config *c)
 {
+    const struct family *family = c->family;
     static const char *const must_be_absent[] = {"num_local_experts", "num_experts", "clip_qkv",
                                                  "attn_logit_softcapping", "final_logit_softcapping"},
                              *const must_be_false[] = {"mlp_bias",           "bias",    "qkv_bias",
@@ -103,7 +111,7 @@ static int check_unsupported(struct json_reader *r, const struct family *family)
             !(has_biases && (!strcmp(must_be_false[i], "use_bias") || !strcmp(must_be_false[i], "mlp_bias"))))
             return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s is set, which is not supported", r->path,
                              must_be_false[i]);
-    return check_activation(r, family);
+    return r->status;
 }
 
 static int32_t read_head_dim(struct json_reader *r, const struct model_config *c)
@@ -146,9 +154,12 @@ static void read_shape(struct json_reader *r, struct model_config *c)
     const bool has_experts_alone = family->has_experts && !json_find(r, "intermediate_size");
     const char *width =
         has_experts_alone ? "moe_intermediate_size" : hf_own_key(r, family, "intermediate_size");
-    c->intermediate_size = cJSON_IsArray(json_find(r, width))
-                               ? int_of_all_layers(r, width, 0)
-                               : hf_size(r, width, family->delta_kind == DELTA_CONVOLUTION ? 12288 : 0);
+    const int64_t four_times = min_of(4 * (int64_t)c->hidden_size, (int64_t)INT32_MAX);
+    const int32_t usual = family->has_gpt2_keys && !family->is_encoder ? (int32_t)four_times
+                          : family->delta_kind == DELTA_CONVOLUTION    ? 12288
+                                                                       : 0;
+    c->intermediate_size =
+        cJSON_IsArray(json_find(r, width)) ? int_of_all_layers(r, width, 0) : hf_size(r, width, usual);
     c->num_layers = hf_size(r, hf_own_key(r, family, "num_hidden_layers"), family->mlps_are_layers ? 1 : 0);
     c->num_heads = hf_size(r, hf_own_key(r, family, "num_attention_heads"), family->num_heads);
     c->vocab_size = hf_size(r, "vocab_size", family->vocab_size);
@@ -163,12 +174,14 @@ static void read_shape(struct json_reader *r, struct model_config *c)
                     : "model_max_length",
                 family->max_position_embeddings);
     c->rms_norm_eps =
-        (float)json_real(r, "rms_norm_eps", family->norm_eps > 0 ? family->norm_eps : 1e-6, 0, 1);
+        (float)json_real(r, json_find(r, "rms_norm_eps") ? "rms_norm_eps" : "layer_norm_epsilon",
+                         family->norm_eps > 0 ? family->norm_eps : 1e-6, 0, 1);
     c->tie_word_embeddings = json_bool(r, "tie_word_embeddings", family->is_tied);
     bool attention_bias = json_bool(r, "attention_bias", family->attention_bias);
     c->qkv_bias = family->qkv_bias || attention_bias || json_bool(r, "use_qkv_bias", false);
     c->o_bias = attention_bias && !family->no_o_bias;
     c->norm_offset = family->norms_add_one ? 1 : 0;
+    c->qkv_by_heads = family->hf_qkv_by_heads;
 }
 
 /* What was read of heads is of layers with a window; of the others the file has its own, or newer ones have it among what each
@@ -269,9 +282,11 @@ static int read_gates(struct json_reader *r, struct model_config *c)
 static int read_layer_norm(struct json_reader *r, struct model_config *c)
 {
     static const char *const must_be_false[] = {"use_qk_norm", "qk_layernorm", "use_parallel_residual"};
+    const bool may_be_serial = c->is_parallel && weight_may_be(c->family->weight_changes, WEIGHT_MLP_NORM);
     if (!c->family->has_layer_norm) return r->status;
     hf_read_norm_eps(r, c);
-    int status = hf_want_false(r, must_be_false, array_length(must_be_false));
+    if (may_be_serial) c->is_parallel = json_bool(r, must_be_false[2], true);
+    int status = hf_want_false(r, must_be_false, array_length(must_be_false) - may_be_serial);
     return status ? status : r->status;
 }
 
@@ -613,7 +628,10 @@ static int read_generation_config(const char *directory, struct model_config *c,
 
 static int read_text_config(struct json_reader *r, struct model_config *c)
 {
-    int status = check_unsupported(r, c->family);
+    c->gate = c->family->gate;
+    c->is_parallel = c->family->is_parallel;
+    int status = check_unsupported(r, c);
+    if (!status) status = read_activation(r, c);
     if (status) return status;
     read_shape(r, c);
     read_multipliers(r, c);
@@ -623,6 +641,7 @@ static int read_text_config(struct json_reader *r, struct model_config *c)
     if (!status) status = read_window_heads(r, c);
     if (!status) status = read_gates(r, c);
     if (!status) status = hf_read_encoder(r, c);
+    if (!status) status = hf_read_gpt2(r, c);
     if (!status) status = read_layer_norm(r, c);
     if (!status) status = read_latent(r, c);
     if (status) return status;

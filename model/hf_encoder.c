@@ -14,6 +14,8 @@ const char *hf_own_key(const struct json_reader *r, const struct family *family,
                                                {"max_position_embeddings", "n_positions"}};
     for (size_t i = 0; i < array_length(gpt2_keys) && family->has_gpt2_keys; i++)
         if (!strcmp(key, gpt2_keys[i][0]) && json_find(r, gpt2_keys[i][1])) return gpt2_keys[i][1];
+    if (!strcmp(key, "num_hidden_layers") && !json_find(r, key) && json_find(r, "num_layers"))
+        return "num_layers";
     return key;
 }
 
@@ -158,4 +160,16 @@ int hf_read_encoder(struct json_reader *r, struct model_config *c)
     status = read_tables(r, c);
     if (!status) status = read_gpt2_keys(r, c);
     return status ? status : read_score_head(r, c);
+}
+
+/* Scores are divided by the root of head_dim and by nothing else. */
+int hf_read_gpt2(struct json_reader *r, struct model_config *c)
+{
+    static const char *const must_be_false[] = {"scale_attn_by_inverse_layer_idx"};
+    if (!c->family->has_gpt2_keys || c->family->is_encoder) return r->status;
+    int status = hf_want_false(r, must_be_false, array_length(must_be_false));
+    if (!status && !json_bool(r, "scale_attn_weights", true))
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: scale_attn_weights is false, which is not supported", r->path);
+    return status ? status : read_tables(r, c);
 }

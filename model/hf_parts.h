@@ -42,7 +42,7 @@ int hf_check_layer_heads(struct json_reader *r, const struct model_config *c);
 
 int hf_read_states(struct json_reader *r, struct model_config *c);
 
-/* ---- hf_encoder.c: encoders, with a head or without ---- */
+/* ---- hf_encoder.c: encoders, with a head or without, and what decoders of GPT-2's kind have of them ---- */
 
 /* By the name that the file has for it: some have those of GPT-2. */
 const char *hf_own_key(const struct json_reader *r, const struct family *family, const char *key);
@@ -51,6 +51,9 @@ const char *hf_own_key(const struct json_reader *r, const struct family *family,
 void hf_read_norm_eps(struct json_reader *r, struct model_config *c);
 
 int hf_read_encoder(struct json_reader *r, struct model_config *c);
+
+/* Of decoders with GPT-2's names. */
+int hf_read_gpt2(struct json_reader *r, struct model_config *c);
 
 /* ---- hf_altup.c: residual streams beside the first, and gates that are cut ---- */
 

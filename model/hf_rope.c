@@ -154,8 +154,8 @@ static int read_rotary_dim(struct json_reader *r, struct json_reader *inner, con
     *rotary_dim = c->latent.rotary_dim;
     if (c->latent.rank > 0) return STATUS_OK;
     double fallback = c->family->rotary_part > 0 ? c->family->rotary_part : 1,
-           part = json_real(inner, "partial_rotary_factor",
-                            json_real(r, "partial_rotary_factor", fallback, 0, 1), 0, 1);
+           part = json_real(r, "rotary_pct", fallback, 0, 1);
+    part = json_real(inner, "partial_rotary_factor", json_real(r, "partial_rotary_factor", part, 0, 1), 0, 1);
     if (c->family->partial_rotary && json_find(r, "rotary_dim")) { /* of MiniMax's */
         *rotary_dim = (int32_t)json_int(r, "rotary_dim", 0, 0, INT32_MAX);
         return r->status;
@@ -194,9 +194,8 @@ static int read_rope_of(struct json_reader *r, const struct model_config *c, con
     if (inner.object && !cJSON_IsObject(inner.object))
         return error_set(r->err, STATUS_INVALID, "%s: rope_parameters or rope_scaling should be an object",
                          r->path);
-    if (c->family->has_embedding_norm)
-        theta =
-            json_real(r, c->family->has_gpt2_keys ? "rotary_emb_base" : "global_rope_theta", theta, 0, 1e18);
+    theta = json_real(r, "rotary_emb_base", theta, 0, 1e18);
+    if (c->family->has_embedding_norm) theta = json_real(r, "global_rope_theta", theta, 0, 1e18);
     rope->theta = json_real(&inner, "rope_theta", json_real(r, "rope_theta", theta, 0, 1e18), 0, 1e18);
     const bool has_window = !strcmp(layer_type, "sliding_attention") && model_config_has_window_heads(c);
     int status = read_rotary_dim(r, &inner, c, has_window ? c->window_heads.head_dim : c->head_dim, rope);

@@ -69,7 +69,9 @@ static struct weight_view find_expert(struct builder *b, enum weight_role role, 
     if (!view.data && weight_is_required(c, weight_line(c->family->weight_changes, role)->presence, layer) &&
         !b->status)
         b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for the model's dummy weights");
-    if (!b->status && unpacked_is_needed(&view, b->m->device->has_rare_dtypes))
+    /* devices take experts that lie transposed as they are */
+    const bool is_scattered = !weight_is_of_expert(role) && unpacked_is_scattered(&view);
+    if (!b->status && (is_scattered || unpacked_is_needed(&view, b->m->device->has_rare_dtypes)))
         b->status = unpacked_make(&b->unpacked, &view, takes_codes(b, role), b->err);
     return view;
 }
@@ -236,7 +238,7 @@ static struct linear *create_qkv(struct builder *b, int32_t layer)
 static struct linear *create_gate_up(struct builder *b, int32_t layer)
 {
     const struct model_config *c = &b->m->config;
-    struct linear_desc desc = {.kind = LINEAR_GATE_UP, .gate = c->family->gate};
+    struct linear_desc desc = {.kind = LINEAR_GATE_UP, .gate = c->gate};
     if (b->m->layers[layer].has_sparse_gate) desc.kind = LINEAR_PLAIN; /* the gate is a pass of its own */
     add_part(b, &desc, WEIGHT_GATE, layer);
     add_part(b, &desc, WEIGHT_UP, layer);
@@ -274,7 +276,7 @@ static void add_xielu(struct builder *b, struct linear_desc *desc, int32_t layer
 static struct linear *create_up(struct builder *b, int32_t layer)
 {
     const struct model_config *c = &b->m->config;
-    struct linear_desc desc = {.kind = LINEAR_UP, .gate = c->family->gate};
+    struct linear_desc desc = {.kind = LINEAR_UP, .gate = c->gate};
     if (desc.gate == GATE_XIELU) add_xielu(b, &desc, layer);
     add_part(b, &desc, WEIGHT_UP, layer);
     desc.biases[0] = find_weight(b, WEIGHT_UP_BIAS, layer);
@@ -297,7 +299,7 @@ static struct moe_desc describe_moe(struct builder *b, int32_t layer)
                              .near = c->router_near,
                              .quantise_input = c->quantisation.wants_quantised_activations,
                              .scale_input = c->family->scales_expert_input,
-                             .gate = c->family->gate,
+                             .gate = c->gate,
                              .router = find_weight(b, WEIGHT_ROUTER, layer),
                              .router_bias = find_weight(b, WEIGHT_ROUTER_LOGIT_BIAS, layer),
                              .choice_bias = find_weight(b, WEIGHT_ROUTER_BIAS, layer),
@@ -508,7 +510,8 @@ static void create_norms(struct builder *b, int32_t i)
     if (layer->mlp_norm.is_layer_norm) {
         if (!m->config.family->has_embedding_norm || i > 0)
             create_layer_norm(b, WEIGHT_ATTENTION_NORM, i, 1, &layer->attention_norm);
-        create_layer_norm(b, WEIGHT_MLP_NORM, i, 1, &layer->mlp_norm);
+        create_layer_norm(b, WEIGHT_MLP_NORM, i, 1,
+                          m->config.is_parallel ? &layer->seen_norm : &layer->mlp_norm);
         return;
     }
     layer->attention_norm.weight = create_norm(b, WEIGHT_ATTENTION_NORM, i, m->config.scales.norm);
@@ -539,7 +542,7 @@ static void create_layer_input(struct builder *b, int32_t i)
     static const enum weight_role outs[] = {WEIGHT_LAYER_INPUT_OUT};
     const struct model_config *c = &b->m->config;
     struct layer *layer = &b->m->layers[i];
-    struct linear_desc gate = {.kind = LINEAR_UP, .gate = c->family->gate};
+    struct linear_desc gate = {.kind = LINEAR_UP, .gate = c->gate};
     if (c->layer_embedding_dim == 0) return;
     add_part(b, &gate, WEIGHT_LAYER_INPUT_GATE, i);
     layer->input_gate = create_linear(b, &gate, c->layer_embedding_dim, c->hidden_size);
@@ -698,8 +701,8 @@ static void create_embedding_and_lm_head(struct builder *b)
     m->lm_head = create_linear(b, &desc, m->config.vocab_size, m->config.hidden_size);
 }
 
-/* Learned ones, if it has them, each with what a token's type adds: rows of type 0, and where there is another behind them
- * those of 1. */
+/* Learned ones, if it has them, each with what a token's type adds, if it adds anything: rows of type 0, and where there is another
+ * behind them those of 1. */
 static const float *create_positions(struct builder *b)
 {
     const int64_t h = b->m->config.hidden_size;
@@ -712,12 +715,12 @@ static const float *create_positions(struct builder *b)
     const int32_t num_types = b->m->config.has_second_type ? 2 : 1,
                   num = num_types * b->limits->max_model_len;
     float *table = alloc(b, (uint64_t)num, (uint64_t)h * sizeof *table, "positions");
-    float *row = malloc(2 * (size_t)h * sizeof *row);
+    float *row = calloc(2 * (size_t)h, sizeof *row);
     if (!row && !b->status) b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for positions");
     for (int32_t i = 0; row && i < num && !b->status; i++) {
         const int32_t type = i / b->limits->max_model_len, position = i % b->limits->max_model_len;
         if (rows.data) weight_view_row_to_f32(&rows, position + first, row);
-        weight_view_row_to_f32(&types, type, row + h);
+        if (types.data) weight_view_row_to_f32(&types, type, row + h);
         for (int64_t j = 0; j < h; j++) row[j] = rows.data ? row[j] + row[h + j] : row[h + j];
         upload(b, table + i * h, row, (size_t)h * sizeof *row, "positions");
     }
@@ -818,7 +821,7 @@ static void create_activations(struct builder *b)
     m->qkv = alloc_act(b, tokens, max_of(widest(c, heads_width), mixed_width), "q, k and v");
     m->attended = alloc_act(b, tokens, mixed_width, "attention's output");
     create_inputs(b);
-    if ((c->family->mlp_beside_experts || c->family->is_parallel) && model_config_has_sparse_layers(c))
+    if ((c->family->mlp_beside_experts || c->is_parallel) && model_config_has_sparse_layers(c))
         m->seen = alloc_act(b, tokens, c->hidden_size, "what the router gets");
     if (c->family->mlp_beside_experts && model_config_has_sparse_layers(c)) {
         m->both = alloc(b, (uint64_t)tokens, (uint64_t)c->hidden_size * (uint64_t)m->device->res_bytes,
@@ -943,7 +946,8 @@ static void create_weights(struct builder *b)
         m->embedding_norm.weight = create_ones(b);
     }
     /* what logits are multiplied by is in their norm */
-    if (may_be(m, WEIGHT_TYPE_EMBEDDING)) m->positions = create_positions(b);
+    if (may_be(m, WEIGHT_POSITION_EMBEDDING) || may_be(m, WEIGHT_TYPE_EMBEDDING))
+        m->positions = create_positions(b);
     if (may_be(m, WEIGHT_OUTPUT_NORM) || m->config.family->norms_have_no_weight)
         create_layer_norm(b, WEIGHT_OUTPUT_NORM, 0, m->config.logit_scale, &m->output_norm);
     if (m->config.family->scores_pairs && !b->status)

@@ -276,7 +276,7 @@ static int check_states(const struct model_config *c, const char *source, struct
     return STATUS_OK;
 }
 
-/* What is added to an encoder's. */
+/* What is added to them. */
 static int check_embeddings(const struct model_config *c, const char *source, struct error *err)
 {
     const struct weight_change *changes = c->family->weight_changes;

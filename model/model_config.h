@@ -64,7 +64,7 @@ struct model_config {
     float gate_cut; /* of sparse_gates: how many standard deviations above their mean an MLP's gates begin */
     int32_t vocab_size; /* rows of the embedding: the width of the logits */
     int32_t max_position_embeddings;
-    int32_t num_position_rows, num_type_rows; /* of an encoder's tables; 0: it has none */
+    int32_t num_position_rows, num_type_rows; /* of tables that are added to embeddings; 0: it has none */
     int32_t first_position_row; /* of the first token; as many rows as max_position_embeddings follow it */
     /* of sparse_layers: each token has num_chosen_experts of num_experts, and the shared one */
     int32_t num_experts, num_chosen_experts, expert_intermediate_size, shared_intermediate_size;
@@ -104,6 +104,9 @@ struct model_config {
         float attention, state, mlp; /* what each of these gives, as it is added */
         float v, k, q, steps;        /* of a state (device.h: delta_desc) */
     } scales;
+    enum gate_function gate; /* of the MLP */
+    bool is_parallel;        /* attention and MLP are side by side, of one sum */
+    bool qkv_by_heads; /* of a directory's tensor of Q, K and V: each K/V head has its rows of all three */
     bool qkv_bias, o_bias; /* the family needs them (others are used where the file has them) */
     struct rope_config rope, window_rope; /* window_rope: of windowed_layers */
     /* bit sets */

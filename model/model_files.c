@@ -216,26 +216,31 @@ static int find_in_safetensors(const struct model_files *f, enum weight_role rol
 
 static bool is_transposed(const struct model_files *f, enum weight_role role)
 {
-    return weight_is_of_expert(role) && f->has_transposed_experts && !is_vector_of_expert(f, role);
+    if (weight_is_of_expert(role)) return f->has_transposed_experts && !is_vector_of_expert(f, role);
+    return f->safetensors && f->config.family->hf_layers_transposed && (int)role >= FIRST_LAYER_ROLE &&
+           line_of(f, role)->rows != DIM_1;
 }
 
-/* One expert's matrix of a tensor of all of them, [E][columns][rows]. */
-static int find_transposed(const struct model_files *f, const char *name, int32_t expert,
-                           struct weight_view *out, struct error *err)
+/* A matrix [columns][rows], or one expert's of a tensor of all of them, [E][columns][rows]. */
+static int find_transposed(const struct model_files *f, enum weight_role role, const char *name,
+                           int32_t expert, struct weight_view *out, struct error *err)
 {
     const struct safetensor *t = safetensors_find(f->safetensors, name);
+    const bool is_expert = weight_is_of_expert(role);
     if (!t) return STATUS_OK;
     if (t->dtype < 0 || dtype_infos[t->dtype].block_values != 1 || dtype_is_code((enum dtype)t->dtype))
         return error_set(err, STATUS_UNSUPPORTED,
-                         "%s: tensor %s is of type %s; experts that lie transposed may be F32, F16 and BF16",
+                         "%s: tensor %s is of type %s; what lies transposed may be F32, F16 and BF16",
                          f->path, name, t->dtype_text);
-    if (t->num_dims != 3 || t->dims[0] != (uint64_t)f->config.num_experts || t->dims[1] > INT64_MAX ||
-        t->dims[2] > INT64_MAX || t->num_bytes == 0)
+    const uint64_t *dims = is_expert ? t->dims + 1 : t->dims;
+    if (is_expert && (t->num_dims != 3 || t->dims[0] != (uint64_t)f->config.num_experts))
         return error_set(err, STATUS_INVALID, "%s: tensor %s should have three dimensions, %d experts first",
                          f->path, name, f->config.num_experts);
-    const uint64_t row_bytes = dtype_row_bytes((enum dtype)t->dtype, t->dims[2]);
-    *out = weight_view_transposed((const char *)t->data + (uint64_t)expert * t->dims[1] * row_bytes,
-                                  (enum dtype)t->dtype, (int64_t)t->dims[2], (int64_t)t->dims[1]);
+    if (t->num_dims != (is_expert ? 3 : 2) || dims[0] > INT64_MAX || dims[1] > INT64_MAX || t->num_bytes == 0)
+        return error_set(err, STATUS_INVALID, "%s: tensor %s has an impossible shape", f->path, name);
+    const uint64_t row_bytes = dtype_row_bytes((enum dtype)t->dtype, dims[1]);
+    *out = weight_view_transposed((const char *)t->data + (uint64_t)expert * dims[0] * row_bytes,
+                                  (enum dtype)t->dtype, (int64_t)dims[1], (int64_t)dims[0]);
     return STATUS_OK;
 }
 
@@ -307,7 +312,7 @@ static const char *hf_prefix(const struct model_files *f)
 {
     static const char *const prefixes[] = {
         "model.", DEEP_PREFIX, "model.language_model.", "model.text_model.", "bert.", "roberta.", "new.",
-        "gte.",   "backbone."};
+        "gte.",   "backbone.", "transformer.",          "gpt_neox."};
     const bool has_last_norm = weight_may_be(f->config.family->weight_changes, WEIGHT_OUTPUT_NORM) &&
                                !f->config.family->has_embedding_norm;
     const char *known = line_of(f, has_last_norm ? WEIGHT_OUTPUT_NORM : WEIGHT_TOKEN_EMBEDDING)->hf_name;
@@ -350,11 +355,22 @@ static void name_weight(const struct model_files *f, enum weight_role role, int3
     assert_always(n > 0 && n < NAME_BYTES_MAX); /* the families' tables have short names */
 }
 
-/* Roles that a layer has under one name, and all experts that share a tensor: all their rows, and where role's own are: from first_row on,
- * every step-th. Vectors of experts are columns. */
+/* Roles that a layer has under one name, and all experts that share a tensor: all their rows, and where role's own are: runs of so many from
+ * first_row on, one in each step rows; step 1: all one after another. Vectors of experts are columns. */
 struct stack {
-    int64_t rows, first_row, step;
+    int64_t rows, first_row, step, run;
 };
+
+/* Where the roles of a tensor take turns: how often each of them has one. */
+static int64_t num_turns(const struct model_files *f, enum weight_role role, int32_t layer)
+{
+    const struct family *family = f->config.family;
+    const bool is_of_heads =
+        (role >= WEIGHT_Q && role <= WEIGHT_V) || (role >= WEIGHT_Q_BIAS && role <= WEIGHT_V_BIAS);
+    if (f->gguf) return 1;
+    if (weight_is_of_expert(role) && family->hf_experts_alternate) return shape_of(f, role, layer).rows;
+    return is_of_heads && f->config.qkv_by_heads ? f->config.num_kv_heads : 1;
+}
 
 /* In a tensor of both. */
 static bool comes_before(const struct model_files *f, enum weight_role a, enum weight_role b)
@@ -367,7 +383,7 @@ static bool comes_before(const struct model_files *f, enum weight_role a, enum w
 static struct stack stack_of(const struct model_files *f, enum weight_role role, int32_t layer,
                              int32_t expert)
 {
-    struct stack stack = {.step = 1};
+    struct stack stack = {.step = 1, .run = 1};
     const char *own = name_in_file(f, role);
     for (int other = 0; other < WEIGHT_ROLE_COUNT; other++) {
         const char *name = name_in_file(f, (enum weight_role)other);
@@ -377,9 +393,11 @@ static struct stack stack_of(const struct model_files *f, enum weight_role role,
             stack.first_row += shape_of(f, (enum weight_role)other, layer).rows;
         stack.rows += shape_of(f, (enum weight_role)other, layer).rows;
     }
-    if (!f->gguf && weight_is_of_expert(role) && f->config.family->hf_experts_alternate) {
-        stack.step = stack.rows / shape_of(f, role, layer).rows;
-        stack.first_row /= shape_of(f, role, layer).rows;
+    const int64_t turns = num_turns(f, role, layer);
+    if (turns > 1) {
+        stack.step = stack.rows / turns;
+        stack.run = shape_of(f, role, layer).rows / turns;
+        stack.first_row /= turns;
     }
     if (!weight_is_of_expert(role) || strchr(own, '*') || is_transposed(f, role)) return stack;
     stack.first_row += stack.rows * expert;
@@ -391,8 +409,9 @@ static struct weight_view rows_of(const struct weight_view *all, const struct st
 {
     const int64_t idx = stack->first_row % stack->step;
     if (stack->step == 1) return weight_view_rows(all, stack->first_row, rows);
-    const struct weight_view turns = weight_view_rows(all, stack->first_row - idx, rows * stack->step);
-    return weight_view_every(&turns, idx, stack->step);
+    const struct weight_view turns =
+        weight_view_rows(all, stack->first_row - idx, rows / stack->run * stack->step);
+    return weight_view_runs(&turns, idx, stack->step, stack->run);
 }
 
 /* Whether the family itself multiplies by what lies beside the matrix (Gemma 4's experts). */
@@ -422,7 +441,7 @@ static int resolve_weight(struct model_files *f, enum weight_role role, int32_t 
         view = find_in_gguf(f, role, name);
     else {
         int status = is_transposed(f, role)
-                         ? find_transposed(f, name, expert, &view, err)
+                         ? find_transposed(f, role, name, expert, &view, err)
                          : find_in_safetensors(f, role, name, stack.rows, shape.cols, &view, err);
         if (status) return status;
     }
@@ -435,12 +454,18 @@ static int resolve_weight(struct model_files *f, enum weight_role role, int32_t 
                          "%s: tensor %s is %" PRId64 " x %" PRId64 " where the config asks for %" PRId64
                          " x %" PRId64 " (rows x values)",
                          f->path, name, view.rows, view.cols, stack.rows, shape.cols);
+    if (stack.run > 1 && weight_view_has_codes(&view))
+        return error_set(
+            err, STATUS_UNSUPPORTED,
+            "%s: tensor %s is quantised and has rows of Q, K and V by heads, which is not supported", f->path,
+            name);
     view = rows_of(&view, &stack, shape.rows);
     if (view.scheme == WEIGHT_NVFP4 && !has_scale_of_its_own(f, role)) {
         int status = gguf_scales_apply(f->gguf, f->path, name, expert, num_of_role(f, role), &view, err);
         if (status) return status;
     }
-    if (is_part_of_vector(f, role)) view = weight_view_plain(view.data, view.dtype, 1, shape.rows);
+    if (is_part_of_vector(f, role) && stack.step == 1)
+        view = weight_view_plain(view.data, view.dtype, 1, shape.rows);
     assert_debug(!f->views[view_idx(f, role, layer, expert)].data); /* each place is one weight's */
     f->views[view_idx(f, role, layer, expert)] = view;
     f->weight_bytes += weight_view_bytes(&view);

@@ -1,6 +1,7 @@
 #include "model/unpacked.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "base/parallel.h"
@@ -66,6 +67,27 @@ static void split_rows(void *context, int64_t begin, int64_t end)
                            t->scales + row * (cols / NVFP4_SCALE_COLS));
 }
 
+/* Of values that do not lie one row after another. */
+static void gather_rows(void *context, int64_t begin, int64_t end)
+{
+    const struct unpack_task *t = context;
+    const struct weight_view *v = t->from;
+    const bool is_turned = v->scheme == WEIGHT_TRANSPOSED;
+    const uint64_t bytes = dtype_row_bytes(v->dtype, is_turned ? 1 : (uint64_t)v->cols);
+    const int64_t num = is_turned ? v->cols : 1;
+    for (int64_t row = begin; row < end; row++) {
+        const int64_t file_row = weight_view_file_row(v, row);
+        for (int64_t i = 0; i < num; i++)
+            memcpy((uint8_t *)t->to + (uint64_t)(row * num + i) * bytes,
+                   (const uint8_t *)v->data + (uint64_t)(i * v->rows + file_row) * bytes, bytes);
+    }
+}
+
+bool unpacked_is_scattered(const struct weight_view *view)
+{
+    return view->data && (view->scheme == WEIGHT_TRANSPOSED || view->slice.row_run > 1);
+}
+
 bool unpacked_is_needed(const struct weight_view *view, bool has_rare_dtypes)
 {
     if (!view->data) return false;
@@ -87,9 +109,11 @@ static struct weight_view scaled_view(const struct weight_view *from, const stru
 
 int unpacked_make(struct unpacked *u, struct weight_view *view, bool takes_codes, struct error *err)
 {
-    const bool splits = view->scheme == WEIGHT_NVFP4 && takes_codes;
+    const bool splits = view->scheme == WEIGHT_NVFP4 && takes_codes, gathers = unpacked_is_scattered(view);
     const int64_t rows = weight_view_num_rows(view), cols = view->cols;
-    const uint64_t row_bytes = splits ? weight_nvfp4_row_bytes((uint64_t)cols) : (uint64_t)cols * 2;
+    const uint64_t row_bytes = gathers  ? dtype_row_bytes(view->dtype, (uint64_t)cols)
+                               : splits ? weight_nvfp4_row_bytes((uint64_t)cols)
+                                        : (uint64_t)cols * 2;
     struct unpacked_matrix *m = malloc(sizeof *m + (uint64_t)rows * row_bytes);
     if (!m)
         return error_set(err, STATUS_NO_MEMORY, "no memory to unpack a weight of %lld x %lld",
@@ -99,8 +123,12 @@ int unpacked_make(struct unpacked *u, struct weight_view *view, bool takes_codes
     struct unpack_task task = {.from = view, .to = m->data};
     if (splits) task.scales = m->data + rows * (cols / 2);
     parallel_ranges(rows, max_of(LEAST_VALUES / max_of(cols, (int64_t)1), (int64_t)1),
-                    splits ? split_rows : round_rows, &task);
-    *view = splits ? scaled_view(view, &task, rows) : weight_view_plain(m->data, DTYPE_BF16, rows, cols);
+                    gathers  ? gather_rows
+                    : splits ? split_rows
+                             : round_rows,
+                    &task);
+    *view = splits ? scaled_view(view, &task, rows)
+                   : weight_view_plain(m->data, gathers ? view->dtype : DTYPE_BF16, rows, cols);
     return STATUS_OK;
 }
 

@@ -925,6 +925,93 @@ const struct weight_change cohere_moe_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
+/* clang-format off */
+#define QKV_IN_ONE(gguf, hf) \
+    {WEIGHT_Q, {gguf, hf, DIM_Q, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {WEIGHT_K, {gguf, hf, DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {WEIGHT_V, {gguf, hf, DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS}}
+#define QKV_BIASES_IN_ONE(gguf, hf) \
+    {WEIGHT_Q_BIAS, {gguf, hf, DIM_1, DIM_Q, PRESENT_IF_QKV_BIAS}}, \
+    {WEIGHT_K_BIAS, {gguf, hf, DIM_1, DIM_KV, PRESENT_IF_QKV_BIAS}}, \
+    {WEIGHT_V_BIAS, {gguf, hf, DIM_1, DIM_KV, PRESENT_IF_QKV_BIAS}}
+#define NORM_AND_BIAS(role, gguf, hf) \
+    {role, {gguf ".weight", hf ".weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {role##_BIAS, {gguf ".bias", hf ".bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}
+#define O_AND_BIAS(hf) \
+    {WEIGHT_O, {"attn_output.weight", hf ".weight", DIM_HIDDEN, DIM_Q, PRESENT_ALWAYS}}, \
+    {WEIGHT_O_BIAS, {"attn_output.bias", hf ".bias", DIM_1, DIM_HIDDEN, PRESENT_IF_O_BIAS}}
+#define PLAIN_MLP(up, down) \
+    NO_GATE, \
+    {WEIGHT_UP, {"ffn_up.weight", up ".weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {WEIGHT_UP_BIAS, {"ffn_up.bias", up ".bias", DIM_1, DIM_INTERMEDIATE, PRESENT_ALWAYS}}, \
+    {WEIGHT_DOWN, {"ffn_down.weight", down ".weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_ALWAYS}}, \
+    {WEIGHT_DOWN_BIAS, {"ffn_down.bias", down ".bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}
+/* clang-format on */
+
+/* Learned positions, biases everywhere, q, k and v in one tensor. */
+const struct weight_change gpt2_weights[] = {
+    {WEIGHT_TOKEN_EMBEDDING, {"token_embd.weight", "wte.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_POSITION_EMBEDDING,
+     {"position_embd.weight", "wpe.weight", DIM_POSITIONS, DIM_HIDDEN, PRESENT_ALWAYS}},
+    NORM_AND_BIAS(WEIGHT_OUTPUT_NORM, "output_norm", "ln_f"),
+    NORM_AND_BIAS(WEIGHT_ATTENTION_NORM, "attn_norm", "ln_1"),
+    NORM_AND_BIAS(WEIGHT_MLP_NORM, "ffn_norm", "ln_2"),
+    QKV_IN_ONE("attn_qkv.weight", "attn.c_attn.weight"),
+    QKV_BIASES_IN_ONE("attn_qkv.bias", "attn.c_attn.bias"),
+    O_AND_BIAS("attn.c_proj"),
+    PLAIN_MLP("mlp.c_fc", "mlp.c_proj"),
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+/* Llama's by the names of GPT-2. */
+const struct weight_change exaone_weights[] = {
+    {WEIGHT_TOKEN_EMBEDDING, {"token_embd.weight", "wte.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_OUTPUT_NORM, {"output_norm.weight", "ln_f.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_ATTENTION_NORM, {"attn_norm.weight", "ln_1.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_Q, {"attn_q.weight", "attn.attention.q_proj.weight", DIM_Q, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_K, {"attn_k.weight", "attn.attention.k_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_V, {"attn_v.weight", "attn.attention.v_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_O, {"attn_output.weight", "attn.attention.out_proj.weight", DIM_HIDDEN, DIM_Q, PRESENT_ALWAYS}},
+    {WEIGHT_MLP_NORM, {"ffn_norm.weight", "ln_2.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_GATE, {"ffn_gate.weight", "mlp.c_fc_0.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_UP, {"ffn_up.weight", "mlp.c_fc_1.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_DOWN, {"ffn_down.weight", "mlp.c_proj.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_ALWAYS}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+/* Llama's by other names; q, k and v in one tensor of a directory. */
+const struct weight_change internlm2_weights[] = {
+    {WEIGHT_TOKEN_EMBEDDING,
+     {"token_embd.weight", "tok_embeddings.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_LM_HEAD, {"output.weight", "output.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_IF_NOT_TIED}},
+    {WEIGHT_ATTENTION_NORM, {"attn_norm.weight", "attention_norm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_Q, {"attn_q.weight", "attention.wqkv.weight", DIM_Q, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_K, {"attn_k.weight", "attention.wqkv.weight", DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_V, {"attn_v.weight", "attention.wqkv.weight", DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_O, {"attn_output.weight", "attention.wo.weight", DIM_HIDDEN, DIM_Q, PRESENT_ALWAYS}},
+    {WEIGHT_MLP_NORM, {"ffn_norm.weight", "ffn_norm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_GATE,
+     {"ffn_gate.weight", "feed_forward.w1.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_UP, {"ffn_up.weight", "feed_forward.w3.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_DOWN,
+     {"ffn_down.weight", "feed_forward.w2.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_ALWAYS}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+/* As GPT-2, but that it rotates. */
+const struct weight_change gptneox_weights[] = {
+    {WEIGHT_TOKEN_EMBEDDING, {"token_embd.weight", "embed_in.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_LM_HEAD, {"output.weight", "embed_out.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_IF_NOT_TIED}},
+    NORM_AND_BIAS(WEIGHT_OUTPUT_NORM, "output_norm", "final_layer_norm"),
+    NORM_AND_BIAS(WEIGHT_ATTENTION_NORM, "attn_norm", "input_layernorm"),
+    NORM_AND_BIAS(WEIGHT_MLP_NORM, "ffn_norm", "post_attention_layernorm"),
+    QKV_IN_ONE("attn_qkv.weight", "attention.query_key_value.weight"),
+    QKV_BIASES_IN_ONE("attn_qkv.bias", "attention.query_key_value.bias"),
+    O_AND_BIAS("attention.dense"),
+    PLAIN_MLP("mlp.dense_h_to_4h", "mlp.dense_4h_to_h"),
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
 /* Norms behind attention and MLP and behind the embedding, biases everywhere, an MLP without a gate. */
 #define BERT_WEIGHTS                                                                                         \
     {WEIGHT_TOKEN_EMBEDDING,                                                                                 \
@@ -1003,10 +1090,6 @@ const struct weight_change roberta_score_weights[] = {
 };
 
 /* clang-format off */
-#define QKV_IN_ONE(gguf, hf) \
-    {WEIGHT_Q, {gguf, hf, DIM_Q, DIM_HIDDEN, PRESENT_ALWAYS}}, \
-    {WEIGHT_K, {gguf, hf, DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS}}, \
-    {WEIGHT_V, {gguf, hf, DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS}}
 /* Norms before attention and MLP, but for the first layer's attention, behind the embedding and at the end, none with a bias. */
 #define MODERNBERT_WEIGHTS \
     {WEIGHT_TOKEN_EMBEDDING, {"token_embd.weight", "embeddings.tok_embeddings.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}}, \

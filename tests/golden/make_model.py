@@ -24,8 +24,10 @@ from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
 import deepseek
 import falcon_h1
+import gpt
 import gpt_oss
 import granite_hybrid
+import internlm2
 import kimi_linear
 import llama4
 import nemotron_h
@@ -35,8 +37,9 @@ from quantised import FORMATS
 QUANTISED_HEADER = pathlib.Path(__file__).resolve().parents[1] / "unit" / "model" / "quantised_goldens.h"
 HEADER = pathlib.Path(__file__).resolve().parents[1] / "unit" / "model" / "family_goldens.h"
 VOCAB, NUM_TOKENS, WHOLE_POSITIONS = 96, 208, [0, 63, 207]
-HYBRIDS = (qwen3_5, granite_hybrid, nemotron_h, falcon_h1, kimi_linear)
+HYBRIDS = (qwen3_5, granite_hybrid, nemotron_h, falcon_h1, kimi_linear, gpt)
 MASK = (1 << 64) - 1
+ABSENT = object()  # of what a config.json has by another name
 BASE = {
     "hidden_size": 64,
     "intermediate_size": 96,
@@ -2001,8 +2004,73 @@ CASES |= {
         None,
     ),
 }
+GPT_2 = {
+    "architectures": ["GPT2LMHeadModel"],
+    "model_type": "gpt2",
+    "n_embd": 64,
+    "n_head": 4,
+    "n_layer": 3,
+    "n_positions": 512,
+    "n_inner": None,  # four times n_embd
+    "intermediate_size": None,
+    "num_key_value_heads": 4,
+    "head_dim": 16,
+    "activation_function": "gelu_new",
+    "tie_word_embeddings": True,
+}
+CASES |= {
+    "gpt-2": (GPT_2, None),
+    "gpt-2, as GGUF files are": (GPT_2, ("gpt2", {"feed_forward_length": 256, "attention.layer_norm_epsilon": 1e-5})),
+}
+NEOX = {
+    "architectures": ["GPTNeoXForCausalLM"],
+    "model_type": "gpt_neox",
+    "num_hidden_layers": 2,
+    "num_key_value_heads": 4,
+    "hidden_size": 128,
+    "head_dim": 32,
+    "hidden_act": "gelu",
+    "layer_norm_eps": 1e-5,
+    "rotary_pct": 0.25,
+    "rotary_emb_base": 20000,
+    "tie_word_embeddings": False,
+}
+NEOX_KEYS = {"attention.layer_norm_epsilon": 1e-5, "rope.dimension_count": 8, "rope.freq_base": 20000.0}
+CASES |= {
+    "gpt-neox": ({**NEOX, "hidden_act": "gelu_fast"}, None),
+    "gpt-neox, serial": ({**NEOX, "use_parallel_residual": False}, None),
+    "gpt-neox, as GGUF files are": (NEOX, ("gptneox", {**NEOX_KEYS, "use_parallel_residual": True})),
+    "gpt-neox, serial, as GGUF files are": ({**NEOX, "use_parallel_residual": False}, ("gptneox", {**NEOX_KEYS, "use_parallel_residual": False})),
+}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 128, "rope_theta": 1e6}
+EXAONE = {
+    "architectures": ["ExaoneForCausalLM"],
+    "model_type": "exaone",
+    "num_hidden_layers": ABSENT,
+    "num_layers": 2,
+    "head_dim": 16,
+    "rms_norm_eps": ABSENT,
+    "layer_norm_epsilon": 1e-5,
+    "activation_function": "silu",
+}
+INTERNLM2 = {"num_hidden_layers": 2, "head_dim": 16, "rope_theta": 1e6}
+CASES |= {
+    "exaone 3": ({**EXAONE, "rope_scaling": LLAMA3, "rope_theta": 1e6}, None),
+    "exaone 3, as GGUF files are": (
+        {**EXAONE, "rope_theta": 1e6, "tie_word_embeddings": True},
+        ("exaone", {"block_count": 2, "attention.layer_norm_rms_epsilon": 1e-5, "rope.freq_base": 1e6}),
+    ),
+    "internlm2": ({**INTERNLM2, "architectures": ["InternLM2ForCausalLM"], "model_type": "internlm2", "bias": False}, None),
+    "internlm2, as GGUF files are": ({**INTERNLM2, "architectures": ["LlamaForCausalLM"], "model_type": "llama"}, ("internlm2", {"rope.freq_base": 1e6, "rope.dimension_count": 16})),
+}
+
+# Whose class transformers has not: what it is by other names.
+RENAMED = {"internlm2": internlm2}
 
 GGUF_ONLY = {
+    "gpt-neox, as GGUF files are": gpt,
+    "gpt-neox, serial, as GGUF files are": gpt,
+    "gpt-2, as GGUF files are": gpt,
     "gpt-oss, as GGUF files are": gpt_oss,
     "llama4, as GGUF files are": llama4,
     "qwen3.5, as GGUF files are": qwen3_5,
@@ -2107,6 +2175,8 @@ GGUF_NAMES = {
 
 def gguf_name(name, has_post_norms):
     """As llama.cpp's converter has it."""
+    if name.startswith("transformer."):
+        return gpt.entries(name, 0, {})[0][0]
     name = name.replace("language_model.", "")
     name += ".weight" if name.endswith(("layer_scalar", "correct_output_scale")) else ""
     streams = re.fullmatch(r"model\.altup_(unembed_)?projections\.\d\.weight", name)
@@ -2169,7 +2239,7 @@ def class_of(config):
 def config_of(name, form=None):
     if not form:
         own = CASES[name][0]
-        return {**own, "text_config": {**BASE, **own["text_config"]}} if "text_config" in own else {**BASE, **own}
+        return {**own, "text_config": {**BASE, **own["text_config"]}} if "text_config" in own else {k: v for k, v in {**BASE, **own}.items() if v is not ABSENT}
     return {**BASE, **(wide(name) if name == LLAMA else CASES[name][0]), "quantization_config": FORMATS[form].config}
 
 
@@ -2381,12 +2451,12 @@ def key_values(config, own):
         "context_length": config["max_position_embeddings"],
         "embedding_length": config["hidden_size"],
         "feed_forward_length": config["intermediate_size"],
-        "block_count": config["num_hidden_layers"],
+        "block_count": config.get("num_hidden_layers"),
         "attention.head_count": config["num_attention_heads"],
         "attention.head_count_kv": config["num_key_value_heads"],
         "attention.key_length": config["head_dim"],
         "attention.value_length": config["head_dim"],
-        "attention.layer_norm_rms_epsilon": config["rms_norm_eps"],
+        "attention.layer_norm_rms_epsilon": config.get("rms_norm_eps"),
         **own,
     }
 
@@ -2405,7 +2475,7 @@ def gguf_keys(name, config):
 
 def heads_to_permute(name, config, architecture):
     """The converter reorders rows of Q and K of the architectures that are rotated in pairs."""
-    if architecture not in ("llama", "olmo", "granite", "smollm3", "mistral3", "arcee", "minicpm"):
+    if architecture not in ("llama", "olmo", "granite", "smollm3", "mistral3", "arcee", "minicpm", "internlm2"):
         return 0
     config = text_of(config)
     return config["num_attention_heads"] if ".q_proj" in name else config["num_key_value_heads"] if ".k_proj" in name else 0
@@ -2446,6 +2516,37 @@ def case(index, name):
     row = golden_row(name, config, f"family_tensors_{index}", keys, logits)
     print(f"{name}: logits up to {np.abs(logits).max():.2f}")
     return "".join(out), row
+
+
+def write_renamed(name, folder):
+    """The directory, and in known/ that of a class that transformers has; returns the tensors' list."""
+    config, own = config_of(name), RENAMED[name]
+    inner = folder / "known"
+    inner.mkdir()
+    (inner / "config.json").write_text(json.dumps(own.known(config)))
+    (folder / "config.json").write_text(json.dumps(config))
+    published = tensors_of(AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(inner)), own.known(config))
+    tensors, files, state = [], {}, {}
+    for n, r, c, center, scale in published:
+        entry = own.entry(n, r, c, config)
+        if not entry:
+            continue
+        tensors.append((*entry, center, scale))
+        value = values(max(entry[1], 1) * c, len(tensors), center, scale).reshape((entry[1], c) if r else (c,))
+        files[entry[0]] = value
+        state |= own.split(n, value, config)
+    save_file(files, folder / "model.safetensors", {"format": "pt"})
+    save_file(state, inner / "model.safetensors", {"format": "pt"})
+    return tensors
+
+
+def renamed_case(index, name):
+    with tempfile.TemporaryDirectory() as folder:
+        tensors = write_renamed(name, pathlib.Path(folder))
+        _, logits = logits_of(pathlib.Path(folder) / "known")
+    rows = "".join(f"    {{{c_text(n)}, NULL, {r}, {c}, {float(center).hex()}f, {float(scale).hex()}f, 0, NULL, 0, 0, NULL}},\n" for n, r, c, center, scale in tensors)
+    print(f"{name}: logits up to {np.abs(logits).max():.2f}")
+    return f"static const struct family_tensor family_tensors_{index}[] = {{\n{rows}}};\n", golden_row(name, config_of(name), f"family_tensors_{index}", "", logits)
 
 
 def hybrid_tensors(own, config):
@@ -2558,8 +2659,12 @@ def write_quantised_header():
         out.write("\nstatic const struct family_golden quantised_goldens[] = {\n" + "".join(rows) + "};\n\n#endif\n")
 
 
+def maker_of(name):
+    return gguf_case if name in GGUF_ONLY else renamed_case if name in RENAMED else case
+
+
 def write_header():
-    parts, rows = zip(*((gguf_case if name in GGUF_ONLY else case)(i, name) for i, name in enumerate(CASES)))
+    parts, rows = zip(*(maker_of(name)(i, name) for i, name in enumerate(CASES)))
     with open(HEADER, "w", encoding="utf-8") as out:
         out.write(f"/* family_goldens.h - made by make_model.py with transformers {transformers.__version__}, torch {torch.__version__}. */\n")
         out.write("/* clang-format off */\n#ifndef TESTS_UNIT_MODEL_FAMILY_GOLDENS_H\n#define TESTS_UNIT_MODEL_FAMILY_GOLDENS_H\n\n")
@@ -2682,6 +2787,9 @@ def main():
         return compare_unpacked(o.folder, o.format, state) if o.compare else None
     if o.family in GGUF_ONLY:
         ids, logits = quantised_logits(o.family, None, gguf_tensors(o.family)[2])
+    elif o.family in RENAMED:
+        write_renamed(o.family, o.folder)
+        ids, logits = logits_of(o.folder / "known")
     else:
         write(o.family, o.folder)
         ids, logits = logits_of(o.folder)

@@ -737,14 +737,85 @@ static void reads_laguna(void **state)
     assert_true(model_config_layer(&c, 1).sliding_window == 0 && model_config_layer(&c, 1).num_heads == 4);
 }
 
+#define GPT_2(extra)                                                                                         \
+    "{'architectures':['GPT2LMHeadModel'],'model_type':'gpt2','bos_token_id':50256,'eos_token_id':50256,"    \
+    "'layer_norm_epsilon':2e-05,'n_ctx':1024,'n_embd':768,'n_head':12,'n_layer':12,'n_positions':1024,"      \
+    "'task_specific_params':{'text-generation':{'do_sample':true}},'vocab_size':50257" extra "}"
+
+static void reads_gpt_2(void **state)
+{
+    (void)state;
+    struct model_config c = read_good(GPT_2(",'activation_function':'gelu_new','n_inner':null"));
+    assert_true(c.num_layers == 12 && c.num_heads == 12 && c.num_kv_heads == 12 && c.head_dim == 64 &&
+                c.intermediate_size == 3072 && c.tie_word_embeddings && c.rms_norm_eps == 2e-5f);
+    assert_true(c.num_position_rows == 1024 && c.num_type_rows == 0 && c.max_position_embeddings == 1024);
+    assert_true(c.qkv_bias && c.o_bias && c.gate == GATE_GELU_TANH && !c.is_parallel &&
+                !model_config_layer(&c, 0).rope && !model_config_layer(&c, 11).rope);
+    assert_int_equal(model_config_num_parameters(&c), 124439808);
+    assert_int_equal(read_good(GPT_2(",'activation_function':'gelu'")).gate, GATE_GELU); /* Cerebras-GPT */
+    assert_int_equal(read_good(GPT_2(",'n_inner':1024")).intermediate_size, 1024);
+}
+
+#define PYTHIA(extra)                                                                                        \
+    "{'architectures':['GPTNeoXForCausalLM'],'bos_token_id':0,'eos_token_id':0,'hidden_size':768,"           \
+    "'initializer_range':0.02,'intermediate_size':3072,'layer_norm_eps':1e-05,"                              \
+    "'max_position_embeddings':2048,'model_type':'gpt_neox','num_attention_heads':12,"                       \
+    "'num_hidden_layers':12,'rotary_emb_base':20000,'rotary_pct':0.25,'tie_word_embeddings':false,"          \
+    "'vocab_size':50304" extra "}"
+
+static void reads_gpt_neox(void **state)
+{
+    (void)state;
+    struct model_config c = read_good(PYTHIA(",'hidden_act':'gelu','use_parallel_residual':true"));
+    assert_true(c.num_kv_heads == 12 && c.rope.rotary_dim == 16 && c.rope.theta == 20000 && c.qkv_by_heads);
+    assert_true(c.is_parallel && c.gate == GATE_GELU && c.qkv_bias && c.o_bias && !c.tie_word_embeddings);
+    assert_int_equal(model_config_num_parameters(&c), 162322944);
+    assert_int_equal(read_good(PYTHIA(",'hidden_act':'gelu_fast'")).gate, GATE_GELU_TANH);
+    assert_true(read_good(PYTHIA("")).is_parallel);
+    assert_false(read_good(PYTHIA(",'use_parallel_residual':false")).is_parallel);
+    c = read_good(PYTHIA(",'attention_bias':false,'rope_parameters':{'partial_rotary_factor':0.5}"));
+    assert_true(!c.qkv_bias && !c.o_bias && c.rope.rotary_dim == 32);
+}
+
+static void reads_exaone_3(void **state)
+{
+    (void)state;
+    struct model_config c = read_good(
+        "{'activation_function':'silu','architectures':['ExaoneForCausalLM'],'bos_token_id':1,"
+        "'eos_token_id':361,'head_dim':80,'hidden_size':2560,'intermediate_size':7168,"
+        "'layer_norm_epsilon':2e-05,'max_position_embeddings':32768,'model_type':'exaone',"
+        "'num_attention_heads':32,'num_key_value_heads':8,'num_layers':30,'rope_scaling':{'factor':8.0,"
+        "'high_freq_factor':4.0,'low_freq_factor':1.0,'original_max_position_embeddings':8192,"
+        "'rope_type':'llama3'},'rope_theta':1000000.0,'tie_word_embeddings':true,'vocab_size':102400}");
+    assert_true(c.num_layers == 30 && c.rms_norm_eps == 2e-5f && c.rope.type == ROPE_LLAMA3);
+    assert_int_equal(model_config_num_parameters(&c), 2405327360);
+}
+
+static void reads_internlm2(void **state)
+{
+    (void)state;
+    struct model_config c = read_good(
+        "{'architectures':['InternLM2ForCausalLM'],'attn_implementation':'eager','bias':false,"
+        "'bos_token_id':1,'eos_token_id':2,'hidden_act':'silu','hidden_size':4096,'intermediate_size':14336,"
+        "'max_position_embeddings':32768,'model_type':'internlm2','num_attention_heads':32,"
+        "'num_hidden_layers':32,'num_key_value_heads':8,'rms_norm_eps':1e-05,'rope_scaling':{'type':"
+        "'dynamic','factor':2.0},'rope_theta':1000000,'tie_word_embeddings':false,'vocab_size':92544}");
+    assert_true(c.qkv_by_heads && !c.qkv_bias && c.rope.rotary_dim == 128 && c.rope.style == ROPE_HALVES);
+    assert_int_equal(model_config_num_parameters(&c), 7737708544);
+}
+
 static void refuses_what_it_does_not_compute(void **state)
 {
     (void)state;
     static const struct {
         const char *config, *sentence;
     } cases[] = {
-        {"{'architectures':['GPT2LMHeadModel']}",
-         "\"GPT2LMHeadModel\" is not supported: it needs learned positions and LayerNorm; llama, "},
+        {"{'architectures':['BloomForCausalLM']}", "\"BloomForCausalLM\" is not supported: it needs ALiBi, "
+                                                   "scores that fall with the distance; llama, "},
+        {GPT_2(",'scale_attn_by_inverse_layer_idx':true"), "scale_attn_by_inverse_layer_idx"},
+        {GPT_2(",'scale_attn_weights':false"), "scale_attn_weights is false"},
+        {GPT_2(",'add_cross_attention':true"), "add_cross_attention"},
+        {GPT_2(",'activation_function':'relu'"), "activation_function \"relu\" is not supported"},
         {HYBRID(",'linear_conv_kernel_dim':3"), "linear_conv_kernel_dim"},
         {HYBRID(",'linear_value_head_dim':40"), "value heads of linear attention have 40 values"},
         {HYBRID(",'attn_output_gate':false"), "attn_output_gate"},
@@ -785,7 +856,7 @@ static void refuses_what_it_does_not_compute(void **state)
         {LAGUNA(",'moe_router_logit_softcapping':30.0"), "moe_router_logit_softcapping"},
         {LAGUNA(",'moe_apply_router_weight_on_input':true"), "moe_apply_router_weight_on_input"},
         {LAGUNA(",'num_attention_heads_per_layer':[4,4,6]"), "differs between layers of one kind"},
-        {"{'model_type':'gpt2'}", "\"gpt2\" is not supported: it needs learned positions and LayerNorm"},
+        {"{'model_type':'bloom'}", "\"bloom\" is not supported: it needs ALiBi"},
         {"{'model_type':'rwkv'}", "\"rwkv\" is not supported; llama, mistral, qwen2, qwen3, "},
         {"{}", "\"\" is not supported; llama"},
         {LLAMA(",'quantization_config':{'quant_method':'quip'}"), "quantization_config"},
@@ -955,6 +1026,10 @@ int main(void)
         TEST(generation_config_adds_eos_ids_and_defaults),
         TEST(nothing_is_given_without_generation_config),
         TEST(reads_mimo),
+        TEST(reads_gpt_2),
+        TEST(reads_gpt_neox),
+        TEST(reads_exaone_3),
+        TEST(reads_internlm2),
         TEST(reads_laguna),
         TEST(reads_minicpm),
         TEST(reads_lfm3),

@@ -1,5 +1,5 @@
 /* Matrices that become BF16 for a device that has no kernels for their type: each value rounded, whatever threads make them. What a
- * table has the values of becomes that on every device. */
+ * table has the values of becomes that on every device. Rows that lie apart come together. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -88,9 +88,49 @@ static void tables_are_looked_up(void **state)
     unpacked_clear(&u);
 }
 
+/* Value r, k of a matrix of so many columns is its place. */
+static void check_places(const struct weight_view *view, const int *rows, int num_rows)
+{
+    assert_true(view->scheme == WEIGHT_PLAIN && view->dtype == DTYPE_F32 && view->rows == num_rows &&
+                weight_view_num_rows(view) == num_rows && !unpacked_is_scattered(view));
+    for (int r = 0; r < num_rows; r++)
+        for (int k = 0; k < view->cols; k++)
+            assert_true(((const float *)view->data)[r * view->cols + k] == (float)(rows[r] * view->cols + k));
+}
+
+/* Of each six rows the two from the third on, and the rows of a matrix that lies transposed. */
+static void rows_that_lie_apart_come_together(void **state)
+{
+    (void)state;
+    enum { NUM = 18, WIDTH = 5 };
+    static const int rows[] = {2, 3, 8, 9, 14, 15}, some[] = {4, 5, 6};
+    static float values[NUM * WIDTH], turned[WIDTH * NUM];
+    struct unpacked u = {0};
+    struct error err;
+    for (int i = 0; i < NUM * WIDTH; i++) turned[i % WIDTH * NUM + i / WIDTH] = values[i] = (float)i;
+    const struct weight_view whole = weight_view_plain(values, DTYPE_F32, NUM, WIDTH),
+                             other = weight_view_transposed(turned, DTYPE_F32, NUM, WIDTH),
+                             column = weight_view_plain(values, DTYPE_F32, NUM * WIDTH, 1),
+                             runs_of_column = weight_view_runs(&column, 3, 45, 2);
+    struct weight_view runs = weight_view_runs(&whole, 2, 6, 2), transposed = weight_view_rows(&other, 4, 3);
+    float vector[4];
+    assert_true(unpacked_is_scattered(&runs) && unpacked_is_scattered(&transposed) &&
+                !unpacked_is_scattered(&whole));
+    assert_int_equal(weight_view_num_rows(&runs), 6);
+    assert_int_equal(unpacked_make(&u, &runs, true, &err), STATUS_OK);
+    assert_int_equal(unpacked_make(&u, &transposed, true, &err), STATUS_OK);
+    check_places(&runs, rows, 6);
+    check_places(&transposed, some, 3);
+    assert_int_equal(weight_view_num_rows(&runs_of_column), 4);
+    weight_view_vector_to_f32(&runs_of_column, vector);
+    assert_true(vector[0] == 3 && vector[1] == 4 && vector[2] == 48 && vector[3] == 49);
+    unpacked_clear(&u);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(values_are_rounded),
+                                       cmocka_unit_test(rows_that_lie_apart_come_together),
                                        cmocka_unit_test(tables_are_looked_up)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
