@@ -114,6 +114,25 @@ static const struct family families[] = {
     .has_layer_norm = true, .gate = GATE_GELU_TANH, .attention_bias = true, .kv_heads_may_be_missing = true, \
     .is_tied = true, .max_position_embeddings = 1024, .norm_eps = 1e-5
     {.names = {"gpt2", "GPT2LMHeadModel", "gpt2"}, GPT_2, .hf_layers_transposed = true},
+    {.names = {"starcoder", "GPTBigCodeForCausalLM", "gpt_bigcode"},
+     GPT_2,
+     .hf_qkv_by_heads = true,
+     .has_multi_query = true}, /* StarCoder 1, SantaCoder */
+    {
+        .names = {NULL, "GPTNeoForCausalLM", "gpt_neo"}, /* TinyStories */
+        .weight_changes = gpt_neo_weights,
+        .has_gpt2_keys = true,
+        .hf_layers = "h",
+        .unrotated_layer_period = 1,
+        .has_layer_norm = true,
+        .attention_scale = 1,
+        .gate = GATE_GELU_TANH,
+        .kv_heads_may_be_missing = true,
+        .is_tied = true,
+        .max_position_embeddings = 2048,
+        .norm_eps = 1e-5,
+        .window = WINDOW_IF_LOCAL,
+    },
     {
         .names = {"gptneox", "GPTNeoXForCausalLM", "gpt_neox"}, /* Pythia, Dolly, RedPajama */
         .weight_changes = gptneox_weights,
@@ -305,10 +324,12 @@ static const struct family families[] = {
         .norm_eps = 1e-5,
     },
     {
-        .names = {NULL, "GlmForCausalLM", "glm"}, /* GLM-4-9B, GLM-Edge */
+        .names = {"chatglm", "GlmForCausalLM", "glm"}, /* GLM-4-9B, GLM-Edge */
         .weight_changes = gate_up_weights,
         .attention_bias = true,
         .hf_rope_style = ROPE_PAIRS,
+        .gguf_rope_style = ROPE_PAIRS,
+        .gguf_may_fuse_qkv = true,
         .no_o_bias = true,
         .partial_rotary = true,
         .rotary_part = 0.5,

@@ -30,6 +30,7 @@ enum window_rule {
     WINDOW_IF_GIVEN,     /* always; a missing one is none */
     WINDOW_IF_LISTED,    /* of layers that layer_types has it for; a missing one is 512 */
     WINDOW_DEFAULT_4096, /* always; a missing one is 4096, null is none */
+    WINDOW_IF_LOCAL,     /* window_size, of layers that attention_layers has as local */
     WINDOW_LOCAL,        /* of encoders: half of local_attention on either side, in the place of it */
     WINDOW_HALF,         /* of encoders: half of sliding_window on either side */
 };
@@ -52,8 +53,11 @@ struct family {
     const char *hf_layers;        /* what a layer's number follows in a directory; NULL: "layers" */
     bool hf_layers_transposed;    /* its matrices lie [columns][rows] there */
     bool hf_qkv_by_heads;         /* model_config.h: qkv_by_heads */
-    bool is_in_text_config;       /* its config.json may have the text model's in an object of its own */
-    bool is_of_text_type; /* that object's model_type is what the text model is; this row says no more */
+    bool
+        has_multi_query; /* unless multi_query of a config.json is false, K and V have one head, whose rows come last */
+    bool gguf_may_fuse_qkv; /* some of its GGUF files have Q, K and V in one tensor */
+    bool is_in_text_config; /* its config.json may have the text model's in an object of its own */
+    bool is_of_text_type;   /* that object's model_type is what the text model is; this row says no more */
     const struct weight_change *weight_changes;     /* NULL: none */
     enum rope_style hf_rope_style, gguf_rope_style; /* gguf: as its converter leaves the rows of Q and K */
     bool qkv_bias, qk_norm;

@@ -181,7 +181,9 @@ static void read_shape(struct json_reader *r, struct model_config *c)
     c->qkv_bias = family->qkv_bias || attention_bias || json_bool(r, "use_qkv_bias", false);
     c->o_bias = attention_bias && !family->no_o_bias;
     c->norm_offset = family->norms_add_one ? 1 : 0;
-    c->qkv_by_heads = family->hf_qkv_by_heads;
+    const bool has_one = family->has_multi_query && json_bool(r, "multi_query", true);
+    if (has_one) c->num_kv_heads = 1;
+    c->qkv_by_heads = family->hf_qkv_by_heads && !has_one;
 }
 
 /* What was read of heads is of layers with a window; of the others the file has its own, or newer ones have it among what each

@@ -11,11 +11,13 @@ const char *hf_own_key(const struct json_reader *r, const struct family *family,
                                                {"intermediate_size", "n_inner"},
                                                {"num_hidden_layers", "n_layer"},
                                                {"num_attention_heads", "n_head"},
-                                               {"max_position_embeddings", "n_positions"}};
+                                               {"max_position_embeddings", "n_positions"}},
+                             *const other_keys[][2] = {{"num_hidden_layers", "num_layers"},
+                                                       {"num_attention_heads", "num_heads"}};
     for (size_t i = 0; i < array_length(gpt2_keys) && family->has_gpt2_keys; i++)
         if (!strcmp(key, gpt2_keys[i][0]) && json_find(r, gpt2_keys[i][1])) return gpt2_keys[i][1];
-    if (!strcmp(key, "num_hidden_layers") && !json_find(r, key) && json_find(r, "num_layers"))
-        return "num_layers";
+    for (size_t i = 0; i < array_length(other_keys) && !json_find(r, key); i++)
+        if (!strcmp(key, other_keys[i][0]) && json_find(r, other_keys[i][1])) return other_keys[i][1];
     return key;
 }
 

@@ -67,12 +67,20 @@ static int read_windowed_layers(struct json_reader *r, struct model_config *c)
     return hf_read_layer_kinds(r, "layer_types", c->num_layers, kinds, num_kinds);
 }
 
+/* GPT-Neo's. */
+static int read_local_layers(struct json_reader *r, struct model_config *c)
+{
+    const struct hf_layer_kind kinds[] = {{"global", NULL}, {"local", c->windowed_layers}};
+    return hf_read_layer_kinds(r, "attention_layers", c->num_layers, kinds, array_length(kinds));
+}
+
 /* 0: there is none, whatever the layers. */
 static int32_t read_window(struct json_reader *r, const struct family *family)
 {
     bool is_null = cJSON_GetObjectItemCaseSensitive(r->object, "sliding_window");
     if (family->window == WINDOW_LOCAL)
         return (int32_t)json_int(r, "local_attention", 128, 0, INT32_MAX) / 2 + 1;
+    if (family->window == WINDOW_IF_LOCAL) return (int32_t)json_int(r, "window_size", 256, 1, INT32_MAX);
     if (family->has_window_heads && json_find(r, "sliding_window_size")) /* of what is seen beside itself */
         return (int32_t)json_int(r, "sliding_window_size", 0, 1, INT32_MAX - 1) + 1;
     int fallback = family->has_window_heads                            ? 129
@@ -106,6 +114,7 @@ static int read_sliding_window(struct json_reader *r, struct model_config *c)
     const struct family *family = c->family;
     c->sliding_window = read_window(r, family);
     if (c->sliding_window == 0) return r->status;
+    if (family->window == WINDOW_IF_LOCAL) return read_local_layers(r, c);
     if (json_find(r, "layer_types")) return read_windowed_layers(r, c);
     if (family->has_window_heads && json_find(r, "hybrid_layer_pattern"))
         return hf_read_layer_flags(r, "hybrid_layer_pattern", c->num_layers, c->windowed_layers);

@@ -30,12 +30,13 @@ enum {
 };
 
 #define FUSED_EXPERTS "ffn_gate_up_exps.weight"
+#define FUSED_QKV "attn_qkv.weight"
 
 struct model_files {
     char *path;
     struct model_config config;
     struct generation_defaults defaults;
-    bool has_transposed_experts, has_fused_experts, has_stacked_experts, has_numbered_experts;
+    bool has_transposed_experts, has_fused_experts, has_stacked_experts, has_numbered_experts, has_fused_qkv;
     struct gguf *gguf; /* one of these three */
     struct safetensors *safetensors;
     struct dummy_weights *dummy;
@@ -78,9 +79,11 @@ static const struct weight_line *line_of(const struct model_files *f, enum weigh
     return weight_line(family->weight_changes, role);
 }
 
-/* Some GGUF files have gate and up of all experts in one tensor, an expert's gate before its up. */
+/* Some GGUF files have gate and up of all experts in one tensor, an expert's gate before its up, some Q, K and V of a layer. */
 static const char *gguf_name(const struct model_files *f, enum weight_role role)
 {
+    if (f->has_fused_qkv && role >= WEIGHT_Q && role <= WEIGHT_V) return FUSED_QKV;
+    if (f->has_fused_qkv && role >= WEIGHT_Q_BIAS && role <= WEIGHT_V_BIAS) return "attn_qkv.bias";
     const bool is_fused = role == WEIGHT_EXPERT_GATE || role == WEIGHT_EXPERT_UP;
     return f->has_fused_experts && is_fused ? FUSED_EXPERTS : line_of(f, role)->gguf_name;
 }
@@ -547,6 +550,12 @@ static void find_transposed_experts(struct model_files *f)
     f->has_transposed_experts = t && (t->num_dims != 3 || t->dims[1] != (uint64_t)rows);
 }
 
+static void find_fused_qkv(struct model_files *f)
+{
+    f->has_fused_qkv =
+        f->config.family->gguf_may_fuse_qkv && gguf_find_tensor(f->gguf, "blk.0." FUSED_QKV).data;
+}
+
 static void find_fused_experts(struct model_files *f)
 {
     const int32_t layer = first_sparse_layer(f);
@@ -575,6 +584,7 @@ static int open_gguf(struct model_files *f, struct error *err)
     if (!status) status = gguf_config_read(f->gguf, f->path, &f->config, err);
     if (!status) status = allocate_views(f, err);
     if (!status) find_fused_experts(f);
+    if (!status) find_fused_qkv(f);
     if (!status) status = resolve_all(f, err);
     return status ? status : open_dense(f, err);
 }

@@ -948,18 +948,33 @@ const struct weight_change cohere_moe_weights[] = {
     {WEIGHT_DOWN_BIAS, {"ffn_down.bias", down ".bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}
 /* clang-format on */
 
-/* Learned positions, biases everywhere, q, k and v in one tensor. */
+/* clang-format off */
+/* Learned positions. */
+#define GPT_2_WEIGHTS \
+    {WEIGHT_TOKEN_EMBEDDING, {"token_embd.weight", "wte.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {WEIGHT_POSITION_EMBEDDING, {"position_embd.weight", "wpe.weight", DIM_POSITIONS, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    NORM_AND_BIAS(WEIGHT_OUTPUT_NORM, "output_norm", "ln_f"), \
+    NORM_AND_BIAS(WEIGHT_ATTENTION_NORM, "attn_norm", "ln_1"), \
+    NORM_AND_BIAS(WEIGHT_MLP_NORM, "ffn_norm", "ln_2"), \
+    PLAIN_MLP("mlp.c_fc", "mlp.c_proj")
+/* clang-format on */
+
+/* Biases everywhere, q, k and v in one tensor. */
 const struct weight_change gpt2_weights[] = {
-    {WEIGHT_TOKEN_EMBEDDING, {"token_embd.weight", "wte.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_POSITION_EMBEDDING,
-     {"position_embd.weight", "wpe.weight", DIM_POSITIONS, DIM_HIDDEN, PRESENT_ALWAYS}},
-    NORM_AND_BIAS(WEIGHT_OUTPUT_NORM, "output_norm", "ln_f"),
-    NORM_AND_BIAS(WEIGHT_ATTENTION_NORM, "attn_norm", "ln_1"),
-    NORM_AND_BIAS(WEIGHT_MLP_NORM, "ffn_norm", "ln_2"),
+    GPT_2_WEIGHTS,
     QKV_IN_ONE("attn_qkv.weight", "attn.c_attn.weight"),
     QKV_BIASES_IN_ONE("attn_qkv.bias", "attn.c_attn.bias"),
     O_AND_BIAS("attn.c_proj"),
-    PLAIN_MLP("mlp.c_fc", "mlp.c_proj"),
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+/* The same; q, k and v are apart, and have no biases. */
+const struct weight_change gpt_neo_weights[] = {
+    GPT_2_WEIGHTS,
+    {WEIGHT_Q, {NULL, "attn.attention.q_proj.weight", DIM_Q, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_K, {NULL, "attn.attention.k_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_V, {NULL, "attn.attention.v_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS}},
+    O_AND_BIAS("attn.attention.out_proj"),
     {.role = WEIGHT_ROLE_COUNT},
 };
 
@@ -998,7 +1013,7 @@ const struct weight_change internlm2_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
-/* As GPT-2, but that it rotates. */
+/* As GPT-2 by other names; it rotates. */
 const struct weight_change gptneox_weights[] = {
     {WEIGHT_TOKEN_EMBEDDING, {"token_embd.weight", "embed_in.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}},
     {WEIGHT_LM_HEAD, {"output.weight", "embed_out.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_IF_NOT_TIED}},

@@ -235,20 +235,20 @@ struct weight_change {
 };
 
 extern const struct weight_change weightless_norm_weights[], nanochat_weights[], gemma_weights[],
-    vaultgemma_weights[], gpt2_weights[], gptneox_weights[], exaone_weights[], internlm2_weights[],
-    olmo_weights[], phi2_weights[], phi_weights[], mixtral_weights[], glm_weights[], gpt_oss_weights[],
-    qwen3_next_weights[], qwen3_next_gguf_weights[], qwen3_5_weights[], stacked_weights[], llama4_weights[],
-    latent_weights[], bert_weights[], bert_score_weights[], roberta_score_weights[], exaone4_weights[],
-    olmoe_weights[], minimax_weights[], granite_moe_weights[], dots_weights[], seed_oss_weights[],
-    ernie_moe_weights[], glm4_weights[], arcee_weights[], starcoder2_weights[], nemotron_weights[],
-    stablelm_weights[], cohere_weights[], cohere_moe_weights[], gate_up_weights[], granite_hybrid_weights[],
-    nemotron_h_weights[], jais2_weights[], hunyuan_weights[], apertus_weights[], phimoe_weights[],
-    lfm2_weights[], lfm3_weights[], modernbert_weights[], modernbert_score_weights[], nomic_weights[],
-    gte_weights[], gte_score_weights[], hunyuan_moe_weights[], hy3_weights[], exaone_moe_weights[],
-    hyperclovax_weights[], afmoe_weights[], laguna_weights[], muse_glimmer_weights[], falcon_h1_weights[],
-    olmo_hybrid_weights[], kimi_linear_weights[], bailing_weights[], granite_swa_weights[],
-    granite_moe_swa_weights[], gemma4_weights[], gemma3n_weights[], mimo_weights[], numbered_weights[],
-    llama4_numbered_weights[];
+    vaultgemma_weights[], gpt2_weights[], gpt_neo_weights[], gptneox_weights[], exaone_weights[],
+    internlm2_weights[], olmo_weights[], phi2_weights[], phi_weights[], mixtral_weights[], glm_weights[],
+    gpt_oss_weights[], qwen3_next_weights[], qwen3_next_gguf_weights[], qwen3_5_weights[], stacked_weights[],
+    llama4_weights[], latent_weights[], bert_weights[], bert_score_weights[], roberta_score_weights[],
+    exaone4_weights[], olmoe_weights[], minimax_weights[], granite_moe_weights[], dots_weights[],
+    seed_oss_weights[], ernie_moe_weights[], glm4_weights[], arcee_weights[], starcoder2_weights[],
+    nemotron_weights[], stablelm_weights[], cohere_weights[], cohere_moe_weights[], gate_up_weights[],
+    granite_hybrid_weights[], nemotron_h_weights[], jais2_weights[], hunyuan_weights[], apertus_weights[],
+    phimoe_weights[], lfm2_weights[], lfm3_weights[], modernbert_weights[], modernbert_score_weights[],
+    nomic_weights[], gte_weights[], gte_score_weights[], hunyuan_moe_weights[], hy3_weights[],
+    exaone_moe_weights[], hyperclovax_weights[], afmoe_weights[], laguna_weights[], muse_glimmer_weights[],
+    falcon_h1_weights[], olmo_hybrid_weights[], kimi_linear_weights[], bailing_weights[],
+    granite_swa_weights[], granite_moe_swa_weights[], gemma4_weights[], gemma3n_weights[], mimo_weights[],
+    numbered_weights[], llama4_numbered_weights[];
 
 /* changes: NULL for none. */
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role);

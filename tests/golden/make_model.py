@@ -22,6 +22,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
+import chatglm
 import deepseek
 import falcon_h1
 import gpt
@@ -2064,10 +2065,38 @@ CASES |= {
     "internlm2, as GGUF files are": ({**INTERNLM2, "architectures": ["LlamaForCausalLM"], "model_type": "llama"}, ("internlm2", {"rope.freq_base": 1e6, "rope.dimension_count": 16})),
 }
 
-# Whose class transformers has not: what it is by other names.
-RENAMED = {"internlm2": internlm2}
+GPT_NEO = {"architectures": ["GPTNeoForCausalLM"], "model_type": "gpt_neo", "num_hidden_layers": ABSENT, "num_attention_heads": ABSENT, "num_layers": 3, "num_heads": 4}
+BIGCODE = {**GPT_2, "architectures": ["GPTBigCodeForCausalLM"], "model_type": "gpt_bigcode", "activation_function": "gelu_pytorch_tanh"}
+GLM = {"architectures": ["GlmForCausalLM"], "model_type": "glm", "num_hidden_layers": 2, "partial_rotary_factor": 0.5, "attention_bias": True, "tie_word_embeddings": False}
+GLM_KEYS = {"rope.dimension_count": 32}
+CASES |= {
+    "gpt-bigcode": (BIGCODE, None),
+    "gpt-bigcode, as many heads of k and v": ({**BIGCODE, "multi_query": False}, None),
+    "gpt-bigcode, as GGUF files are": (BIGCODE, ("starcoder", {"feed_forward_length": 256, "attention.layer_norm_epsilon": 1e-5, "attention.head_count_kv": 1})),
+    "gpt-neo": (
+        {
+            **GPT_NEO,
+            "num_key_value_heads": 4,
+            "head_dim": 16,
+            "intermediate_size": None,
+            "activation_function": "gelu_new",
+            "attention_types": [[["global", "local"], 1], [["local"], 1]],
+            "attention_layers": ["global", "local", "local"],
+            "window_size": 37,
+            "layer_norm_epsilon": 1e-5,
+            "tie_word_embeddings": True,
+        },
+        None,
+    ),
+    "glm-4, as GGUF files are": (GLM, ("chatglm", GLM_KEYS)),
+    "glm-4, as older GGUF files are": (GLM, ("chatglm", GLM_KEYS)),
+}
+
+# What lies otherwise than transformers has it, or whose class that has not: a directory, or a GGUF file.
+RENAMED = {"internlm2": internlm2, "glm-4, as older GGUF files are": chatglm}
 
 GGUF_ONLY = {
+    "gpt-bigcode, as GGUF files are": gpt,
     "gpt-neox, as GGUF files are": gpt,
     "gpt-neox, serial, as GGUF files are": gpt,
     "gpt-2, as GGUF files are": gpt,
@@ -2519,7 +2548,7 @@ def case(index, name):
 
 
 def write_renamed(name, folder):
-    """The directory, and in known/ that of a class that transformers has; returns the tensors' list."""
+    """A directory with the tensors, and in known/ that of a class that transformers has; returns the tensors' list."""
     config, own = config_of(name), RENAMED[name]
     inner = folder / "known"
     inner.mkdir()
@@ -2531,9 +2560,10 @@ def write_renamed(name, folder):
         entry = own.entry(n, r, c, config)
         if not entry:
             continue
+        own_name, rows, cols = entry
         tensors.append((*entry, center, scale))
-        value = values(max(entry[1], 1) * c, len(tensors), center, scale).reshape((entry[1], c) if r else (c,))
-        files[entry[0]] = value
+        value = values(max(rows, 1) * cols, len(tensors), center, scale).reshape((rows, cols) if rows else (cols,))
+        files[own_name] = value
         state |= own.split(n, value, config)
     save_file(files, folder / "model.safetensors", {"format": "pt"})
     save_file(state, inner / "model.safetensors", {"format": "pt"})
@@ -2544,9 +2574,14 @@ def renamed_case(index, name):
     with tempfile.TemporaryDirectory() as folder:
         tensors = write_renamed(name, pathlib.Path(folder))
         _, logits = logits_of(pathlib.Path(folder) / "known")
-    rows = "".join(f"    {{{c_text(n)}, NULL, {r}, {c}, {float(center).hex()}f, {float(scale).hex()}f, 0, NULL, 0, 0, NULL}},\n" for n, r, c, center, scale in tensors)
+    places = (lambda n: f"NULL, {n}") if CASES[name][1] else (lambda n: f"{n}, NULL")
+    rows = "".join(f"    {{{places(c_text(n))}, {r}, {c}, {float(center).hex()}f, {float(scale).hex()}f, 0, NULL, 0, 0, NULL}},\n" for n, r, c, center, scale in tensors)
     print(f"{name}: logits up to {np.abs(logits).max():.2f}")
-    return f"static const struct family_tensor family_tensors_{index}[] = {{\n{rows}}};\n", golden_row(name, config_of(name), f"family_tensors_{index}", "", logits)
+    out, keys = f"static const struct family_tensor family_tensors_{index}[] = {{\n{rows}}};\n", ""
+    if CASES[name][1]:
+        out += f"static const struct family_key family_keys_{index}[] = {{\n    " + ",\n    ".join(gguf_keys(name, config_of(name))) + ",\n};\n"
+        keys = f".keys = family_keys_{index}, .num_keys = array_length(family_keys_{index}), "
+    return out, golden_row(name, config_of(name), f"family_tensors_{index}", keys, logits)
 
 
 def hybrid_tensors(own, config):

@@ -137,7 +137,8 @@ static const struct {
 #define O200K NULL, {PRETOKENIZE_O200K}, 1
 #define DEEPSEEK_V3 deepseek_v3, {PRETOKENIZE_DEEPSEEK3}, 1
     {"gpt-2", GPT_2, false, false, false},
-    {"olmo", GPT_2, false, false, false},
+    {"olmo", GPT_2, false, false, false}, /* GPT-NeoX, too */
+    {"phi-2", GPT_2, false, false, false},
     {"gigachat", GPT_2, false, false, false},
     {"a.x-4.0", GPT_2, false, false, false}, /* a Qwen 2 */
     {"mellum", GPT_2, false, false, false},
@@ -150,6 +151,7 @@ static const struct {
     {"starcoder", DIGITS_GPT_2, false, false, false},
     {"minerva-7b", DIGITS_GPT_2, false, false, false}, /* a Mistral */
     {"command-r", DIGITS_GPT_2, false, false, false},
+    {"exaone", DIGITS_GPT_2, false, false, false},
     {"llama-bpe", LLAMA_3, true, true, false},
     {"llama3", LLAMA_3, true, true, false},
     {"llama-v3", LLAMA_3, true, true, false},

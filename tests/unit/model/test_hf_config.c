@@ -756,6 +756,36 @@ static void reads_gpt_2(void **state)
     assert_int_equal(read_good(GPT_2(",'n_inner':1024")).intermediate_size, 1024);
 }
 
+#define STARCODER(extra)                                                                                     \
+    "{'architectures':['GPTBigCodeForCausalLM'],'model_type':'gpt_bigcode','activation_function':"           \
+    "'gelu_pytorch_tanh','layer_norm_epsilon':1e-05,'n_embd':2048,'n_head':16,'n_inner':8192,'n_layer':24,"  \
+    "'n_positions':8192,'vocab_size':49152" extra "}"
+
+static void reads_starcoder(void **state)
+{
+    (void)state;
+    struct model_config c = read_good(STARCODER(",'multi_query':true"));
+    assert_true(c.num_kv_heads == 1 && c.head_dim == 128 && !c.qkv_by_heads && c.num_position_rows == 8192);
+    c = read_good(STARCODER(",'multi_query':false"));
+    assert_true(c.num_kv_heads == 16 && c.qkv_by_heads);
+}
+
+#define GPT_NEO(extra)                                                                                       \
+    "{'architectures':['GPTNeoForCausalLM'],'activation_function':'gelu_new','hidden_size':768,"             \
+    "'intermediate_size':null,'layer_norm_epsilon':1e-05,'max_position_embeddings':2048,"                    \
+    "'model_type':'gpt_neo','num_heads':16,'num_layers':4,'vocab_size':50257" extra "}"
+
+static void reads_gpt_neo(void **state)
+{
+    (void)state;
+    struct model_config c =
+        read_good(GPT_NEO(",'attention_layers':['global','local','global','local'],'window_size':256"));
+    assert_true(c.num_layers == 4 && c.num_heads == 16 && c.intermediate_size == 3072 &&
+                c.attention_scale == 1 && !c.qkv_bias && !c.o_bias);
+    assert_true(model_config_layer(&c, 0).sliding_window == 0 &&
+                model_config_layer(&c, 3).sliding_window == 256);
+}
+
 #define PYTHIA(extra)                                                                                        \
     "{'architectures':['GPTNeoXForCausalLM'],'bos_token_id':0,'eos_token_id':0,'hidden_size':768,"           \
     "'initializer_range':0.02,'intermediate_size':3072,'layer_norm_eps':1e-05,"                              \
@@ -815,6 +845,7 @@ static void refuses_what_it_does_not_compute(void **state)
         {GPT_2(",'scale_attn_by_inverse_layer_idx':true"), "scale_attn_by_inverse_layer_idx"},
         {GPT_2(",'scale_attn_weights':false"), "scale_attn_weights is false"},
         {GPT_2(",'add_cross_attention':true"), "add_cross_attention"},
+        {GPT_NEO(",'attention_layers':['global','local','global','near']"), "attention_layers has \"near\""},
         {GPT_2(",'activation_function':'relu'"), "activation_function \"relu\" is not supported"},
         {HYBRID(",'linear_conv_kernel_dim':3"), "linear_conv_kernel_dim"},
         {HYBRID(",'linear_value_head_dim':40"), "value heads of linear attention have 40 values"},
@@ -907,6 +938,7 @@ static void refuses_what_makes_no_sense(void **state)
     static const struct {
         const char *config, *sentence;
     } cases[] = {
+        {GPT_NEO(""), "attention_layers has 0 entries for 4 layers"},
         {"", "not JSON"},
         {"[1]", "not a JSON object"},
         {"{'architectures':['LlamaForCausalLM']}", "hidden_size is missing"},
@@ -1027,6 +1059,8 @@ int main(void)
         TEST(nothing_is_given_without_generation_config),
         TEST(reads_mimo),
         TEST(reads_gpt_2),
+        TEST(reads_starcoder),
+        TEST(reads_gpt_neo),
         TEST(reads_gpt_neox),
         TEST(reads_exaone_3),
         TEST(reads_internlm2),
