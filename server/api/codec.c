@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "server/api/json_gate.h"
 
 /* ---- fields in ---- */
@@ -170,6 +171,50 @@ void codec_append_energy(struct buffer *out, const struct answer *a, const struc
 {
     if (a->reports_energy && u->energy_uj > 0)
         buffer_printf(out, ",\"energy_joules\":%.6f", (double)u->energy_uj * 1e-6);
+}
+
+void codec_append_ids(struct buffer *out, const struct answer *a, const struct choice *c, int32_t begin,
+                      int32_t end)
+{
+    const int32_t *ids = choice_tokens(c, a->context, begin);
+    buffer_append_char(out, '[');
+    for (int32_t i = 0; i < end - begin; i++) buffer_printf(out, i > 0 ? ",%d" : "%d", ids[i]);
+    buffer_append_char(out, ']');
+}
+
+void codec_append_prompt(struct buffer *out, const struct answer *a, const struct choice *c)
+{
+    struct buffer text;
+    buffer_init(&text, SIZE_MAX / 2);
+    tokenizer_decode(a->context->server->tokenizer, choice_tokens(c, a->context, 0), c->num_prompt_tokens,
+                     false, &text);
+    buffer_append_json(out, text.data, text.num_bytes);
+    if (buffer_failed(&text)) out->failed = true;
+    buffer_deinit(&text);
+}
+
+static double ms_between(uint64_t begin_ns, uint64_t end_ns)
+{
+    return begin_ns > 0 && end_ns > begin_ns ? (double)(end_ns - begin_ns) / 1e6 : 0;
+}
+
+/* NAME_n, NAME_ms and the two quotients of them. */
+static void append_pace(struct buffer *out, const char *name, int32_t count, uint64_t begin_ns,
+                        uint64_t end_ns)
+{
+    double ms = ms_between(begin_ns, end_ns);
+    buffer_printf(out, ",\"%s_n\":%d,\"%s_ms\":%.3f,\"%s_per_token_ms\":%.3f,\"%s_per_second\":%.3f", name,
+                  count, name, ms, name, count > 0 ? ms / count : 0, name, ms > 0 ? count * 1e3 / ms : 0);
+}
+
+void codec_append_timings(struct buffer *out, const struct answer *a, const struct choice *c)
+{
+    int32_t cached = a->reports_cached_tokens ? c->num_cached_tokens : 0;
+    buffer_printf(out, "\"timings\":{\"queue_ms\":%.3f,\"cache_n\":%d",
+                  ms_between(a->arrival_ns, c->scheduled_ns), cached);
+    append_pace(out, "prompt", c->num_prompt_tokens - cached, c->scheduled_ns, c->first_token_ns);
+    append_pace(out, "predicted", c->num_pulled, c->first_token_ns, clock_monotonic_ns());
+    buffer_append_char(out, '}');
 }
 
 void codec_append(struct buffer *out, enum event_kind kind, struct answer *a, const struct event *e)

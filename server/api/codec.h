@@ -166,6 +166,14 @@ void codec_append_arguments(struct buffer *out, const struct buffer *arguments);
 void codec_append_receipt(struct buffer *out, const struct answer *a);
 void codec_append_energy(struct buffer *out, const struct answer *a, const struct usage *u);
 
+/* The ids of positions [begin, end) of a choice's sequence, and the text of its prompt, where params keep them. */
+void codec_append_ids(struct buffer *out, const struct answer *a, const struct choice *c, int32_t begin,
+                      int32_t end);
+void codec_append_prompt(struct buffer *out, const struct answer *a, const struct choice *c);
+
+/* "timings" as llama.cpp has it, of one choice, and what it waited before. */
+void codec_append_timings(struct buffer *out, const struct answer *a, const struct choice *c);
+
 /* The codec's bytes for an event. */
 void codec_append(struct buffer *out, enum event_kind kind, struct answer *a, const struct event *e);
 

@@ -130,8 +130,8 @@ void __wrap_link_submit(struct link *l, int32_t slot_idx)
     expect(!w->active, "slot %d is submitted twice", slot_idx);
     *w = (struct watch){.active = true, .request = r, .tenant = request_tenant(r)};
     r->was_submitted = true;
-    r->used_seed = g->seed;
-    request_expected_input(r, prompt_idx, choice_idx % r->n, r->has_seed ? (uint64_t)r->seed : g->seed,
+    r->used_seed = g->answer.seed;
+    request_expected_input(r, prompt_idx, choice_idx % r->n, r->has_seed ? (uint64_t)r->seed : g->answer.seed,
                            &w->expected);
     expect(inputs_equal(&w->expected, slot_idx), "%s: the slot's input is not the request's", r->id);
     expect(is_predicted(r, slot_idx), "%s: the slot has another prediction than the request", r->id);

@@ -5,7 +5,6 @@
 
 #include <stdint.h>
 
-#include "base/clock.h"
 #include "server/fingerprint.h"
 
 /* {"id":...,"object":...,"created":...,"model":...,"system_fingerprint":...,"choices":[ */
@@ -60,33 +59,18 @@ static void append_usage(struct buffer *out, const struct answer *a, const struc
     buffer_append_char(out, '}');
 }
 
-static void append_ids(struct buffer *out, const char *name, const struct answer *a, const struct choice *c,
-                       int32_t begin, int32_t end)
-{
-    const int32_t *ids = choice_tokens(c, a->context, begin);
-    buffer_printf(out, ",\"%s\":[", name);
-    for (int32_t i = 0; i < end - begin; i++) buffer_printf(out, i > 0 ? ",%d" : "%d", ids[i]);
-    buffer_append_char(out, ']');
-}
-
-static void append_prompt_text(struct buffer *out, const struct answer *a, const struct choice *c)
-{
-    struct buffer text;
-    buffer_init(&text, SIZE_MAX / 2);
-    tokenizer_decode(a->context->server->tokenizer, choice_tokens(c, a->context, 0), c->num_prompt_tokens,
-                     false, &text);
-    buffer_append_text(out, ",\"prompt_text\":");
-    buffer_append_json(out, text.data, text.num_bytes);
-    if (buffer_failed(&text)) out->failed = true;
-    buffer_deinit(&text);
-}
-
 /* return_token_ids and return_prompt_text: of the prompt. */
 static void append_prompt(struct buffer *out, const struct answer *a, const struct choice *c)
 {
     const struct params *p = a->context->params;
-    if (p->return_token_ids) append_ids(out, "prompt_token_ids", a, c, 0, c->num_prompt_tokens);
-    if (p->return_prompt_text) append_prompt_text(out, a, c);
+    if (p->return_token_ids) {
+        buffer_append_text(out, ",\"prompt_token_ids\":");
+        codec_append_ids(out, a, c, 0, c->num_prompt_tokens);
+    }
+    if (p->return_prompt_text) {
+        buffer_append_text(out, ",\"prompt_text\":");
+        codec_append_prompt(out, a, c);
+    }
 }
 
 /* Positions [begin, end) are new, and the prompt with position 0. */
@@ -95,7 +79,8 @@ static void append_new_ids(struct buffer *out, const struct answer *a, const str
 {
     if (begin == 0 && a->codec->kind == API_COMPLETIONS) append_prompt(out, a, c);
     if (!a->context->params->return_token_ids) return;
-    append_ids(out, "token_ids", a, c, begin > 0 ? begin : c->num_prompt_tokens, end);
+    buffer_append_text(out, ",\"token_ids\":");
+    codec_append_ids(out, a, c, max_of(begin, c->num_prompt_tokens), end);
 }
 
 static void append_finish_reason(struct buffer *out, const char *finish_reason)
@@ -116,30 +101,12 @@ static void append_logprobs(struct buffer *out, const struct answer *a, const st
         buffer_append_text(out, "null");
 }
 
-static double ms_between(uint64_t begin_ns, uint64_t end_ns)
-{
-    return begin_ns > 0 && end_ns > begin_ns ? (double)(end_ns - begin_ns) / 1e6 : 0;
-}
-
-/* NAME_n, NAME_ms and the two quotients of them. */
-static void append_pace(struct buffer *out, const char *name, int32_t count, uint64_t begin_ns,
-                        uint64_t end_ns)
-{
-    double ms = ms_between(begin_ns, end_ns);
-    buffer_printf(out, ",\"%s_n\":%d,\"%s_ms\":%.3f,\"%s_per_token_ms\":%.3f,\"%s_per_second\":%.3f", name,
-                  count, name, ms, name, count > 0 ? ms / count : 0, name, ms > 0 ? count * 1e3 / ms : 0);
-}
-
-/* llama.cpp's, of one choice, and what it waited before. */
+/* Of one choice, where they are asked for. */
 static void append_timings(struct buffer *out, const struct answer *a, const struct choice *c)
 {
     if (!a->context->params->timings) return;
-    int32_t cached = a->reports_cached_tokens ? c->num_cached_tokens : 0;
-    buffer_printf(out, ",\"timings\":{\"queue_ms\":%.3f,\"cache_n\":%d",
-                  ms_between(a->arrival_ns, c->scheduled_ns), cached);
-    append_pace(out, "prompt", c->num_prompt_tokens - cached, c->scheduled_ns, c->first_token_ns);
-    append_pace(out, "predicted", c->num_pulled, c->first_token_ns, clock_monotonic_ns());
-    buffer_append_char(out, '}');
+    buffer_append_char(out, ',');
+    codec_append_timings(out, a, c);
 }
 
 /* ---- stream ---- */
