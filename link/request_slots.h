@@ -70,7 +70,7 @@ struct request_slot_input {
     int32_t priority;          /* among its tenant's, -100 to 100: the lower, the earlier */
     int32_t num_prompt_tokens; /* >= 1 */
     int32_t
-        max_tokens; /* >= 0; prompt + max_tokens <= max_model_len. 0 only with prompt_logprobs or pooling */
+        max_tokens; /* >= 0; prompt + max_tokens <= max_model_len. 0: the prompt is computed, and that is all */
     int32_t min_tokens; /* until then eos and stop_token_ids cannot be drawn */
     bool ignore_eos;
     bool constrained;     /* draws from masks */

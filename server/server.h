@@ -15,6 +15,7 @@
 #include "text/tokenizer.h"
 #include "text/tools/tool_format.h"
 
+struct fim_tokens;
 struct grammars;
 struct inherited;
 struct journal;
@@ -42,6 +43,7 @@ struct server {
     const struct tokenizer *tokenizer;
     const struct chat_template *chat_template; /* NULL: the model has none */
     const struct tool_format *tool_format;     /* NULL: likewise */
+    const struct fim_tokens *fim;              /* how it fills in the middle of a text; NULL: not at all */
     struct rerank_template *reranker;          /* NULL: the model is none */
     struct model_identity identity;            /* where answers have receipts */
     struct digest_text files_digest; /* of which files the model is, by their names, sizes and times, */
@@ -109,6 +111,8 @@ void endpoint_response(struct exchange *x);         /* GET /v1/responses/<id>, .
 void endpoint_response_delete(struct exchange *x);  /* DELETE /v1/responses/<id> */
 void endpoint_response_cancel(struct exchange *x);  /* POST /v1/responses/<id>/cancel */
 void endpoint_apply_template(struct exchange *x);   /* POST /apply-template */
+void endpoint_llama_completion(struct exchange *x); /* POST /completion, /completions */
+void endpoint_llama_infill(struct exchange *x);     /* POST /infill */
 void endpoint_props(struct exchange *x);            /* GET /props */
 void endpoint_slots(struct exchange *x);            /* GET /slots */
 void endpoint_ollama_chat(struct exchange *x);      /* POST /api/chat */

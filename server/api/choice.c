@@ -85,9 +85,11 @@ bool choice_init(struct choice *c, const struct choice_context *context, const s
     c->num_reported = p->kind == API_COMPLETIONS && p->echo && p->logprobs ? 0 : c->num_prompt_tokens;
     if (prompt->text) buffer_append(&c->ready, prompt->text, prompt->text_bytes);
     if (!add_pieces(c, context, prompt) || !add_transcript(c, context, arena)) return false;
-    return text_stream_init(&c->text, context->server->tokenizer, p->skip_special_tokens && !c->pieces,
-                            &p->stop, p->include_stop_str_in_output, HELD_BYTES_MAX, arena) &&
-           add_offsets(c, context, prompt, arena) && !buffer_failed(&c->ready);
+    if (!text_stream_init(&c->text, context->server->tokenizer, p->skip_special_tokens && !c->pieces,
+                          &p->stop, p->include_stop_str_in_output, HELD_BYTES_MAX, arena))
+        return false;
+    c->text.min_indent = p->n_indent;
+    return add_offsets(c, context, prompt, arena) && !buffer_failed(&c->ready);
 }
 
 static void unread_free(struct choice *c, struct api *api)
@@ -377,7 +379,7 @@ static void unread_range(const struct choice *c, const struct choice_context *co
     if (context->params->logprobs) *begin = min_of(*begin, c->num_reported);
     if (context->params->return_token_ids || context->params->return_prompt_text)
         *begin = min_of(*begin, c->num_ids_told);
-    if (context->params->num_prompt_logprobs >= 0) *begin = 0;
+    if (context->params->num_prompt_logprobs >= 0 || context->params->tells_prompt_last) *begin = 0;
 }
 
 /* False: it does not fit. */

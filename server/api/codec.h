@@ -36,6 +36,7 @@ struct answer {
     const char *request_id;
     int api_key_idx, num_choices;
     uint64_t arrival_ns;
+    uint64_t seed; /* of the first choice */
     const struct choice_context *context;
     const struct choice *choices;
     bool reports_cached_tokens; /* --report-cached-tokens */
@@ -118,6 +119,7 @@ struct translation {
     enum api_kind kind;  /* the codec's; translate may change it */
     struct arena *arena; /* the request's */
     int api_key_idx;
+    bool has_nul;       /* params->has_nul */
     void *kept;         /* params->kept */
     char warnings[256]; /* params->warnings */
     uint32_t
@@ -125,6 +127,7 @@ struct translation {
     bool ends_with_context; /* params->ends_with_context */
     bool fills_context;     /* params->fills_context */
     bool drops_turns;       /* params->drops_turns */
+    bool tells_prompt_last; /* params->tells_prompt_last */
     struct api_error *err;
 };
 
@@ -132,7 +135,7 @@ struct translation {
 
 extern const struct codec codec_chat, codec_completions, codec_messages, codec_responses, codec_ollama_chat,
     codec_ollama_generate, codec_ollama_embed, codec_ollama_embeddings, codec_embeddings, codec_score,
-    codec_rerank;
+    codec_rerank, codec_llama_completion, codec_llama_infill;
 
 /* Makes t->body canonical. Refusals name the protocol's own fields. */
 int codec_translate(const struct codec *codec, struct translation *t) must_check;

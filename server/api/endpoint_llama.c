@@ -1,8 +1,18 @@
-/* endpoint_llama.c - what llama.cpp's clients ask about the server: /props and /slots. */
+/* endpoint_llama.c - llama.cpp's /completion and /infill, and what its clients ask about the server: /props and /slots. */
 #include "base/version.h"
 #include "server/api/generation.h"
 
 enum { PAGE_BYTES_MAX = 4 << 20 };
+
+void endpoint_llama_completion(struct exchange *x)
+{
+    generation_start(x, &codec_llama_completion);
+}
+
+void endpoint_llama_infill(struct exchange *x)
+{
+    generation_start(x, &codec_llama_infill);
+}
 
 void endpoint_props(struct exchange *x)
 {

@@ -41,6 +41,7 @@ static const struct field fields[] = {
     {"ignore_eos", ON_BOTH, FIELD_BOOL, SLOT(ignore_eos), 0, 0},
     {"stream", ON_BOTH, FIELD_BOOL, PARAM(stream), 0, 0},
     {"stream_interval", ON_BOTH, FIELD_INT32, PARAM(stream_interval), 1, INT32_MAX},
+    {"n_indent", ON_BOTH, FIELD_INT32, PARAM(n_indent), 0, INT32_MAX},
     {"echo", ON_BOTH, FIELD_BOOL, PARAM(echo), 0, 0},
     {"return_tokens_as_token_ids", ON_BOTH, FIELD_BOOL, PARAM(return_tokens_as_token_ids), 0, 0},
     {"return_token_ids", ON_BOTH, FIELD_BOOL, PARAM(return_token_ids), 0, 0},
@@ -94,7 +95,6 @@ struct named_field {
 
 /* Accepted when they say nothing: null, false, 0, "" , [] or {}. */
 static const struct named_field unsupported[] = {
-    {"suffix", ON_COMPLETIONS},
     {"functions", ON_CHAT},
     {"audio", ON_CHAT},
     {"chat_template", ON_CHAT},
@@ -122,11 +122,9 @@ static const struct named_field unsupported[] = {
     {"n_probs", ON_BOTH},
     {"post_sampling_probs", ON_BOTH},
     {"lora", ON_BOTH},
-    {"t_max_predict_ms", ON_BOTH},
     {"tfs_z", ON_BOTH},
     {"top_n_sigma", ON_BOTH},
     {"n_cmpl", ON_BOTH},
-    {"n_indent", ON_BOTH},
     {"grammar_lazy", ON_BOTH},
     {"preserved_tokens", ON_BOTH},
     {"stop_regex", ON_BOTH},
@@ -191,6 +189,7 @@ static const struct named_field read_elsewhere[] = {
     {"min_tokens", ON_BOTH},
     {"n", ON_BOTH},
     {"best_of", ON_COMPLETIONS},
+    {"suffix", ON_COMPLETIONS},
     {"seed", ON_BOTH},
     {"logprobs", ON_BOTH},
     {"top_logprobs", ON_CHAT},

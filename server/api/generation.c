@@ -170,7 +170,7 @@ static void write_log(const struct generation *g, enum outcome outcome, int http
         .cached_tokens = usage.cached_tokens,
         .completion_tokens = usage.completion_tokens,
         .preemptions = num_preemptions(g),
-        .seed = g->seed,
+        .seed = g->answer.seed,
         .queue_ns = c->scheduled_ns > g->arrival_ns ? c->scheduled_ns - g->arrival_ns : 0,
         .ttft_ns = c->first_token_ns > g->arrival_ns ? c->first_token_ns - g->arrival_ns : 0,
         .duration_ns = now_ns - g->arrival_ns,
@@ -325,11 +325,11 @@ static int make_answer(struct generation *g, struct preparation *p)
 static void choose_seed(struct generation *g)
 {
     enum { STREAM_SEED = 0x73656564 };
-    g->seed = g->replay ? g->replay->seed : (uint64_t)g->params.seed;
+    g->answer.seed = g->replay ? g->replay->seed : (uint64_t)g->params.seed;
     if (g->params.has_seed || g->replay) return;
     const struct rng_block b =
         rng_philox((uint64_t)g->api->server->config->seed, g->api->num_unseeded++, STREAM_SEED);
-    g->seed = (uint64_t)b.word[0] << 32 | b.word[1];
+    g->answer.seed = (uint64_t)b.word[0] << 32 | b.word[1];
 }
 
 static int make_choices(struct generation *g, struct preparation *p)
@@ -481,7 +481,7 @@ static void readmit(struct generation *g, struct preparation *p)
     if (p->status == 0) p->status = take_slots(g, p);
     if (p->status == 0) {
         snprintf(g->answer.made_id, MADE_ID_CHARS, "%s", m->head.answer_id);
-        g->seed = m->head.seed;
+        g->answer.seed = m->head.seed;
         fill_slots(g, &p->prompts);
         keep_record(g, p->in.body, p->in.body_bytes);
     }

@@ -50,7 +50,6 @@ struct generation {
     struct answer answer;
     struct choice_context context;
     struct choice *choices;
-    uint64_t seed;               /* of the first choice */
     const struct replay *replay; /* in the arena; NULL: an answer of its own */
     struct buffer *receipt;      /* in the arena, once it is complete (receipt.h); NULL: none, or not yet */
     uint64_t last_write_ns;

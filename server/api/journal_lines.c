@@ -62,7 +62,7 @@ void journal_tell_request(const struct generation *g, const char *body, size_t b
     append_text(&line, "key", api_keys_name(g->api->server->config, g->api_key_idx));
     append_text(&line, "path", g->answer.codec->path);
     append_text(&line, "id", g->answer.id);
-    buffer_printf(&line, ",\"seed\":\"%llu\"", (unsigned long long)g->seed);
+    buffer_printf(&line, ",\"seed\":\"%llu\"", (unsigned long long)g->answer.seed);
     append_body(&line, body, body_bytes);
     end_line(&line, g);
 }

@@ -68,7 +68,9 @@ static void append_entry(const struct logprobs_part *part, struct buffer *out, i
     size_t n;
     make_token_text(part, id, &text);
     const unsigned char *bytes = (const unsigned char *)tokenizer_token_bytes(part->tokenizer, id, &n);
-    buffer_append_text(out, "{\"token\":");
+    buffer_append_char(out, '{');
+    if (part->with_ids) buffer_printf(out, "\"id\":%d,", id);
+    buffer_append_text(out, "\"token\":");
     buffer_append_json(out, text.text, text.num_bytes);
     buffer_append_text(out, ",\"logprob\":");
     append_logprob(out, logprob);

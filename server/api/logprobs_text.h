@@ -17,6 +17,7 @@
 struct logprobs_part {
     const struct tokenizer *tokenizer;
     bool token_ids_as_text;        /* "token_id:123" */
+    bool with_ids;                 /* an entry of chat's has its "id" first, as llama.cpp's do */
     int32_t num_top;               /* alternatives told, of those there are */
     struct token_offsets *offsets; /* completions */
     int32_t begin, end, first;     /* first: the position of tokens[0] and logprobs[0] */

@@ -66,7 +66,7 @@ static void describe_stream(const struct generation *g, const struct auth *auth,
     head->created = g->answer.created;
     head->deadline_ns = g->deadline_ns;
     head->tenant_id = g->tenant_id;
-    head->seed = g->seed;
+    head->seed = g->answer.seed;
     head->has_trace = g->trace != NULL;
     if (g->trace) head->trace = g->trace->context;
     head->digest = g->record->digest;

@@ -1,13 +1,12 @@
 /* Most fields are rows of a table (field_table.h); those with a shape of their own (lists, maps, objects) are read here. */
 #include "server/api/params.h"
 
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "server/api/field_table.h"
 #include "server/api/json_field.h"
+#include "server/api/logit_bias.h"
 #include "server/api/model_names.h"
 #include "server/api/nul_text.h"
 #include "server/api/token_offsets.h"
@@ -91,13 +90,14 @@ static int read_max_tokens(struct reader *r)
     return 0;
 }
 
-/* llama.cpp's name of max_tokens; -1: all the room there is, in a text completion, too. */
+/* llama.cpp's name of max_tokens; -1: all the room there is, in a text completion, too, where 0 computes the prompt for
+ * those that begin alike and generates nothing. */
 static int read_n_predict(struct reader *r)
 {
     int64_t value = 0;
     int status = json_field_int(r->body, "n_predict", -1, INT32_MAX, &value, r->err);
     if (status < 0 || !json_field_find(r->body, "n_predict")) return status;
-    if (value == 0 && !r->out->echo)
+    if (value == 0 && r->out->kind != API_COMPLETIONS)
         return api_error_invalid(r->err, "invalid_value", "n_predict",
                                  "n_predict must be at least 1, or -1 for as many as fit");
     if (value < 0) r->out->fills_context = true;
@@ -317,49 +317,10 @@ static int read_logprob_token_ids(struct reader *r)
     return 0;
 }
 
-/* A key of logit_bias: decimal digits without needless zeros, below the width of the logits. */
-static bool read_token_key(const char *key, int32_t vocab_size, int32_t *id)
-{
-    size_t n = strlen(key);
-    if (n == 0 || n > 9 || strspn(key, "0123456789") != n || (key[0] == '0' && n > 1)) return false;
-    *id = (int32_t)strtol(key, NULL, 10);
-    return *id < vocab_size;
-}
-
-static int compare_bias(const void *a, const void *b)
-{
-    return ((const struct logit_bias *)a)->token_id - ((const struct logit_bias *)b)->token_id;
-}
-
 static int read_logit_bias(struct reader *r)
 {
-    const cJSON *map = json_field_find(r->body, "logit_bias"), *item;
     struct request_slot_input *input = r->out->input;
-    struct logit_bias *biases = r->out->payload->logit_bias;
-    int32_t vocab_size = r->server->facts->vocab_size;
-    if (!map) return 0;
-    if (!cJSON_IsObject(map)) return json_field_refuse_type(map, "logit_bias", "an object", r->err);
-    cJSON_ArrayForEach(item, map)
-    {
-        char path[100];
-        snprintf(path, sizeof path, "logit_bias.%.64s", item->string);
-        int32_t id;
-        if (input->num_logit_bias == LOGIT_BIAS_MAX)
-            return api_error_invalid(r->err, "invalid_value", "logit_bias",
-                                     "logit_bias must have at most %d entries", (int)LOGIT_BIAS_MAX);
-        if (!read_token_key(item->string, vocab_size, &id))
-            return api_error_invalid(r->err, "invalid_value", path,
-                                     "a key of logit_bias must be a token id from 0 to %d in decimal",
-                                     vocab_size - 1);
-        double bias;
-        if (!json_field_number(item, &bias)) return json_field_refuse_type(item, path, "a number", r->err);
-        if (!(fabs(bias) <= 100))
-            return api_error_invalid(r->err, "invalid_value", path,
-                                     "%s must be a number from -100 to 100; got %.9g", path, bias);
-        biases[input->num_logit_bias++] = (struct logit_bias){id, (float)bias};
-    }
-    qsort(biases, (size_t)input->num_logit_bias, sizeof *biases, compare_bias);
-    return 0;
+    return logit_bias_read(r->server, r->body, r->out->payload->logit_bias, &input->num_logit_bias, r->err);
 }
 
 static int read_stream_options(struct reader *r)
@@ -616,6 +577,7 @@ int params_read(const struct server *server, enum api_kind kind, const cJSON *bo
     step *const *next = kind == API_POOLING ? pooling_steps : kind == API_SCORING ? scoring_steps : steps;
     for (; status == 0 && *next; next++) status = (*next)(&r);
     if (status == 0) settle_sampling(&out->input->sampling);
+    out->sampling = out->input->sampling;
     assert_debug(status < 0 ||
                  (out->num_top_logprobs <= TOP_LOGPROBS_MAX && out->num_prompt_logprobs <= TOP_LOGPROBS_MAX));
     return status;

@@ -59,6 +59,7 @@ struct params {
         num_returned;   /* answers of each prompt that are made, and those of them that are the likeliest */
     int32_t max_tokens; /* MAX_TOKENS_DEFAULT: not given */
     int32_t priority;   /* the lower, the earlier */
+    int32_t n_indent;   /* blanks that each line of the answer but the first begins with, or it ends there */
     bool has_seed;
     int64_t seed;
     bool has_nul; /* texts of the body have stand-ins: nul_text.h */
@@ -100,6 +101,8 @@ struct params {
     const void *kept;                         /* the codec's, of the body: for its events */
     bool ends_with_context; /* max_tokens beyond the context are no mistake: the answer ends there */
     bool fills_context;     /* without max_tokens a text completion has all the room there is, too */
+    bool tells_prompt_last; /* a stream's last event has the prompt's ids or text */
+    struct sampling sampling; /* input's, for those who tell it when the slots have that */
     const char *warnings;   /* what the answer's head shall say; NULL: nothing */
 };
 

@@ -76,6 +76,7 @@ static void keep_what_was_meant(const struct translation *t, struct params *para
     params->ends_with_context = t->ends_with_context;
     params->fills_context |= t->fills_context;
     params->drops_turns = t->drops_turns;
+    params->tells_prompt_last = t->tells_prompt_last;
 }
 
 /* For the answer's head. */
@@ -99,7 +100,8 @@ int prepare_run(const struct prepare_input *in, struct arena *arena, struct para
                             .kind = in->codec->kind,
                             .arena = arena,
                             .err = err,
-                            .api_key_idx = in->api_key_idx};
+                            .api_key_idx = in->api_key_idx,
+                            .has_nul = nul_text_is_in(in->body, in->body_bytes)};
     int status = make_canonical(in, &t);
     if (status == 0) status = check_encoder(in, t.kind, err);
     if (status == 0)

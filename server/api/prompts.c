@@ -199,36 +199,61 @@ static int read_text(struct prompt_reader *r, char *text, const char *path, stru
     return status == 0 && r->params->echo ? keep_client_text(r, p, text, n) : status;
 }
 
+static int append_id(struct prompt_reader *r, struct token_list *list, const cJSON *item, const char *path)
+{
+    int64_t id, last = r->server->facts->vocab_size - 1;
+    if (!json_field_as_int(item, 0, last, &id))
+        return api_error_invalid(r->err, "invalid_value", path,
+                                 "%s must be a token id from 0 to %lld; got %.17g", path, (long long)last,
+                                 item->valuedouble);
+    if (list->num_ids == list->capacity) {
+        int32_t capacity = max_of(2 * list->capacity, 64);
+        int32_t *ids = realloc(list->ids, (size_t)capacity * sizeof *ids);
+        if (!ids) return api_error_no_memory(r->err);
+        list->ids = ids;
+        list->capacity = capacity;
+    }
+    list->ids[list->num_ids++] = (int32_t)id;
+    return 0;
+}
+
+/* A text among ids; what a tokenizer adds stands before the first item alone. */
+static int append_text(struct prompt_reader *r, struct token_list *list, const cJSON *item, bool is_first)
+{
+    unsigned flags = (is_first && r->params->add_special_tokens ? TOKENIZER_ADD_SPECIAL : 0u) |
+                     (r->params->parse_special ? TOKENIZER_PARSE_SPECIAL : 0u);
+    size_t n = strlen(item->valuestring);
+    if (r->params->has_nul) n = nul_text_restore(item->valuestring, n);
+    return encode(r, item->valuestring, n, NULL, 0, flags, "prompt", list);
+}
+
+/* Ids, and texts between them. */
 static int read_ids(struct prompt_reader *r, const cJSON *array, const char *path, struct prompt *p)
 {
     const cJSON *item;
-    int32_t count = cJSON_GetArraySize(array), last = r->server->facts->vocab_size - 1;
+    int i = 0, status = 0, count = cJSON_GetArraySize(array);
     if (count > r->server->facts->max_model_len && !r->params->truncate_prompt_tokens)
         return refuse_too_long(r, path, "", count);
-    p->tokens.ids = malloc(max_of((size_t)count, (size_t)1) * sizeof *p->tokens.ids);
-    if (!p->tokens.ids) return api_error_no_memory(r->err);
-    p->tokens.capacity = max_of(count, 1);
     cJSON_ArrayForEach(item, array)
     {
-        int64_t id;
         char item_path[64];
-        snprintf(item_path, sizeof item_path, "%s[%d]", path, p->tokens.num_ids);
-        if (!cJSON_IsNumber(item))
-            return json_field_refuse_type(item, item_path, "a token id (an integer)", r->err);
-        if (!json_field_as_int(item, 0, last, &id))
-            return api_error_invalid(r->err, "invalid_value", item_path,
-                                     "%s must be a token id from 0 to %d; got %.17g", item_path, last,
-                                     item->valuedouble);
-        p->tokens.ids[p->tokens.num_ids++] = (int32_t)id;
+        if (status < 0) break;
+        snprintf(item_path, sizeof item_path, "%s[%d]", path, i);
+        if (cJSON_IsString(item))
+            status = append_text(r, &p->tokens, item, i == 0);
+        else if (cJSON_IsNumber(item))
+            status = append_id(r, &p->tokens, item, item_path);
+        else
+            status = json_field_refuse_type(item, item_path, "a token id (an integer) or a text", r->err);
+        i++;
     }
-    int status = finish_prompt(r, &p->tokens, 0, path);
+    if (status == 0) status = finish_prompt(r, &p->tokens, 0, path);
     return status == 0 && r->params->echo ? keep_decoded_text(r, p) : status;
 }
 
 static int read_list(struct prompt_reader *r, const cJSON *list)
 {
     const cJSON *item;
-    bool strings = cJSON_IsString(list->child);
     int i = 0, count = cJSON_GetArraySize(list);
     if (count > r->server->config->max_prompts)
         return api_error_invalid(r->err, "invalid_value", "prompt",
@@ -240,13 +265,12 @@ static int read_list(struct prompt_reader *r, const cJSON *list)
         char path[32];
         if (status < 0) break;
         snprintf(path, sizeof path, "prompt[%d]", i);
-        if (strings && cJSON_IsString(item))
+        if (cJSON_IsString(item))
             status = read_text(r, item->valuestring, path, &r->out->items[i]);
-        else if (!strings && cJSON_IsArray(item))
+        else if (cJSON_IsArray(item))
             status = read_ids(r, item, path, &r->out->items[i]);
         else
-            status = json_field_refuse_type(
-                item, path, strings ? "a string like the first" : "an array of token ids", r->err);
+            status = json_field_refuse_type(item, path, "a string or an array of token ids", r->err);
         i++;
     }
     return status;
@@ -259,6 +283,14 @@ static int read_one(struct prompt_reader *r, const cJSON *prompt)
     if (cJSON_IsArray(prompt)) return read_ids(r, prompt, "prompt", &r->out->items[0]);
     if (cJSON_IsString(prompt)) return read_text(r, prompt->valuestring, "prompt", &r->out->items[0]);
     return finish_prompt(r, &r->out->items[0].tokens, 0, "prompt"); /* null */
+}
+
+/* A list with an id is one prompt, texts among its ids included. */
+static bool has_number(const cJSON *list)
+{
+    const cJSON *item;
+    cJSON_ArrayForEach(item, list) if (cJSON_IsNumber(item)) return true;
+    return false;
 }
 
 int prompts_read_completions(const struct server *server, const struct params *params, const cJSON *body,
@@ -276,7 +308,7 @@ int prompts_read_completions(const struct server *server, const struct params *p
         return json_field_refuse_type(prompt, "prompt", "a string, or an array of strings or token ids", err);
     if (!prompt->child)
         return api_error_invalid(err, "invalid_value", "prompt", "prompt must not be an empty array");
-    return cJSON_IsNumber(prompt->child) ? read_one(&r, prompt) : read_list(&r, prompt);
+    return has_number(prompt) ? read_one(&r, prompt) : read_list(&r, prompt);
 }
 
 /* ---- pairs ---- */

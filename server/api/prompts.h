@@ -1,6 +1,6 @@
 /* prompts.h - the token ids that a body asks to continue: one list per prompt.
  *
- * Completions take a string, strings, ids or lists of ids. A string there is the raw prompt, which the client
+ * Completions take a string, strings, ids or lists of ids, with texts between ids, too. A string there is the raw prompt, which the client
  * may have rendered itself, so that control tokens in it count as such unless parse_special is false. Chat
  * renders messages through the model's template: the template's own text may hold control tokens, what a user
  * typed never becomes one. Every prompt leaves room for at least one token of

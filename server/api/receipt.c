@@ -51,6 +51,7 @@ static bool add_form(struct sha256_ctx *hash, const struct params *p, const cJSO
     digest_add_int(hash, form->constraint.max_spaces);
     digest_add_bytes(hash, form->constraint.text, form->constraint.num_bytes);
     digest_add_text(hash, form->trigger ? form->trigger : "");
+    if (p->n_indent > 0) digest_add_int(hash, p->n_indent);
     return add_list(hash, body, "allowed_token_ids") && add_list(hash, body, "bad_words");
 }
 
@@ -154,7 +155,7 @@ static void append_members(struct buffer *out, const struct generation *g, const
                   g->answer.codec->path);
     append_digest(out, "previous", chain->last.text);
     append_digest(out, "request", g->params.request_digest->text);
-    buffer_printf(out, ",\"seed\":\"%llu\"", (unsigned long long)g->seed);
+    buffer_printf(out, ",\"seed\":\"%llu\"", (unsigned long long)g->answer.seed);
     append_digest(out, "template", template ? digest_of(template, strlen(template)).text : "");
     append_digest(out, "tokenizer", server->identity.tokenizer.text);
     append_tokens(out, g);

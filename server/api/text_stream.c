@@ -34,7 +34,7 @@ bool text_stream_init(struct text_stream *t, const struct tokenizer *tokenizer, 
                       const struct stop_strings *stop, bool include_stop, size_t max_held_bytes,
                       struct arena *arena)
 {
-    *t = (struct text_stream){.stop = stop, .include_stop = include_stop, .stop_idx = -1};
+    *t = (struct text_stream){.stop = stop, .include_stop = include_stop, .num_blanks = -1, .stop_idx = -1};
     detokenizer_init(&t->detokenizer, tokenizer, skip_special);
     t->detokenizer.at_start = false;
     buffer_init(&t->held, max_held_bytes);
@@ -77,12 +77,30 @@ static void release(struct text_stream *t, size_t n, struct buffer *out)
     buffer_consume(&t->held, n);
 }
 
+/* Whether the text ends in front of this byte, since its line begins further to the left than it may. */
+static bool begins_too_far_left(struct text_stream *t, char c)
+{
+    bool is_blank = c == ' ' || c == '\t';
+    if (t->num_blanks >= 0 && !is_blank && t->num_blanks < t->min_indent) return true;
+    if (c == '\n')
+        t->num_blanks = 0;
+    else if (t->num_blanks >= 0)
+        t->num_blanks = is_blank ? t->num_blanks + 1 : -1;
+    return false;
+}
+
 /* Looks at held[from..] and releases what is certain. */
 static bool match_held(struct text_stream *t, size_t from, bool look_for_stop, struct buffer *out)
 {
     size_t i = from;
-    while (look_for_stop && t->stop_idx < 0 && i < t->held.num_bytes)
+    while (look_for_stop && t->stop_idx < 0 && i < t->held.num_bytes) {
+        t->is_outdented = begins_too_far_left(t, t->held.data[i]);
+        if (t->is_outdented) {
+            release(t, i, out);
+            return true;
+        }
         t->stop_idx = match_byte(t, t->held.data[i++]);
+    }
     if (t->stop_idx >= 0) {
         size_t stop_bytes = (size_t)t->stop->items[t->stop_idx].num_bytes;
         release(t, t->include_stop ? i : i - stop_bytes, out);
@@ -97,7 +115,7 @@ static bool match_held(struct text_stream *t, size_t from, bool look_for_stop, s
 bool text_stream_push(struct text_stream *t, int32_t token_id, bool look_for_stop, struct buffer *out)
 {
     size_t from = t->held.num_bytes;
-    assert_debug(t->stop_idx < 0); /* over */
+    assert_debug(t->stop_idx < 0 && !t->is_outdented); /* over */
     detokenizer_push(&t->detokenizer, token_id, &t->held);
     return match_held(t, from, look_for_stop, out);
 }

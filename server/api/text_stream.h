@@ -43,6 +43,9 @@ struct text_stream {
     bool include_stop;  /* the stop string stays in the text */
     int *matched;       /* per stop string: bytes of it that the text's end matches */
     struct buffer held; /* decoded, not released */
+    int min_indent;     /* blanks that each line but the first begins with; set behind init, 0: any number */
+    int num_blanks;     /* that the line has begun with so far; -1: it has begun, or is the first */
+    bool is_outdented;  /* a line with fewer ended the text, in front of what stands behind them */
     int stop_idx;       /* which stop string ended the text; -1: none yet */
 };
 
@@ -54,8 +57,8 @@ bool text_stream_init(struct text_stream *t, const struct tokenizer *tokenizer, 
 void text_stream_deinit(struct text_stream *t);
 
 /* Decodes one token and appends what can be released to out. look_for_stop is false for tokens before
- * min_tokens: their text neither ends the stream nor begins a match. True when a stop string was completed:
- * the stream is over, nothing may be pushed. */
+ * min_tokens: their text neither ends the stream nor begins a match. True when a stop string was completed, or
+ * a line begins too far to the left: the stream is over, nothing may be pushed. */
 bool text_stream_push(struct text_stream *t, int32_t token_id, bool look_for_stop, struct buffer *out);
 
 /* The end without a stop string: releases what was held. A last unfinished character may complete a

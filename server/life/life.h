@@ -28,6 +28,7 @@
 #include "server/service_manager.h"
 #include "server/takeover.h"
 #include "server/upgrade.h"
+#include "text/fim_tokens.h"
 #include "text/model_text.h"
 
 enum { EXIT_DEVICE = 70, LIFE_ENDING_SIGNALS = 3, LIFE_OTHER_SIGNALS = 9 };
@@ -51,6 +52,7 @@ struct life {
     uv_timer_t deadline, restart, engine_watch;
     uv_prepare_t before_wait;
     struct model_text text;
+    struct fim_tokens fim; /* the tokenizer's */
     uv_thread_t text_thread;
     bool loading_text; /* text_thread runs */
     bool has_text;

@@ -86,6 +86,8 @@ static int publish_model(struct life *life, struct error *err)
     server->tokenizer = life->text.tokenizer;
     server->chat_template = life->text.chat_template;
     server->tool_format = life->text.tool_format;
+    fim_tokens_find(life->text.tokenizer, life->text.gguf, &life->fim);
+    server->fim = &life->fim;
     server->identity = life->identity;
     server->files_digest = digest_of(life->files.digest, sizeof life->files.digest);
     server->files_bytes = life->files.num_bytes;

@@ -98,7 +98,8 @@ static bool fill_bodies(cJSON *document)
     static const struct codec *const codecs[] = {
         &codec_chat,        &codec_completions,     &codec_messages,     &codec_responses,
         &codec_ollama_chat, &codec_ollama_generate, &codec_ollama_embed, &codec_ollama_embeddings,
-        &codec_embeddings,  &codec_score,           &codec_rerank,
+        &codec_embeddings,  &codec_score,           &codec_rerank, &codec_llama_completion,
+        &codec_llama_infill,
     };
     cJSON *schema;
     bool filled = true;

@@ -159,6 +159,6 @@ def test_refusals(server, model, change, named):
 
 
 def test_generate_refuses(server, model):
-    for field, value in (("suffix", "x"), ("template", "x"), ("images", ["x"]), ("images", "x"), ("context", [1]), ("context", "x"), ("tools", "x"), ("truncate", 5), ("prompt", 5), ("raw", 5)):
+    for field, value in (("suffix", "x"), ("suffix", 5), ("template", "x"), ("images", ["x"]), ("images", "x"), ("context", [1]), ("context", "x"), ("tools", "x"), ("truncate", 5), ("prompt", 5), ("raw", 5)):
         answer = httpx.post(server.url + "/api/generate", json={"model": model, "prompt": "x", field: value}, timeout=60)
         assert answer.status_code == 400 and field in answer.json()["error"]

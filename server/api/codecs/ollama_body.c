@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "server/api/codecs/canonical.h"
+#include "server/api/codecs/fill_in_middle.h"
 #include "server/api/codecs/ollama.h"
 
 static int refuse_field(struct translation *t, const char *name)
@@ -158,11 +159,6 @@ int ollama_translate_chat(struct translation *t)
 
 /* ---- generate ---- */
 
-static int refuse_suffix(struct translation *t, cJSON *value)
-{
-    return cJSON_IsString(value) && !value->valuestring[0] ? 0 : refuse_field(t, "suffix");
-}
-
 static int refuse_template(struct translation *t, cJSON *value)
 {
     return cJSON_IsString(value) && !value->valuestring[0] ? 0 : refuse_field(t, "template");
@@ -197,7 +193,13 @@ static int count_logprobs(struct translation *t)
     return status == 0 && wanted ? codec_put(t, t->body, "logprobs", cJSON_CreateNumber(0)) : status;
 }
 
-/* A prompt is a user's message, unless it is raw. */
+static bool has_suffix(const struct translation *t)
+{
+    const cJSON *suffix = json_field_find(t->body, "suffix");
+    return suffix && (!cJSON_IsString(suffix) || suffix->valuestring[0]);
+}
+
+/* A prompt is a user's message, unless it is raw or stands before a gap. */
 int ollama_translate_generate(struct translation *t)
 {
     bool raw = false;
@@ -211,10 +213,12 @@ int ollama_translate_generate(struct translation *t)
     const cJSON *prompt = json_field_find(t->body, "prompt");
     if (prompt && !cJSON_IsString(prompt)) return canonical_refuse_type(&at, prompt, "a string");
     if (instructions && !system) return json_field_refuse_type(instructions, "system", "a string", t->err);
-    if (raw) {
+    if (raw || has_suffix(t)) {
         t->kind = API_COMPLETIONS;
-        return count_logprobs(t);
+        status = fill_in_middle_read_suffix(t);
+        return status == 0 ? count_logprobs(t) : status;
     }
+    cJSON_DeleteItemFromObjectCaseSensitive(t->body, "suffix");
     cJSON *messages = translation_messages(t);
     if (!messages ||
         (system && system[0] &&
@@ -241,7 +245,6 @@ const struct codec_field ollama_generate_fields[] = {
     {.name = "think", .read = read_think},
     {.name = "truncate", .read = read_truncate},
     {.name = "shift"},
-    {.name = "suffix", .read = refuse_suffix},
     {.name = "template", .read = refuse_template},
     {.name = "images", .read = refuse_images},
     {.name = "context", .read = refuse_context},

@@ -1,7 +1,7 @@
 /* openai.c - chat completions and text completions: the canonical form itself, so that bodies are read as they
  * are. Answers are written member by member in the order that OpenAI sends them; a stream's chunk is one
  * `data: {...}` event. */
-#include "server/api/codec.h"
+#include "server/api/codecs/fill_in_middle.h"
 
 #include <stdint.h>
 
@@ -356,6 +356,7 @@ const struct codec codec_completions = {
     .id_prefix = "cmpl-",
     .stream_type = EVENT_STREAM_TYPE,
     .kind = API_COMPLETIONS,
+    .translate = fill_in_middle_read_suffix,
     .tells_ids = true,
     .events = {[EVENT_DELTA] = append_chunk,
                [EVENT_DONE] = append_done,

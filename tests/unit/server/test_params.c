@@ -1,3 +1,4 @@
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/check.h"
 #include "server/api/json_gate.h"
 #include "server/api/nul_text.h"
 #include "server/api/params.h"
@@ -320,7 +322,6 @@ static void token_ids_stay_below_the_width(void **state)
     assert_refused(API_CHAT, "{\"logit_bias\":{\"4294967296\":0}}", "logit_bias.4294967296", "invalid_value");
     assert_refused(API_CHAT, "{\"logit_bias\":{\"1\":101}}", "logit_bias.1", "invalid_value");
     assert_refused(API_CHAT, "{\"logit_bias\":{\"1\":null}}", "logit_bias.1", "invalid_type");
-    assert_refused(API_CHAT, "{\"logit_bias\":[]}", "logit_bias", "invalid_type");
     char text[1024] = "{\"stop_token_ids\":[0";
     for (int i = 0; i < 63; i++) strcat(text, ",1");
     char more[1100];
@@ -401,6 +402,36 @@ static void max_tokens_of_nothing_needs_echo(void **state)
     assert_refused(API_CHAT, "{\"max_tokens\":3,\"min_tokens\":4}", "min_tokens", "invalid_value");
 }
 
+/* llama.cpp's pairs: of ids, and of texts, whose every token is meant; the last word counts. */
+static void biases_come_in_pairs_too(void **state)
+{
+    (void)state;
+    assert_ok(API_CHAT, "{\"logit_bias\":[]}");
+    assert_int_equal(params.input->num_logit_bias, 0);
+    assert_ok(API_COMPLETIONS, "{\"logit_bias\":[[269,1],[\"ab\",-2.5],[0,false],[97,3]]}");
+    const struct logit_bias expected[] = {{0, -INFINITY}, {'a', 3}, {'b', -2.5f}, {269, 1}};
+    assert_int_equal(params.input->num_logit_bias, 4);
+    for (size_t i = 0; i < array_length(expected); i++) {
+        assert_int_equal(params.payload->logit_bias[i].token_id, expected[i].token_id);
+        assert_true(params.payload->logit_bias[i].bias == expected[i].bias);
+    }
+    assert_ok(API_CHAT, "{\"logit_bias\":{\"5\":false}}");
+    assert_true(params.payload->logit_bias[0].bias == -INFINITY);
+    assert_refused(API_CHAT, "{\"logit_bias\":5}", "logit_bias", "invalid_type");
+    assert_refused(API_CHAT, "{\"logit_bias\":[[1]]}", "logit_bias[0]", "invalid_type");
+    assert_refused(API_CHAT, "{\"logit_bias\":[[1,2],5]}", "logit_bias[1]", "invalid_type");
+    assert_refused(API_CHAT, "{\"logit_bias\":[[1,2,3]]}", "logit_bias[0]", "invalid_type");
+    assert_refused(API_CHAT, "{\"logit_bias\":[[270,2]]}", "logit_bias[0]", "invalid_value");
+    assert_refused(API_CHAT, "{\"logit_bias\":[[-1,2]]}", "logit_bias[0]", "invalid_value");
+    assert_refused(API_CHAT, "{\"logit_bias\":[[null,2]]}", "logit_bias[0]", "invalid_value");
+    assert_refused(API_CHAT, "{\"logit_bias\":[[1,true]]}", "logit_bias[0]", "invalid_type");
+    assert_refused(API_CHAT, "{\"logit_bias\":[[1,101]]}", "logit_bias[0]", "invalid_value");
+    char text[2 * LOGIT_BIAS_MAX] = "{\"logit_bias\":[[\""; /* more tokens than there may be, but few different ones */
+    memset(text + strlen(text), 'x', LOGIT_BIAS_MAX);
+    assert_ok(API_CHAT, strcat(text, "\",1]]}"));
+    assert_int_equal(params.input->num_logit_bias, 1);
+}
+
 static void unknown_fields_pass_and_unsupported_do_not(void **state)
 {
     (void)state;
@@ -417,7 +448,6 @@ static void unknown_fields_pass_and_unsupported_do_not(void **state)
     assert_ok(API_CHAT, "{\"tools\":[{}],\"tool_choice\":\"none\"}");
     assert_refused(API_CHAT, "{\"tool_choice\":\"required\"}", "tool_choice", "invalid_value");
     assert_refused(API_CHAT, "{\"modalities\":[\"text\",\"audio\"]}", "modalities", "unsupported_value");
-    assert_refused(API_COMPLETIONS, "{\"suffix\":\"x\"}", "suffix", "unsupported_parameter");
     assert_ok(API_COMPLETIONS, "{\"best_of\":2}");
     assert_ok(API_COMPLETIONS, "{\"best_of\":2,\"n\":2,\"stream\":true}");
     assert_refused(API_COMPLETIONS, "{\"best_of\":2,\"stream\":true}", "best_of", "invalid_value");
@@ -442,7 +472,12 @@ static void llama_cpps_names_are_read(void **state)
     assert_int_equal(params.max_tokens, 8);
     assert_ok(API_COMPLETIONS, "{\"n_predict\":-1}");
     assert_true(params.max_tokens == MAX_TOKENS_DEFAULT && params.fills_context);
-    assert_refused(API_COMPLETIONS, "{\"n_predict\":0}", "n_predict", "invalid_value");
+    assert_ok(API_COMPLETIONS, "{\"n_predict\":0}"); /* the prompt is computed, and that is all */
+    assert_int_equal(params.max_tokens, 0);
+    assert_refused(API_CHAT, "{\"n_predict\":0}", "n_predict", "invalid_value");
+    assert_ok(API_CHAT, "{\"n_indent\":4}");
+    assert_int_equal(params.n_indent, 4);
+    assert_refused(API_COMPLETIONS, "{\"n_indent\":-1}", "n_indent", "invalid_value");
     assert_refused(API_CHAT, "{\"repeat_penalty\":1.1,\"repeat_last_n\":64}", "repeat_last_n",
                    "unsupported_value");
     assert_refused(API_CHAT, "{\"presence_penalty\":1,\"repeat_last_n\":0}", "repeat_last_n",
@@ -706,6 +741,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(biases_are_sorted, set_up, tear_down),
         cmocka_unit_test_setup_teardown(logprobs_differ_by_endpoint, set_up, tear_down),
         cmocka_unit_test_setup_teardown(prompt_logprobs_are_taken_on_both, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(biases_come_in_pairs_too, set_up, tear_down),
         cmocka_unit_test_setup_teardown(unknown_fields_pass_and_unsupported_do_not, set_up, tear_down),
         cmocka_unit_test_setup_teardown(max_tokens_of_nothing_needs_echo, set_up, tear_down),
         cmocka_unit_test_setup_teardown(llama_cpps_names_are_read, set_up, tear_down),

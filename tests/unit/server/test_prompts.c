@@ -127,6 +127,22 @@ static void completions_take_every_shape(void **state)
     prompts_deinit(&prompts);
 }
 
+/* What a tokenizer adds stands where a prompt begins with a text; texts behind ids go on with them. */
+static void ids_and_texts_mix(void **state)
+{
+    (void)state;
+    assert_prompt(API_COMPLETIONS, "{\"prompt\":[97,\"b\",99,\"</s>\"]}", "abc</s>", 1);
+    assert_prompt(API_COMPLETIONS, "{\"prompt\":[\"a\",98,\"</s>\"],\"parse_special\":false}", "<s>ab</s>", 1);
+    assert_prompt(API_COMPLETIONS, "{\"prompt\":[\"a\",98],\"add_special_tokens\":false}", "ab", 0);
+    assert_prompt(API_COMPLETIONS, "{\"prompt\":[\"\",98,\"\"]}", "<s>b", 1);
+    assert_int_equal(prepare(API_COMPLETIONS, "{\"prompt\":[[97,\"b\"],\"c\",[100]]}"), 0);
+    assert_int_equal(prompts.count, 3);
+    assert_tokens(0, "ab", 0);
+    assert_tokens(1, "<s>c", 1);
+    assert_tokens(2, "d", 0);
+    prompts_deinit(&prompts);
+}
+
 static void completions_refuse_the_rest(void **state)
 {
     (void)state;
@@ -134,9 +150,10 @@ static void completions_refuse_the_rest(void **state)
     assert_refused(API_COMPLETIONS, "{\"prompt\":5}", "prompt", "invalid_type");
     assert_refused(API_COMPLETIONS, "{\"prompt\":{}}", "prompt", "invalid_type");
     assert_refused(API_COMPLETIONS, "{\"prompt\":[]}", "prompt", "invalid_value");
-    assert_refused(API_COMPLETIONS, "{\"prompt\":[\"a\",1]}", "prompt[1]", "invalid_type");
-    assert_refused(API_COMPLETIONS, "{\"prompt\":[1,\"a\"]}", "prompt[1]", "invalid_type");
-    assert_refused(API_COMPLETIONS, "{\"prompt\":[[1],\"a\"]}", "prompt[1]", "invalid_type");
+    assert_refused(API_COMPLETIONS, "{\"prompt\":[\"a\",1,null]}", "prompt[2]", "invalid_type");
+    assert_refused(API_COMPLETIONS, "{\"prompt\":[1,[2]]}", "prompt[1]", "invalid_type");
+    assert_refused(API_COMPLETIONS, "{\"prompt\":[[1],[\"a\",{}]]}", "prompt[1][1]", "invalid_type");
+    assert_refused(API_COMPLETIONS, "{\"prompt\":[\"a\",270]}", "prompt[1]", "invalid_value");
     assert_refused(API_COMPLETIONS, "{\"prompt\":[null]}", "prompt[0]", "invalid_type");
     assert_refused(API_COMPLETIONS, "{\"prompt\":[270]}", "prompt[0]", "invalid_value");
     assert_refused(API_COMPLETIONS, "{\"prompt\":[-1]}", "prompt[0]", "invalid_value");
@@ -713,6 +730,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(completions_take_every_shape, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(ids_and_texts_mix, set_up, tear_down),
         cmocka_unit_test_setup_teardown(completions_refuse_the_rest, set_up, tear_down),
         cmocka_unit_test_setup_teardown(control_tokens_count_in_raw_prompts_only, set_up, tear_down),
         cmocka_unit_test_setup_teardown(chat_renders_the_template, set_up, tear_down),

@@ -135,6 +135,32 @@ static void text_before_min_tokens_is_no_part_of_a_match(void **state)
     close_stream(&f);
 }
 
+static void a_line_that_begins_too_far_left_ends_it(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *told;
+        int min_indent;
+        bool ends;
+    } cases[] = {
+        {"a\n  b\n  c", "a\n  b\n  c", 2, false}, {"a\n  b\n c", "a\n  b\n ", 2, true},
+        {"a\n\tb\nc", "a\n\tb\n", 1, true},       {"a\n\nb", "a\n", 1, true},
+        {"a\n b c\n d", "a\n b c\n d", 1, false}, {"a\nb", "a\nb", 0, false},
+        {"a\n  ", "a\n  ", 4, false},             {"a\n  EN", "a\n  ", 4, true},
+    };
+    static const char *const stop[] = {"\n  END"};
+    for (size_t i = 0; i < array_length(cases); i++) {
+        struct fixture f;
+        open_stream(&f, stop, 1, false);
+        f.stream.min_indent = cases[i].min_indent;
+        bool ends = push_text(&f, cases[i].text);
+        if (!ends) assert_false(text_stream_finish(&f.stream, &f.out));
+        assert_true(ends == cases[i].ends && f.stream.is_outdented == ends && f.stream.stop_idx < 0);
+        assert_string_equal(f.out.data, cases[i].told);
+        close_stream(&f);
+    }
+}
+
 static void characters_stay_whole(void **state)
 {
     (void)state;
@@ -210,6 +236,7 @@ int main(void)
         cmocka_unit_test(include_keeps_the_stop_string_and_nothing_behind_it),
         cmocka_unit_test(the_first_to_be_complete_wins_then_the_longest),
         cmocka_unit_test(text_before_min_tokens_is_no_part_of_a_match),
+        cmocka_unit_test(a_line_that_begins_too_far_left_ends_it),
         cmocka_unit_test(characters_stay_whole),
         cmocka_unit_test(agrees_with_a_plain_search),
     };
