@@ -101,6 +101,8 @@ void endpoint_models(struct exchange *x);           /* GET /v1/models, /v1/model
 void endpoint_completions(struct exchange *x);      /* POST /v1/completions */
 void endpoint_chat_completions(struct exchange *x); /* POST /v1/chat/completions */
 void endpoint_embeddings(struct exchange *x);       /* POST /v1/embeddings */
+void endpoint_cohere_embed(struct exchange *x);     /* POST /v2/embed */
+void endpoint_cohere_embed_v1(struct exchange *x);  /* POST /v1/embed */
 void endpoint_score(struct exchange *x);            /* POST /v1/score */
 void endpoint_rerank(struct exchange *x);           /* POST /v1/rerank */
 void endpoint_messages(struct exchange *x);         /* POST /v1/messages */
@@ -113,6 +115,9 @@ void endpoint_response_cancel(struct exchange *x);  /* POST /v1/responses/<id>/c
 void endpoint_apply_template(struct exchange *x);   /* POST /apply-template */
 void endpoint_llama_completion(struct exchange *x); /* POST /completion, /completions */
 void endpoint_llama_infill(struct exchange *x);     /* POST /infill */
+void endpoint_llama_embedding(struct exchange *x);  /* POST /embedding, /embeddings */
+void endpoint_slot_action(struct exchange *x);      /* POST /slots/<id>?action= */
+void endpoint_lora_adapters(struct exchange *x);    /* GET /lora-adapters */
 void endpoint_props(struct exchange *x);            /* GET /props */
 void endpoint_slots(struct exchange *x);            /* GET /slots */
 void endpoint_ollama_chat(struct exchange *x);      /* POST /api/chat */

@@ -15,7 +15,7 @@ static const struct family {
     {"<fim_prefix>", "<fim_suffix>", "<fim_middle>", false},       /* StarCoder, Granite Code, Yi-Coder */
     {"<fim-prefix>", "<fim-suffix>", "<fim-middle>", false},       /* SantaCoder */
     {"<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>", false}, /* DeepSeek-Coder */
-    {"▁<PRE>", "▁<SUF>", "▁<MID>", false},                   /* CodeLlama */
+    {"▁<PRE>", "▁<SUF>", "▁<MID>", false},                         /* CodeLlama */
     {"<PRE>", "<SUF>", "<MID>", false},
     {"<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>", false}, /* GLM */
     {"<[fim-prefix]>", "<[fim-suffix]>", "<[fim-middle]>", true},     /* Seed-Coder */
@@ -25,8 +25,9 @@ static const struct family {
 static const char *const repository_names[] = {"<|repo_name|>", "<repo_name>", "<reponame>", NULL};
 static const char *const file_names[] = {"<|file_sep|>", "<file_sep>", "<|file_separator|>", NULL};
 static const char *const end_names[] = {
-    "<|fim_pad|>",   "<fim_pad>", "<fim-pad>",     "<|endoftext|>",    "<|EOT|>", "<｜EOT｜>", "▁<EOT>", "<EOT>",
-    "<|repo_name|>", "<|file_sep|>", "<file_sep>", "<|file_separator|>", NULL};
+    "<|fim_pad|>", "<fim_pad>", "<fim-pad>",     "<|endoftext|>", "<|EOT|>",    "<｜EOT｜>",
+    "▁<EOT>",      "<EOT>",     "<|repo_name|>", "<|file_sep|>",  "<file_sep>", "<|file_separator|>",
+    NULL};
 
 static int32_t find(const struct tokenizer *t, const char *name)
 {

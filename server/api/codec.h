@@ -135,7 +135,8 @@ struct translation {
 
 extern const struct codec codec_chat, codec_completions, codec_messages, codec_responses, codec_ollama_chat,
     codec_ollama_generate, codec_ollama_embed, codec_ollama_embeddings, codec_embeddings, codec_score,
-    codec_rerank, codec_llama_completion, codec_llama_infill;
+    codec_rerank, codec_llama_completion, codec_llama_infill, codec_llama_embedding, codec_cohere_embed,
+    codec_cohere_embed_v1;
 
 /* Makes t->body canonical. Refusals name the protocol's own fields. */
 int codec_translate(const struct codec *codec, struct translation *t) must_check;

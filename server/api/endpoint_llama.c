@@ -1,4 +1,5 @@
-/* endpoint_llama.c - llama.cpp's /completion and /infill, and what its clients ask about the server: /props and /slots. */
+/* endpoint_llama.c - llama.cpp's /completion, /infill and /embedding, and what its clients ask about the server: /props, /slots,
+ * /lora-adapters. */
 #include "base/version.h"
 #include "server/api/generation.h"
 
@@ -12,6 +13,11 @@ void endpoint_llama_completion(struct exchange *x)
 void endpoint_llama_infill(struct exchange *x)
 {
     generation_start(x, &codec_llama_infill);
+}
+
+void endpoint_llama_embedding(struct exchange *x)
+{
+    generation_start(x, &codec_llama_embedding);
 }
 
 void endpoint_props(struct exchange *x)
@@ -47,4 +53,19 @@ void endpoint_slots(struct exchange *x)
     buffer_append_char(&body, ']');
     exchange_reply_page(x, "application/json", &body);
     buffer_deinit(&body);
+}
+
+/* save, restore and erase: there is one prefix cache, and it keeps what is asked for again. */
+void endpoint_slot_action(struct exchange *x)
+{
+    exchange_error(
+        x, 400, "invalid_request_error", "unsupported_value", "action", 0,
+        "slots cannot be saved, restored or erased: prompts that begin alike share one prefix cache, "
+        "which makes room by itself");
+}
+
+/* None are ever loaded. */
+void endpoint_lora_adapters(struct exchange *x)
+{
+    exchange_reply(x, 200, "application/json", "[]", 2);
 }

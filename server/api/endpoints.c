@@ -25,6 +25,16 @@ void endpoint_embeddings(struct exchange *x)
     generation_start(x, &codec_embeddings);
 }
 
+void endpoint_cohere_embed(struct exchange *x)
+{
+    generation_start(x, &codec_cohere_embed);
+}
+
+void endpoint_cohere_embed_v1(struct exchange *x)
+{
+    generation_start(x, &codec_cohere_embed_v1);
+}
+
 void endpoint_score(struct exchange *x)
 {
     generation_start(x, &codec_score);

@@ -74,7 +74,7 @@ static int read_object(struct reader *r, const cJSON *map)
     cJSON_ArrayForEach(item, map)
     {
         char path[100];
-        float bias;
+        float bias = 0;
         if (status < 0) break;
         snprintf(path, sizeof path, "logit_bias.%.64s", item->string);
         if (!read_token_key(item->string, vocab_size, &id))
@@ -106,7 +106,7 @@ static int put_text(struct reader *r, const char *text, float bias)
 static int read_pair(struct reader *r, const cJSON *pair, const char *path)
 {
     int64_t id, last = r->server->facts->vocab_size - 1;
-    float bias;
+    float bias = 0;
     if (!cJSON_IsArray(pair) || cJSON_GetArraySize(pair) != 2)
         return json_field_refuse_type(pair, path, "a pair of a token id or a text and its bias", r->err);
     const cJSON *token = pair->child;

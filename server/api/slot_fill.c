@@ -77,7 +77,8 @@ void slot_fill(const struct generation *g, struct choice *c, const struct prompt
     assert_always(tokens->num_ids >= 1 && input->max_tokens >= 0 &&
                   (int64_t)tokens->num_ids + input->max_tokens <= server->facts->max_model_len);
     input->min_tokens = min_of(input->min_tokens, input->max_tokens);
-    input->sampling.seed = slot_fill_seed(g->answer.seed, g->params.has_seed, c->prompt_idx, c->index % g->params.n);
+    input->sampling.seed =
+        slot_fill_seed(g->answer.seed, g->params.has_seed, c->prompt_idx, c->index % g->params.n);
     memcpy(input->cache_salt, cache_salt, CACHE_SALT_BYTES);
     memcpy(request_slots_tokens(server->slots, c->slot_idx), tokens->ids,
            (size_t)tokens->num_ids * sizeof *tokens->ids);

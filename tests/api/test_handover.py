@@ -30,6 +30,7 @@ MOVING = {
 }
 OLLAMA = {"model": MODEL.name, "options": {"num_predict": NUM_TOKENS, "seed": 5}, "ignore_eos": True}
 MOVING["generate"] = ("/api/generate", {**OLLAMA, "prompt": "Once", "raw": True})
+MOVING["llama"] = ("/completion", {"prompt": "Once", "n_predict": NUM_TOKENS, "ignore_eos": True, "seed": 8, "stream": True, "n_probs": 2})
 MOVING["api_chat"] = ("/api/chat", {**OLLAMA, "messages": SAID})
 MOVING["n"] = ("/v1/completions", {**STORY, "n": 3, "return_token_ids": True, "logprobs": 2})
 MOVING["prompts"] = ("/v1/completions", {**STORY, "prompt": ["Once upon a time", "The fox"], "n": 2, "echo": True})
@@ -105,7 +106,7 @@ def body_of(answer):
 
 
 # What differs between two runs of a request, and what says how its tokens were cut into events.
-OWN = re.compile(r'"(id|created|created_at|completed_at|(total|load|eval|prompt_eval)_duration|item_id|response_id|sequence_number|usage|timings|completion_tokens)"$')
+OWN = re.compile(r'"(id|created|created_at|completed_at|(total|load|eval|prompt_eval)_duration|item_id|response_id|sequence_number|usage|timings|completion_tokens|tokens_predicted)"$')
 TEXTS = {"text", "content", "delta", "token_ids", "tokens", "token_logprobs", "top_logprobs", "text_offset", "response", "thinking", "arguments", "partial_json"}
 
 

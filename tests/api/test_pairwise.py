@@ -23,7 +23,7 @@ PAIRS = os.environ.get("FLASHD_PAIRS", "150")
 NUM_CONNECTIONS, PAIRS_AT_ONCE, FIELDS_MIN = 16, 16, 50
 SMALL_MODEL = {
     "architectures": ["LlamaForCausalLM"], "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 1,
-    "num_key_value_heads": 1, "vocab_size": 261, "max_position_embeddings": 512, "tie_word_embeddings": True, "eos_token_id": 257,
+    "num_key_value_heads": 1, "vocab_size": 264, "max_position_embeddings": 512, "tie_word_embeddings": True, "eos_token_id": 257,
 }
 QUESTION = [{"role": "user", "content": "hi"}]
 EVERY = [True, 0, -1, 1.5, 1e308, "", "1", "x\0y", [], ["a", ""], {"a": {"b": []}}, {"type": "json_schema"}]
@@ -36,8 +36,12 @@ ROUTES = {
     "/v1/messages/count_tokens": {"messages": QUESTION},
     "/v1/responses": {"input": "x", "max_output_tokens": 1, "store": False},
     "/api/chat": {"messages": QUESTION, "options": {"num_predict": 1}, "stream": False},
+    "/completion": {"prompt": "x", "n_predict": 1},
+    "/infill": {"input_prefix": "x", "input_suffix": "y", "n_predict": 1},
     "/api/generate": {"prompt": "x", "options": {"num_predict": 1}, "stream": False},
     "/v1/embeddings": {"input": "x"},
+    "/v2/embed": {"texts": ["x"]},
+    "/embedding": {"content": "x"},
     "/api/embed": {"input": "x"},
     "/api/embeddings": {"prompt": "x"},
     "/v1/score": {"text_1": "x", "text_2": "y"},
@@ -56,7 +60,7 @@ def small_server(start_server, tmp_path_factory):
     """A short context bounds what a pair without max_tokens may ask for."""
     folder = tmp_path_factory.mktemp("pairs")
     (folder / "config.json").write_text(json.dumps(SMALL_MODEL))
-    byte_tokenizer.write(folder, ("<s>", "<|im_end|>", "<|im_start|>"), ("yes", "no"))
+    byte_tokenizer.write(folder, ("<s>", "<|im_end|>", "<|im_start|>", "<fim_prefix>", "<fim_suffix>", "<fim_middle>"), ("yes", "no"))
     (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "<|im_end|>"}))
     files = {"--chat-template": TEMPLATE, "--rerank-template": "{query} {document}"}
     for option, text in files.items():

@@ -42,6 +42,7 @@ PROTOCOLS = {
     "responses": ("/v1/responses", {"input": LONG, "max_output_tokens": 1500}, openai_error, "event: response.in_progress"),
     "ollama": ("/api/chat", {"messages": [{"role": "user", "content": LONG}], "options": {"num_predict": 1500}}, ollama_error,
                '"content":""'),
+    "llama": ("/completion", {"prompt": LONG, "n_predict": 1500}, openai_error, ": ping"),
 }
 KEY = {"Authorization": "Bearer k"}
 

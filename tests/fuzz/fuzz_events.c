@@ -5,13 +5,15 @@
  * it; the rest: how many bytes) and its text. */
 #include "fuzz/fuzz_server.h"
 #include "server/api/codec.h"
+#include "server/api/codecs/llama.h"
 #include "server/api/codecs/responses.h"
 #include "server/api/json_gate.h"
 
 enum { OUT_BYTES_MAX = 64 << 20, STATE_BYTES_MAX = 4096, ENDS = 4 };
 
-static const struct codec *const codecs[] = {&codec_chat,      &codec_completions, &codec_messages,
-                                             &codec_responses, &codec_ollama_chat, &codec_ollama_generate};
+static const struct codec *const codecs[] = {
+    &codec_chat,        &codec_completions,     &codec_messages,        &codec_responses,
+    &codec_ollama_chat, &codec_ollama_generate, &codec_llama_completion};
 static struct server server;
 
 /* ---- reading ---- */
@@ -32,6 +34,7 @@ static const char *text_in(const cJSON *data)
     }
     if (type && !strcmp(type, "content_block_delta")) return cJSON_GetStringValue(get(delta, "text"));
     if (type) return strcmp(type, "response.output_text.delta") ? NULL : cJSON_GetStringValue(delta);
+    if (get(data, "content")) return cJSON_GetStringValue(get(data, "content"));
     return cJSON_GetStringValue(get(data, "message") ? get(get(data, "message"), "content")
                                                      : get(data, "response"));
 }
@@ -215,21 +218,24 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static char echo[] = ",\"tools\":[]";
     static const struct responses_request kept = {.echo = echo};
+    static const struct llama_kept all_fields = {.num_response_fields = -1};
     static _Alignas(64) char state[STATE_BYTES_MAX];
     if (!server.config) fuzz_server_init(&server);
     if (size == 0) return 0;
     const struct codec *codec = codecs[data[0] / ENDS % array_length(codecs)];
+    bool is_llama = codec == &codec_llama_completion;
     const struct params params = {.n = 1,
                                   .kind = codec->kind,
                                   .num_prompt_logprobs = -1,
                                   .include_usage = data[0] & 0x80,
                                   .timings = data[0] & 0x40,
-                                  .kept = &kept};
+                                  .kept = is_llama ? (const void *)&all_fields : &kept};
     const struct choice_context context = {.server = &server, .params = &params};
     struct teller t;
     assert_always(codec->state_bytes <= sizeof state);
     memset(state, 0, sizeof state);
     teller_init(&t, codec, &context, state);
+    if (is_llama) t.choice.num_prompt_tokens = 0; /* it tells the prompt, and there is no slot */
     tell(&t, EVENT_STARTED, (struct event){0});
     for (size_t at = 1; at < size;) at += tell_piece(&t, data + at, size - at);
     end(&t, data[0] % ENDS);

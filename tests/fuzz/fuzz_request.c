@@ -179,11 +179,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     cJSON *body = nul_text_parse(text, size, &conflict);
     assert_always(body || conflict);
     if (body) check_printed(body);
-    static const struct codec *const codecs[] = {
-        &codec_completions, &codec_chat,         &codec_messages,
-        &codec_responses,   &codec_ollama_chat,  &codec_ollama_generate,
-        &codec_embeddings,  &codec_ollama_embed, &codec_ollama_embeddings,
-        &codec_score,       &codec_rerank};
+    static const struct codec *const codecs[] = {&codec_completions,
+                                                 &codec_chat,
+                                                 &codec_messages,
+                                                 &codec_responses,
+                                                 &codec_ollama_chat,
+                                                 &codec_ollama_generate,
+                                                 &codec_embeddings,
+                                                 &codec_ollama_embed,
+                                                 &codec_ollama_embeddings,
+                                                 &codec_score,
+                                                 &codec_rerank,
+                                                 &codec_llama_completion,
+                                                 &codec_llama_infill,
+                                                 &codec_llama_embedding,
+                                                 &codec_cohere_embed,
+                                                 &codec_cohere_embed_v1};
     for (size_t i = 0; i < array_length(codecs); i++) prepare(codecs[i], text, size, body);
     assert_always(arena_total_bytes() == fuzz_arena_bytes);
     cJSON_Delete(body);

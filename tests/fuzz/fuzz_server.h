@@ -9,6 +9,7 @@
 #include "fuzz/memory_files.h"
 #include "server/grammars.h"
 #include "server/server.h"
+#include "text/fim_tokens.h"
 #include "unit/text/small_tokenizer.h"
 
 enum { FUZZ_MODEL_LEN = 256, FUZZ_SPARE_LOGITS = 8 };
@@ -68,6 +69,7 @@ static inline void fuzz_server_init(struct server *server)
 {
     static struct chat_template *chat_template;
     static struct tool_format *tool_format;
+    static const struct fim_tokens fim = {'P', 'S', 'M', 'R', 'F', false, {'E', 'R'}, 2};
     struct tokenizer *t = fuzz_tokenizer_open(true);
     int32_t eos_id = tokenizer_find(t, IM_END, strlen(IM_END));
     assert_always(!config_init(&fuzz_config, NULL));
@@ -91,6 +93,7 @@ static inline void fuzz_server_init(struct server *server)
                               .tokenizer = t,
                               .chat_template = chat_template,
                               .tool_format = tool_format,
+                              .fim = &fim,
                               .model_names = fuzz_names,
                               .num_model_names = 1};
     assert_always(!grammars_create(t, &fuzz_facts, &server->grammars, NULL));

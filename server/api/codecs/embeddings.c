@@ -1,5 +1,5 @@
-/* embeddings.c - OpenAI's /v1/embeddings and Ollama's /api/embed and /api/embeddings: texts in, a row of each out. A
- * choice's text is its embedding, ready to be sent. */
+/* embeddings.c - OpenAI's /v1/embeddings, Ollama's /api/embed and /api/embeddings and llama.cpp's /embedding: texts in, a row of
+ * each out. A choice's text is its embedding, ready to be sent. */
 #include "base/clock.h"
 #include "server/api/codecs/canonical.h"
 
@@ -53,6 +53,25 @@ static const struct codec_field one_fields[] = {
     {"truncate", NULL, read_truncate}, {"options", NULL, NULL},    {"keep_alive", NULL, NULL},
     {"encoding_format", NULL, NULL},   {"dimensions", NULL, NULL}, {NULL, NULL, NULL}};
 
+/* llama.cpp's: -1 leaves a vector's length as it is, 2 makes it one. */
+static int read_norm(struct translation *t, cJSON *value)
+{
+    int64_t norm;
+    if (!json_field_as_int(value, -1, INT32_MAX, &norm))
+        return json_field_refuse_type(value, "embd_normalize", "an integer", t->err);
+    if (norm == 2) return 0;
+    if (norm == -1) return codec_put(t, t->body, "normalize", cJSON_CreateFalse());
+    return api_error_invalid(t->err, "unsupported_value", "embd_normalize",
+                             "embd_normalize must be 2 (Euclidean) or -1 (none)");
+}
+
+static const struct codec_field llama_fields[] = {{"content", "prompt", NULL},
+                                                  {"input", "prompt", NULL},
+                                                  {"embd_normalize", NULL, read_norm},
+                                                  {NULL, NULL, NULL}};
+static const struct codec_name llama_embedding_names[] = {
+    {.name = "input", .canonical = "prompt", .if_sent = true}, {.name = NULL}};
+
 /* ---- out ---- */
 
 static void append_embedding(struct buffer *out, const struct choice *c)
@@ -99,6 +118,19 @@ static void append_one(struct buffer *out, struct answer *a, const struct event 
     buffer_append_char(out, '}');
 }
 
+/* A list of the rows that were pooled into one. */
+static void append_llama(struct buffer *out, struct answer *a, const struct event *e)
+{
+    (void)e;
+    buffer_append_char(out, '[');
+    for (int i = 0; i < a->num_choices; i++) {
+        buffer_printf(out, "%s{\"index\":%d,\"embedding\":[", i > 0 ? "," : "", i);
+        append_embedding(out, &a->choices[i]);
+        buffer_append_text(out, "]}");
+    }
+    buffer_append_char(out, ']');
+}
+
 /* ---- the tables ---- */
 
 const struct codec codec_embeddings = {
@@ -129,4 +161,15 @@ const struct codec codec_ollama_embeddings = {
     .fields = one_fields,
     .events = {[EVENT_WHOLE] = append_one},
     .append_error = ollama_append_error,
+};
+
+const struct codec codec_llama_embedding = {
+    .path = "/embedding",
+    .id_prefix = "embd-",
+    .kind = API_POOLING,
+    .begin = forget_prompt,
+    .fields = llama_fields,
+    .names = llama_embedding_names,
+    .events = {[EVENT_WHOLE] = append_llama},
+    .append_error = response_append_error,
 };

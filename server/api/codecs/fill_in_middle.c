@@ -35,8 +35,7 @@ static int32_t tokens_max(const struct reader *r)
 
 static int encode(struct reader *r, const char *text, size_t n, unsigned flags, struct token_list *list)
 {
-    int status =
-        tokenizer_encode(r->t->server->tokenizer, text, n, NULL, 0, flags, tokens_max(r), list);
+    int status = tokenizer_encode(r->t->server->tokenizer, text, n, NULL, 0, flags, tokens_max(r), list);
     if (status == STATUS_LIMIT)
         return api_error_invalid(r->t->err, "context_length_exceeded", r->param,
                                  "what stands around the gap has more than %d tokens", tokens_max(r));
@@ -81,7 +80,8 @@ static int read_chunk(struct reader *r, const cJSON *chunk, int idx, struct toke
     int status = 0;
     snprintf(at.path, sizeof at.path, "input_extra[%d]", idx);
     if (!cJSON_IsObject(chunk) || !cJSON_IsString(text) || (name && !cJSON_IsString(name)))
-        return canonical_refuse_type(&at, chunk, "an object with a text and perhaps a filename, both strings");
+        return canonical_refuse_type(&at, chunk,
+                                     "an object with a text and perhaps a filename, both strings");
     if (r->fim->file >= 0) {
         status = append_token(r, list, r->fim->file);
         if (status == 0)
@@ -234,7 +234,7 @@ int fill_in_middle_read_suffix(struct translation *t)
     int status = 0;
     if (suffix && !cJSON_IsNull(suffix) && !cJSON_IsString(suffix))
         status = json_field_refuse_type(suffix, "suffix", "a string", t->err);
-    else if (!cJSON_IsString(suffix) || !suffix->valuestring[0])
+    else if (!suffix || !cJSON_IsString(suffix) || !suffix->valuestring[0])
         status = 0;
     else if (prompt && !cJSON_IsString(prompt))
         status = api_error_invalid(t->err, "invalid_value", "suffix",

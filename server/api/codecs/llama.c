@@ -32,17 +32,17 @@ static void append_settings(struct buffer *out, const struct answer *a)
 {
     const struct params *p = a->context->params;
     const struct sampling *s = &p->sampling;
-    buffer_printf(out, ",\"generation_settings\":{\"n_ctx\":%d,\"n_predict\":%d,\"max_tokens\":%d,\"seed\":%llu",
-                  a->context->server->facts->max_model_len, p->max_tokens, p->max_tokens,
-                  (unsigned long long)a->seed);
+    buffer_printf(
+        out, ",\"generation_settings\":{\"n_ctx\":%d,\"n_predict\":%d,\"max_tokens\":%d,\"seed\":%llu",
+        a->context->server->facts->max_model_len, p->max_tokens, p->max_tokens, (unsigned long long)a->seed);
     append_real(out, "temperature", s->temperature);
     append_real(out, "top_p", s->top_p);
     append_real(out, "min_p", s->min_p);
     append_real(out, "repeat_penalty", s->repetition_penalty);
     append_real(out, "presence_penalty", s->presence_penalty);
     append_real(out, "frequency_penalty", s->frequency_penalty);
-    buffer_printf(out, ",\"top_k\":%d,\"repeat_last_n\":-1,\"n_probs\":%d,\"n_indent\":%d,\"stream\":%s", s->top_k,
-                  p->logprobs ? p->num_top_logprobs : 0, p->n_indent, p->stream ? "true" : "false");
+    buffer_printf(out, ",\"top_k\":%d,\"repeat_last_n\":-1,\"n_probs\":%d,\"n_indent\":%d,\"stream\":%s",
+                  s->top_k, p->logprobs ? p->num_top_logprobs : 0, p->n_indent, p->stream ? "true" : "false");
     append_stop(out, &p->stop);
     buffer_append_char(out, '}');
 }

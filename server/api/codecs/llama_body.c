@@ -191,7 +191,8 @@ static int unwrap_prompt(struct translation *t, cJSON *parent, cJSON *prompt)
         return api_error_invalid(t->err, "unsupported_value", "prompt",
                                  "prompt has multimodal_data; this model reads text only");
     if (!cJSON_IsString(text))
-        return json_field_refuse_type(prompt, "prompt", "a string, or an object with a prompt_string", t->err);
+        return json_field_refuse_type(prompt, "prompt", "a string, or an object with a prompt_string",
+                                      t->err);
     cJSON *copy = cJSON_CreateString(text->valuestring);
     if (!copy) return api_error_no_memory(t->err);
     if (cJSON_IsObject(parent)) return codec_put(t, parent, "prompt", copy);
@@ -222,7 +223,10 @@ int llama_translate_completion(struct translation *t)
 #define ANSWERS                                                                                              \
     {.name = "samplers", .read = read_samplers}, {.name = "n_probs", .read = read_n_probs},                  \
         {.name = "return_tokens", .read = read_return_tokens},                                               \
-        {.name = "response_fields", .read = read_response_fields}, {.name = "n_cmpl", .canonical = "n"}
+        {.name = "response_fields", .read = read_response_fields},                                           \
+    {                                                                                                        \
+        .name = "n_cmpl", .canonical = "n"                                                                   \
+    }
 
 const struct codec_field llama_completion_fields[] = {ANSWERS, {.name = NULL}};
 
@@ -263,5 +267,6 @@ int llama_translate_infill(struct translation *t)
 /* A suffix stands in input_suffix. */
 const struct codec_field llama_infill_fields[] = {ANSWERS, {.name = "suffix"}, {.name = NULL}};
 
-const struct codec_name llama_infill_names[] = {
-    {.name = "n_probs", .canonical = "logprobs"}, {.name = "input_prefix", .canonical = "prompt"}, {.name = NULL}};
+const struct codec_name llama_infill_names[] = {{.name = "n_probs", .canonical = "logprobs"},
+                                                {.name = "input_prefix", .canonical = "prompt"},
+                                                {.name = NULL}};

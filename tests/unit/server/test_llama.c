@@ -34,8 +34,13 @@ static int set_up(void **state)
     arena_init(&arena, 1 << 20);
     facts.max_model_len = 64;
     server.tokenizer = (const struct tokenizer *)&some_tokenizer;
-    fim = (struct fim_tokens){
-        .prefix = 'P', .suffix = 'S', .middle = 'M', .repository = -1, .file = -1, .ends = {7, 8}, .num_ends = 2};
+    fim = (struct fim_tokens){.prefix = 'P',
+                              .suffix = 'S',
+                              .middle = 'M',
+                              .repository = -1,
+                              .file = -1,
+                              .ends = {7, 8},
+                              .num_ends = 2};
     server.fim = &fim;
     return config_init(&config, NULL);
 }
@@ -100,16 +105,18 @@ static void prompts_are_unwrapped(void **state)
 static void values_that_say_nothing_are_taken(void **state)
 {
     (void)state;
-    take(&codec_llama_completion, "{\"prompt\":\"a\",\"seed\":-1,\"grammar\":\"\",\"json_schema\":null,\"n_probs\":0,"
-                                  "\"n_cmpl\":1,\"mirostat\":0,\"typical_p\":1.0,\"dynatemp_range\":0.0,\"lora\":[],"
-                                  "\"t_max_predict_ms\":0,\"cache_prompt\":true,\"id_slot\":-1,\"n_keep\":-1,"
-                                  "\"logit_bias\":[],\"stop\":[],\"xtc_probability\":0,\"post_sampling_probs\":false}");
+    take(&codec_llama_completion,
+         "{\"prompt\":\"a\",\"seed\":-1,\"grammar\":\"\",\"json_schema\":null,\"n_probs\":0,"
+         "\"n_cmpl\":1,\"mirostat\":0,\"typical_p\":1.0,\"dynatemp_range\":0.0,\"lora\":[],"
+         "\"t_max_predict_ms\":0,\"cache_prompt\":true,\"id_slot\":-1,\"n_keep\":-1,"
+         "\"logit_bias\":[],\"stop\":[],\"xtc_probability\":0,\"post_sampling_probs\":false}");
     assert_false(params.has_seed || params.logprobs || params.return_token_ids);
     assert_true(params.fills_context && params.ends_with_context && params.tells_prompt_last);
     const struct llama_kept *kept = params.kept;
     assert_int_equal(kept->num_response_fields, -1);
     prompts_deinit(&prompts);
-    take(&codec_llama_completion, "{\"prompt\":\"a\",\"seed\":4294967295,\"stream\":true,\"response_fields\":[]}");
+    take(&codec_llama_completion,
+         "{\"prompt\":\"a\",\"seed\":4294967295,\"stream\":true,\"response_fields\":[]}");
     assert_true(!params.has_seed && params.return_token_ids);
     prompts_deinit(&prompts);
 }
@@ -117,16 +124,19 @@ static void values_that_say_nothing_are_taken(void **state)
 static void what_changes_an_answer_is_refused(void **state)
 {
     (void)state;
-    static const char *const names_refused[] = {"mirostat", "typical_p", "dynatemp_range", "xtc_probability",
-                                                "dry_multiplier", "lora", "post_sampling_probs"};
+    static const char *const names_refused[] = {"mirostat",           "typical_p",      "dynatemp_range",
+                                                "xtc_probability",    "dry_multiplier", "lora",
+                                                "post_sampling_probs"};
     for (size_t i = 0; i < array_length(names_refused); i++) {
         char body[128];
         snprintf(body, sizeof body, "{\"prompt\":\"a\",\"%s\":0.5}", names_refused[i]);
         assert_refused(&codec_llama_completion, body, names_refused[i], "unsupported_parameter");
     }
     assert_refused(&codec_llama_completion, "{\"prompt\":\"a\",\"n_probs\":21}", "n_probs", "invalid_value");
-    assert_refused(&codec_llama_completion, "{\"prompt\":\"a\",\"n_probs\":\"x\"}", "n_probs", "invalid_type");
-    assert_refused(&codec_llama_completion, "{\"prompt\":\"a\",\"return_tokens\":1}", "return_tokens", "invalid_type");
+    assert_refused(&codec_llama_completion, "{\"prompt\":\"a\",\"n_probs\":\"x\"}", "n_probs",
+                   "invalid_type");
+    assert_refused(&codec_llama_completion, "{\"prompt\":\"a\",\"return_tokens\":1}", "return_tokens",
+                   "invalid_type");
     assert_refused(&codec_llama_completion, "{\"prompt\":\"a\",\"response_fields\":\"x\"}", "response_fields",
                    "invalid_type");
     assert_refused(&codec_llama_completion, "{\"prompt\":\"a\",\"response_fields\":[5]}", "response_fields",
@@ -142,7 +152,8 @@ static void samplers_without_a_name_do_nothing(void **state)
         const char *samplers;
         struct sampling expected;
     } cases[] = {
-        {"[\"penalties\",\"top_k\",\"top_p\",\"min_p\",\"temperature\"]", {0.5f, 0.5f, 0.25f, 5, 1, 1, 1.5f, -1, 0}},
+        {"[\"penalties\",\"top_k\",\"top_p\",\"min_p\",\"temperature\"]",
+         {0.5f, 0.5f, 0.25f, 5, 1, 1, 1.5f, -1, 0}},
         {"[\"top_k\",\"top_p\",\"infill\"]", {0, 0.5f, 0, 5, 0, 0, 1, -1, 0}},
         {"[]", {1, 1, 0, 0, 0, 0, 1, -1, 0}},
         {"[\"temp\",\"xtc\",\"dry\",\"typ_p\",\"top_n_sigma\"]", {0.5f, 1, 0, 0, 0, 0, 1, -1, 0}},
@@ -159,9 +170,12 @@ static void samplers_without_a_name_do_nothing(void **state)
             fail_msg("%s", cases[i].samplers);
         prompts_deinit(&prompts);
     }
-    assert_refused(&codec_llama_completion, "{\"prompt\":\"a\",\"samplers\":[\"top_q\"]}", "samplers", "invalid_value");
-    assert_refused(&codec_llama_completion, "{\"prompt\":\"a\",\"samplers\":\"kz\"}", "samplers", "invalid_value");
-    assert_refused(&codec_llama_completion, "{\"prompt\":\"a\",\"samplers\":[5]}", "samplers", "invalid_type");
+    assert_refused(&codec_llama_completion, "{\"prompt\":\"a\",\"samplers\":[\"top_q\"]}", "samplers",
+                   "invalid_value");
+    assert_refused(&codec_llama_completion, "{\"prompt\":\"a\",\"samplers\":\"kz\"}", "samplers",
+                   "invalid_value");
+    assert_refused(&codec_llama_completion, "{\"prompt\":\"a\",\"samplers\":[5]}", "samplers",
+                   "invalid_type");
     assert_refused(&codec_llama_completion, "{\"prompt\":\"a\",\"samplers\":5}", "samplers", "invalid_type");
 }
 
@@ -194,7 +208,8 @@ static void a_gap_is_told_in_the_models_order(void **state)
 static void a_gaps_texts_are_the_clients(void **state)
 {
     (void)state;
-    take(&codec_llama_infill, "{\"input_prefix\":\"</s>\",\"input_suffix\":\"\\u0000\",\"stop_token_ids\":[3]}");
+    take(&codec_llama_infill,
+         "{\"input_prefix\":\"</s>\",\"input_suffix\":\"\\u0000\",\"stop_token_ids\":[3]}");
     assert_int_equal(prompts.items[0].tokens.num_ids, 1 + 3 + 4 + 1);
     assert_int_equal(prompts.items[0].tokens.ids[2], '<');
     assert_int_equal(prompts.items[0].tokens.ids[7], 0);
@@ -210,16 +225,19 @@ static void what_has_no_room_is_cut(void **state)
     (void)state;
     const struct codec *c = &codec_llama_infill;
     facts.max_model_len = 20; /* 16 for the prompt: 1 before, 3 marks, 12 */
-    assert_prompt(c, "{\"input_prefix\":\"0123456789abcdef\",\"input_suffix\":\"0123456789\",\"n_predict\":4}",
+    assert_prompt(c,
+                  "{\"input_prefix\":\"0123456789abcdef\",\"input_suffix\":\"0123456789\",\"n_predict\":4}",
                   "<s>P789abcdefS012M");
     assert_prompt(c, "{\"input_prefix\":\"ab\",\"input_suffix\":\"0123456789abcdef\",\"n_predict\":4}",
                   "<s>PabS0123456789M");
-    assert_prompt(c, "{\"input_prefix\":\"ab\",\"input_suffix\":\"c\",\"n_predict\":4,\"input_extra\":"
-                     "[{\"text\":\"1234\"},{\"text\":\"5678\"},{\"text\":\"90\"}]}",
+    assert_prompt(c,
+                  "{\"input_prefix\":\"ab\",\"input_suffix\":\"c\",\"n_predict\":4,\"input_extra\":"
+                  "[{\"text\":\"1234\"},{\"text\":\"5678\"},{\"text\":\"90\"}]}",
                   "<s>\n5678\n90PabScM");
     fim.file = 'F'; /* what announces files has no room without them */
-    assert_prompt(c, "{\"input_prefix\":\"ab\",\"input_suffix\":\"c\",\"n_predict\":4,\"input_extra\":"
-                     "[{\"text\":\"5678\"}]}",
+    assert_prompt(c,
+                  "{\"input_prefix\":\"ab\",\"input_suffix\":\"c\",\"n_predict\":4,\"input_extra\":"
+                  "[{\"text\":\"5678\"}]}",
                   "<s>PabScM");
     assert_prompt(c, "{\"input_prefix\":\"0123456789abcdef\",\"input_suffix\":\"\",\"n_predict\":500}",
                   "<s>P56789abcdefSM"); /* more than there is: a quarter of the context is the answer's */
@@ -237,7 +255,8 @@ static void gaps_are_refused_for_a_reason(void **state)
     assert_refused(c, "{" SIDES ",\"input_extra\":[{\"filename\":\"a\"}]}", "input_extra[0]", "invalid_type");
     assert_refused(&codec_completions, "{\"prompt\":[\"a\"],\"suffix\":\"b\"}", "suffix", "invalid_value");
     assert_refused(&codec_completions, "{\"prompt\":\"a\",\"suffix\":5}", "suffix", "invalid_type");
-    assert_refused(&codec_completions, "{\"prompt\":\"a\",\"suffix\":\"b\",\"echo\":true}", "echo", "invalid_value");
+    assert_refused(&codec_completions, "{\"prompt\":\"a\",\"suffix\":\"b\",\"echo\":true}", "echo",
+                   "invalid_value");
     fim.middle = -1;
     assert_refused(c, "{" SIDES "}", "input_prefix", "unsupported_value");
     assert_non_null(strstr(error.text, "for the middle"));

@@ -14,10 +14,10 @@
 
 static cJSON *document;
 static const struct codec *const codecs[] = {
-    &codec_chat,        &codec_completions,     &codec_messages,     &codec_responses,
-    &codec_ollama_chat, &codec_ollama_generate, &codec_ollama_embed, &codec_ollama_embeddings,
-    &codec_embeddings,  &codec_score,           &codec_rerank, &codec_llama_completion,
-    &codec_llama_infill,
+    &codec_chat,         &codec_completions,     &codec_messages,     &codec_responses,
+    &codec_ollama_chat,  &codec_ollama_generate, &codec_ollama_embed, &codec_ollama_embeddings,
+    &codec_embeddings,   &codec_score,           &codec_rerank,       &codec_llama_completion,
+    &codec_llama_infill, &codec_llama_embedding, &codec_cohere_embed, &codec_cohere_embed_v1,
 };
 
 static int set_up(void **state)
@@ -109,8 +109,8 @@ static void every_field_is_told(void **state)
 /* Members that a codec reads beside its rows. */
 static bool is_read_beside(const char *name)
 {
-    static const char *const names[] = {"system", "raw", "prompt", "suffix", "instructions", "store", "background",
-                                        "input_prefix", "input_suffix", "input_extra",
+    static const char *const names[] = {"system", "raw", "prompt", "suffix", "instructions", "store",
+                                        "background", "input_prefix", "input_suffix", "input_extra",
                                         /* what a response tells again */
                                         "max_tool_calls", "metadata", "prompt_cache_key", "safety_identifier",
                                         "service_tier", "user"};

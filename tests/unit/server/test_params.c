@@ -426,7 +426,8 @@ static void biases_come_in_pairs_too(void **state)
     assert_refused(API_CHAT, "{\"logit_bias\":[[null,2]]}", "logit_bias[0]", "invalid_value");
     assert_refused(API_CHAT, "{\"logit_bias\":[[1,true]]}", "logit_bias[0]", "invalid_type");
     assert_refused(API_CHAT, "{\"logit_bias\":[[1,101]]}", "logit_bias[0]", "invalid_value");
-    char text[2 * LOGIT_BIAS_MAX] = "{\"logit_bias\":[[\""; /* more tokens than there may be, but few different ones */
+    char text[2 * LOGIT_BIAS_MAX] =
+        "{\"logit_bias\":[[\""; /* more tokens than there may be, but few different ones */
     memset(text + strlen(text), 'x', LOGIT_BIAS_MAX);
     assert_ok(API_CHAT, strcat(text, "\",1]]}"));
     assert_int_equal(params.input->num_logit_bias, 1);

@@ -132,7 +132,8 @@ static void ids_and_texts_mix(void **state)
 {
     (void)state;
     assert_prompt(API_COMPLETIONS, "{\"prompt\":[97,\"b\",99,\"</s>\"]}", "abc</s>", 1);
-    assert_prompt(API_COMPLETIONS, "{\"prompt\":[\"a\",98,\"</s>\"],\"parse_special\":false}", "<s>ab</s>", 1);
+    assert_prompt(API_COMPLETIONS, "{\"prompt\":[\"a\",98,\"</s>\"],\"parse_special\":false}", "<s>ab</s>",
+                  1);
     assert_prompt(API_COMPLETIONS, "{\"prompt\":[\"a\",98],\"add_special_tokens\":false}", "ab", 0);
     assert_prompt(API_COMPLETIONS, "{\"prompt\":[\"\",98,\"\"]}", "<s>b", 1);
     assert_int_equal(prepare(API_COMPLETIONS, "{\"prompt\":[[97,\"b\"],\"c\",[100]]}"), 0);

@@ -143,10 +143,14 @@ static void a_line_that_begins_too_far_left_ends_it(void **state)
         int min_indent;
         bool ends;
     } cases[] = {
-        {"a\n  b\n  c", "a\n  b\n  c", 2, false}, {"a\n  b\n c", "a\n  b\n ", 2, true},
-        {"a\n\tb\nc", "a\n\tb\n", 1, true},       {"a\n\nb", "a\n", 1, true},
-        {"a\n b c\n d", "a\n b c\n d", 1, false}, {"a\nb", "a\nb", 0, false},
-        {"a\n  ", "a\n  ", 4, false},             {"a\n  EN", "a\n  ", 4, true},
+        {"a\n  b\n  c", "a\n  b\n  c", 2, false},
+        {"a\n  b\n c", "a\n  b\n ", 2, true},
+        {"a\n\tb\nc", "a\n\tb\n", 1, true},
+        {"a\n\nb", "a\n", 1, true},
+        {"a\n b c\n d", "a\n b c\n d", 1, false},
+        {"a\nb", "a\nb", 0, false},
+        {"a\n  ", "a\n  ", 4, false},
+        {"a\n  EN", "a\n  ", 4, true},
     };
     static const char *const stop[] = {"\n  END"};
     for (size_t i = 0; i < array_length(cases); i++) {

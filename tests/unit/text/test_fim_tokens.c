@@ -35,7 +35,10 @@ static void families_are_known_by_their_names(void **state)
         int num_ends;
         bool suffix_first, has_middle;
     } families[] = {
-        {{"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|fim_pad|>", "<|endoftext|>"}, 2, false, true},
+        {{"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|fim_pad|>", "<|endoftext|>"},
+         2,
+         false,
+         true},
         {{"<fim_prefix>", "<fim_suffix>", "<fim_middle>", "<fim_pad>"}, 1, false, true},
         {{"<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>", "<|EOT|>"}, 1, false, true},
         {{"▁<PRE>", "▁<SUF>", "▁<MID>", "▁<EOT>"}, 1, false, true},
@@ -59,10 +62,12 @@ static void what_is_missing_is_missing(void **state)
 {
     (void)state;
     static const char *const none[] = {NULL}, *const half[] = {"<fim_prefix>", "<fim_middle>", NULL},
-                      *const no_middle[] = {"<fim_prefix>", "<fim_suffix>", "<|repo_name|>", "<|file_sep|>", NULL};
+                             *const no_middle[] = {"<fim_prefix>", "<fim_suffix>", "<|repo_name|>",
+                                                   "<|file_sep|>", NULL};
     int first;
     struct fim_tokens f = find(none, &first);
-    assert_true(f.prefix == -1 && f.suffix == -1 && f.middle == -1 && f.num_ends == 0 && !fim_tokens_fill(&f));
+    assert_true(f.prefix == -1 && f.suffix == -1 && f.middle == -1 && f.num_ends == 0 &&
+                !fim_tokens_fill(&f));
     f = find(half, &first);
     assert_false(fim_tokens_fill(&f));
     f = find(no_middle, &first);
