@@ -7,6 +7,8 @@
 
 #include "server/api/json_field.h"
 
+enum { BIAS_MAX = 100 };
+
 struct reader {
     const struct server *server;
     struct logit_bias *out;
@@ -25,13 +27,13 @@ static bool read_token_key(const char *key, int32_t vocab_size, int32_t *id)
 
 static int read_bias(struct reader *r, const cJSON *item, const char *path, float *out)
 {
-    double bias = -INFINITY;
+    double bias = -BIAS_MAX;
     if (!cJSON_IsFalse(item) && !json_field_number(item, &bias))
-        return json_field_refuse_type(item, path, "a number, or false for a token that is never drawn",
-                                      r->err);
-    if (!cJSON_IsFalse(item) && !(fabs(bias) <= 100))
+        return json_field_refuse_type(item, path, "a number, or false for -100", r->err);
+    if (!cJSON_IsFalse(item) && !(fabs(bias) <= BIAS_MAX))
         return api_error_invalid(r->err, "invalid_value", path,
-                                 "%s must be a number from -100 to 100; got %.9g", path, bias);
+                                 "%s must be a number from -%d to %d; got %.9g", path, BIAS_MAX, BIAS_MAX,
+                                 bias);
     *out = (float)bias;
     return 0;
 }

@@ -3,7 +3,8 @@
  *   {"ID": BIAS, ...}                 OpenAI's
  *   [[ID or TEXT, BIAS], ...]         llama.cpp's; a text stands for each of its tokens
  *
- * BIAS: -100 to 100; false: the token is never drawn. What is said of a token last counts. Thread: any. */
+ * BIAS: -100 to 100; false: -100, with which a token is not drawn unless all that may be are as unlikely, so that there
+ * is always something to draw. What is said of a token last counts. Thread: any. */
 #ifndef SERVER_API_LOGIT_BIAS_H
 #define SERVER_API_LOGIT_BIAS_H
 

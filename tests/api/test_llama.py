@@ -121,6 +121,8 @@ def test_why_it_stops(server):
     never = [[i, False] for i in complete(server, n_predict=1, return_tokens=True)["tokens"]]
     assert complete(server, n_predict=1, logit_bias=never)["content"] != complete(server, n_predict=1)["content"]
     assert complete(server, n_predict=1, logit_bias=[[" Lyon", 100]])["content"] in " Lyon"
+    one = complete(server, n_predict=4, grammar='root ::= "a"', logit_bias=[["a", False]])
+    assert (one["content"], one["stop_type"]) == ("a", "eos")  # there is nothing else to draw
 
 
 def test_lines_that_begin_too_far_left(server):
