@@ -83,16 +83,17 @@ static bool ends_with(const char *text, size_t n, const char *end, size_t end_by
 
 const char *router_suggest(const struct route *routes, const char *path)
 {
-    size_t n = strlen(path), best_bytes = SIZE_MAX;
+    size_t n = strlen(path), least = SIZE_MAX;
     const char *best = NULL;
     while (n > 0 && path[n - 1] == '/') n--;
     for (const struct route *r = routes; r->pattern && n > 0; r++) {
         size_t pattern_bytes = strlen(r->pattern);
-        if (has_asterisk(r->pattern) || pattern_bytes >= best_bytes) continue;
+        size_t difference = pattern_bytes > n ? pattern_bytes - n : n - pattern_bytes;
+        if (has_asterisk(r->pattern) || difference >= least) continue;
         if (!ends_with(r->pattern, pattern_bytes, path, n) && !ends_with(path, n, r->pattern, pattern_bytes))
             continue;
         best = r->pattern;
-        best_bytes = pattern_bytes;
+        least = difference;
     }
     return best;
 }

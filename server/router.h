@@ -42,8 +42,8 @@ append_failure *router_error_shape(const struct route *routes, const char *path)
  */
 void router_list_methods(const struct route *routes, const char *path, char text[64]);
 
-/* The pattern that somebody who asked for path, which is not served, most likely meant: the shortest that
- * ends with path or that path ends with, slashes at the end aside. NULL: none. */
+/* The pattern that somebody who asked for path, which is not served, most likely meant: what
+ * ends with path or that path ends with, and is closest to it in length, slashes at the end aside. NULL: none. */
 const char *router_suggest(const struct route *routes, const char *path);
 
 /* "GET /health, POST /v1/completions": in at most n bytes with the NUL. False: there was no room for all. */
