@@ -54,6 +54,7 @@ enum event_kind {
     EVENT_ERROR, /* the last bytes of a stream that failed */
     EVENT_PING,  /* nothing came for a while */
     EVENT_WHOLE, /* no stream: the answer, complete */
+    EVENT_UNFINISHED, /* an answer in the background as it stands; with an error: it has ended without one */
     NUM_EVENTS,
 };
 
@@ -128,6 +129,7 @@ struct translation {
     bool fills_context;     /* params->fills_context */
     bool drops_turns;       /* params->drops_turns */
     bool tells_prompt_last; /* params->tells_prompt_last */
+    bool in_background;     /* params->in_background */
     struct api_error *err;
 };
 

@@ -85,7 +85,7 @@ void endpoint_debug_requests(struct exchange *x)
     buffer_init(&body, BODY_BYTES_MAX);
     buffer_append_text(&body, "{\"object\":\"list\",\"data\":[");
     for (const struct generation *g = api->generations; g && num_shown < SHOWN_MAX; g = g->next) {
-        if (!g->x) continue; /* answered: its slots are on their way back */
+        if (!generation_is_live(g)) continue; /* answered: its slots are on their way back */
         const struct sight s = look_at(g);
         if (num_shown++ > 0) buffer_append_char(&body, ',');
         append_request(&body, &s);
@@ -99,7 +99,8 @@ void endpoint_debug_requests(struct exchange *x)
 
 static bool is_named(const struct generation *g, const char *id)
 {
-    return g->x && (!strcmp(g->request_id, id) || (g->admitted && !strcmp(g->answer.id, id)));
+    return generation_is_live(g) &&
+           (!strcmp(g->request_id, id) || (g->admitted && !strcmp(g->answer.id, id)));
 }
 
 /* Clients choose ids: several requests may have one. */

@@ -57,6 +57,15 @@ static void tell_items(struct exchange *x, const char *id)
     free(history);
 }
 
+static struct generation *find_running(const struct exchange *x, const char *id)
+{
+    for (struct generation *g = x->server->api->generations; g; g = g->next)
+        if (generation_is_live(g) && g->admitted && g->answer.codec == &codec_responses &&
+            g->api_key_idx == x->api_key_idx && !strcmp(g->answer.id, id))
+            return g;
+    return NULL;
+}
+
 void endpoint_response(struct exchange *x)
 {
     char id[48];
@@ -66,6 +75,11 @@ void endpoint_response(struct exchange *x)
         return;
     }
     if (is_refused(x)) return;
+    struct generation *g = find_running(x, x->path_rest);
+    if (g && g->in_background) {
+        generation_tell_unfinished(g, x);
+        return;
+    }
     char *body =
         response_store_get(x->server->api->responses, x->api_key_idx, x->path_rest, RESPONSE_BODY, &n);
     if (body)
@@ -90,24 +104,24 @@ void endpoint_response_delete(struct exchange *x)
     buffer_deinit(&body);
 }
 
-static struct generation *find_running(const struct exchange *x, const char *id)
-{
-    for (struct generation *g = x->server->api->generations; g; g = g->next)
-        if (g->x && g->admitted && g->answer.codec == &codec_responses && g->api_key_idx == x->api_key_idx &&
-            !strcmp(g->answer.id, id))
-            return g;
-    return NULL;
-}
-
+/* As its codec has kept it, where it has. */
 static void reply_cancelled(struct exchange *x, const char *id)
 {
     char body[256];
+    size_t num_bytes;
+    char *stored =
+        response_store_get(x->server->api->responses, x->api_key_idx, id, RESPONSE_BODY, &num_bytes);
+    if (stored) {
+        exchange_reply(x, 200, "application/json", stored, num_bytes);
+        free(stored);
+        return;
+    }
     int n = snprintf(body, sizeof body,
                      "{\"id\":\"%s\",\"object\":\"response\",\"status\":\"cancelled\",\"output\":[]}", id);
     exchange_reply(x, 200, "application/json", body, (size_t)n);
 }
 
-/* POST /v1/responses/ID/cancel: one that runs ends with an error for who waits for it. */
+/* POST /v1/responses/ID/cancel: one that runs ends, with an error for who waits for it. */
 void endpoint_response_cancel(struct exchange *x)
 {
     char id[48];

@@ -21,6 +21,7 @@
 enum {
     INLINE_BODY_BYTES_MAX = 8 << 10, /* preparing longer ones would hold the loop up for milliseconds */
     ARENA_BYTES_MAX = 64 << 20,
+    UNFINISHED_BYTES_MAX = 64 << 20,
     HTTP_STATUS_CLIENT_GONE = 499, /* in the log only */
     TIMEOUT_MAX_S = 1000000,
 };
@@ -102,7 +103,7 @@ static void end_slots(struct generation *g)
 static void free_if_over(struct generation *g)
 {
     bool held = false;
-    if (g->x || g->preparing) return;
+    if (generation_is_live(g) || g->preparing) return;
     if (g->moved) end_slots(g);
     for (int i = 0; i < g->num_choices; i++) held |= !choice_release_slot(&g->choices[i], &g->context);
     if (held) return;
@@ -192,7 +193,7 @@ void generation_conclude(struct generation *g, enum outcome outcome, int http_st
     int32_t most = 0;
     assert_always(g->admitted && g->api->num_admitted > 0); /* one outcome each */
     g->x = NULL;
-    g->admitted = false;
+    g->admitted = g->in_background = false;
     g->api->num_admitted--;
     for (int i = 0; i < g->num_choices && outcome != OUTCOME_MOVED; i++) {
         request_metrics_observe_choice(&g->choices[i], g->params.n, g->arrival_ns, now_ns, outcome);
@@ -219,16 +220,42 @@ void generation_pump(struct generation *g)
     if (is_on_its_way(g)) return;
     if (g->x && g->streaming)
         generation_pump_stream(g);
-    else if (g->x && g->admitted)
+    else if (g->admitted && generation_is_live(g))
         generation_pump_whole(g);
-    for (int i = 0; g->x && i < g->num_choices; i++) choice_let_go(&g->choices[i], &g->context);
+    for (int i = 0; generation_is_live(g) && i < g->num_choices; i++)
+        choice_let_go(&g->choices[i], &g->context);
     free_if_over(g);
+}
+
+/* Of an answer in the background: to its codec alone, or to who asks. */
+static void tell_unfinished(struct generation *g, const struct api_error *error, struct exchange *x)
+{
+    struct buffer body;
+    buffer_init(&body, UNFINISHED_BYTES_MAX);
+    codec_append(&body, EVENT_UNFINISHED, &g->answer, &(struct event){.error = error});
+    if (x) exchange_reply_page(x, "application/json", &body);
+    buffer_deinit(&body);
+}
+
+void generation_tell_unfinished(struct generation *g, struct exchange *x)
+{
+    tell_unfinished(g, NULL, x);
+}
+
+/* It goes on without its client, who has its id. */
+static void leave_client(struct generation *g)
+{
+    struct exchange *x = g->x;
+    g->x = NULL;
+    g->in_background = true;
+    x->on_closed = x->on_writable = NULL;
+    tell_unfinished(g, NULL, x);
 }
 
 void generation_abort(struct generation *g, const struct api_error *error, enum outcome outcome)
 {
     struct exchange *x = g->x;
-    if (!x) return;
+    if (!generation_is_live(g)) return;
     if (g->moved) {
         generation_drop(g);
         return;
@@ -243,8 +270,11 @@ void generation_abort(struct generation *g, const struct api_error *error, enum 
         return;
     }
     cancel_slots(g);
-    generation_conclude(g, outcome, g->streaming ? 200 : error->http_status);
-    generation_reply_error(g, x, error);
+    generation_conclude(g, outcome, g->streaming || !x ? 200 : error->http_status);
+    if (x)
+        generation_reply_error(g, x, error);
+    else
+        tell_unfinished(g, error, NULL);
 }
 
 static void on_writable(struct exchange *x)
@@ -460,6 +490,7 @@ static void admit(struct generation *g, struct preparation *p)
     if (g->params.warnings) exchange_add_header(g->x, "x-flashd-warning", g->params.warnings);
     if (g->params.stream) begin_stream(g);
     exchange_drop_request(g->x);
+    if (g->params.in_background) leave_client(g);
 }
 
 /* ---- a stream of another process ---- */
@@ -566,7 +597,7 @@ static bool queue_prepare(struct generation *g, const struct prepare_input *in)
 void generation_check_deadline(struct generation *g, uint64_t now_ns)
 {
     struct api_error error;
-    if (!g->x || !g->admitted || g->deadline_ns == 0 || now_ns < g->deadline_ns) return;
+    if (!generation_is_live(g) || !g->admitted || g->deadline_ns == 0 || now_ns < g->deadline_ns) return;
     api_error_set(&error, 504, "timeout_error", "deadline_exceeded", NULL,
                   "The answer is not complete after the %.3f s that x-request-timeout allows",
                   (double)(g->deadline_ns - g->arrival_ns) * 1e-9);

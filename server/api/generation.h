@@ -31,7 +31,7 @@ struct moved_stream;
 struct generation {
     struct api *api;
     struct generation *next, *previous; /* in api->generations */
-    struct exchange *x;                 /* NULL: answered, or the client is gone */
+    struct exchange *x;                 /* NULL: answered, in the background, or the client is gone */
     uint64_t serial;                    /* the exchange's id */
     int api_key_idx, num_choices;
     bool preparing, admitted, streaming;
@@ -40,6 +40,7 @@ struct generation {
     bool begun;          /* the stream's first event was written */
     bool broken;         /* out of memory in the middle of a stream: it must not go on with a gap */
     bool stays;          /* the process that takes over has refused it */
+    bool in_background;  /* nobody waits for it: its codec keeps the answer */
     uint64_t arrival_ns, submitted_ns;
     uint64_t tenant_id, deadline_ns; /* deadline_ns: of x-request-timeout; 0: none */
     struct request_trace *trace;     /* in the arena; NULL: none */
@@ -58,8 +59,17 @@ struct generation {
     char request_id[];
 };
 
+/* Somebody wants its answer. */
+static inline bool generation_is_live(const struct generation *g)
+{
+    return g->x || g->in_background;
+}
+
 /* The endpoints' common body. */
 void generation_start(struct exchange *x, const struct codec *codec);
+
+/* An answer in the background as it stands, to who asks for it. */
+void generation_tell_unfinished(struct generation *g, struct exchange *x);
 
 /* Moves what the engine published towards the client, and frees the generation once all is over. */
 void generation_pump(struct generation *g);

@@ -362,7 +362,7 @@ static void reply_whole(struct generation *g)
         generation_abort(g, &error, OUTCOME_ENGINE_FAULT);
     } else {
         generation_conclude(g, OUTCOME_DONE, 200);
-        exchange_reply(x, 200, "application/json", body.data, body.num_bytes);
+        if (x) exchange_reply(x, 200, "application/json", body.data, body.num_bytes);
     }
     buffer_deinit(&body);
 }

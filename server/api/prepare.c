@@ -77,6 +77,7 @@ static void keep_what_was_meant(const struct translation *t, struct params *para
     params->fills_context |= t->fills_context;
     params->drops_turns = t->drops_turns;
     params->tells_prompt_last = t->tells_prompt_last;
+    params->in_background = t->in_background;
 }
 
 /* For the answer's head. */

@@ -6,6 +6,8 @@ import httpx
 import openai
 import pytest
 
+from conftest import wait_until
+
 QUESTION = "What is the capital of France?"
 
 
@@ -162,7 +164,7 @@ def test_log_probabilities(client, model):
     ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0]"),
     ({"max_output_tokens": 0}, "max_output_tokens"), ({"max_output_tokens": "many"}, "max_output_tokens"),
     ({"temperature": 9}, "temperature"), ({"instructions": 5}, "instructions"), ({"store": "x"}, "store"),
-    ({"background": True}, "background"), ({"conversation": "c"}, "conversation"), ({"prompt": {"id": "p"}}, "prompt"),
+    ({"background": True, "store": False}, "background"), ({"background": True, "stream": True}, "stream"), ({"background": 5}, "background"), ({"conversation": "c"}, "conversation"), ({"prompt": {"id": "p"}}, "prompt"),
     ({"previous_response_id": 5}, "previous_response_id"), ({"tools": {}}, "tools"),
     ({"tools": [{"type": "function"}]}, "tools[0].name"), ({"tools": [{}]}, "tools[0].type"),
     ({"tools": [{"type": "web_search"}, {"type": "function", "function": {"name": "f"}}]}, "tools[1].name"),  # as in a chat
@@ -261,3 +263,72 @@ def test_items_that_another_service_left(server):
     assert reply.status_code == 200 and reply.headers["x-flashd-warning"] == "skipped an item of type web_search_call"
     reply = server.post("/v1/responses", {"input": [{**custom[0], "input": None}]})
     assert reply.status_code == 400 and reply.json()["error"]["param"] == "input[0]"
+
+
+# ---- in the background ----
+
+def in_background(client, model, **options):
+    options = {"model": model, "input": QUESTION, "temperature": 0, "max_output_tokens": 16, "background": True, **options}
+    return client.responses.create(**options)
+
+
+def when_done(client, id):
+    return wait_until(lambda: (r := client.responses.retrieve(id)).status not in ("queued", "in_progress") and r)
+
+
+def test_an_answer_in_the_background(server, client, model):
+    """Its client asks for it until it is there: the answer is that of one who waits, and goes on in the next turn."""
+    before = server.wait_idle()["flashd_requests_admitted_total"]
+    begun = in_background(client, model)
+    assert begun.status in ("queued", "in_progress") and begun.background is True and begun.output == [] and begun.usage is None
+    done = when_done(client, begun.id)
+    waited = client.responses.create(model=model, input=QUESTION, temperature=0, max_output_tokens=16)
+    assert (done.id, done.status, done.background) == (begun.id, waited.status, True)
+    assert done.output_text == waited.output_text and done.usage.output_tokens == waited.usage.output_tokens
+    turn = client.responses.create(model=model, input="And of Italy?", previous_response_id=done.id, max_output_tokens=1)
+    assert turn.usage.input_tokens > waited.usage.input_tokens
+    assert server.wait_idle()["flashd_requests_admitted_total"] == before + 3
+    lines = [json.loads(line) for line in server.log().splitlines() if '"/v1/responses"' in line and '"finish_reason"' in line]
+    assert [line["finish_reason"] for line in lines[-3:]] == [lines[-3]["finish_reason"], lines[-3]["finish_reason"], "length"]
+
+
+def test_many_in_the_background(client, model):
+    """Among others each is what it is alone, whatever order they are asked for in."""
+    inputs = [f"Count from {i}." for i in range(8)]
+    alone = [client.responses.create(model=model, input=text, temperature=0, max_output_tokens=12).output_text for text in inputs]
+    begun = [in_background(client, model, input=text, max_output_tokens=12) for text in inputs]
+    assert [when_done(client, b.id).output_text for b in reversed(begun)] == alone[::-1]
+
+
+def test_one_in_the_background_is_cancelled(server, client, model):
+    begun = in_background(client, model, max_output_tokens=4000, extra_body={"ignore_eos": True})
+    wait_until(lambda: client.responses.retrieve(begun.id).status == "in_progress")
+    assert [r["id"] for r in httpx.get(server.url + "/debug/requests").json()["data"]]
+    assert client.responses.cancel(begun.id).status == "cancelled"
+    after = client.responses.retrieve(begun.id)
+    assert (after.status, after.background, after.output, after.error) == ("cancelled", True, [], None)
+    assert server.wait_idle()["vllm:num_requests_running"] == 0
+    client.responses.delete(begun.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(begun.id)
+
+
+def test_one_in_the_background_fails(client, model):
+    """Of a deadline, which nobody waits for: who asks is told."""
+    begun = in_background(client, model, input="Count from one to ten thousand, in words.", max_output_tokens=4000,
+                          extra_headers={"x-request-timeout": "0.5"})
+    failed = when_done(client, begun.id)
+    assert failed.status == "failed" and "0.500 s" in failed.error.message
+
+
+def test_who_may_ask(start_server):
+    with start_server("--api-key", "a", "b", "--response-store-bytes", "1MiB") as server:
+        def ask(method, path, key, **options):
+            return httpx.request(method, server.url + path, headers={"Authorization": f"Bearer {key}"}, timeout=60, **options)
+        begun = ask("POST", "/v1/responses", "a", json={"input": "hi", "background": True, "max_output_tokens": 2000, "ignore_eos": True}).json()
+        assert ask("GET", "/v1/responses/" + begun["id"], "b").status_code == 404
+        assert ask("POST", f"/v1/responses/{begun['id']}/cancel", "b").status_code == 404
+        assert ask("GET", "/v1/responses/" + begun["id"], "a").json()["status"] in ("queued", "in_progress")
+        assert ask("POST", f"/v1/responses/{begun['id']}/cancel", "a").json()["status"] == "cancelled"
+    with start_server("--response-store-bytes", "0") as server:
+        assert server.post("/v1/responses", {"input": "hi", "background": True}).json()["error"]["param"] == "background"

@@ -71,7 +71,7 @@ static void begin_response(struct buffer *out, const struct answer *a, const cha
         (long long)a->created, status);
     buffer_append_json_text(out, a->model);
     append_completed_at(out, status);
-    buffer_append_text(out, ",\"background\":false");
+    buffer_printf(out, ",\"background\":%s", a->context->params->in_background ? "true" : "false");
     buffer_append_text(out, request_of(a)->echo);
     buffer_printf(out, ",\"incomplete_details\":%s",
                   !strcmp(status, "incomplete") ? "{\"reason\":\"max_output_tokens\"}" : "null");
@@ -117,6 +117,35 @@ static void keep(const struct answer *a, const struct buffer *out, size_t begin,
     if (!buffer_failed(&history))
         response_store_put(a->context->server->api->responses, a->api_key_idx, a->id, &texts);
     buffer_deinit(&history);
+}
+
+/* ---- in the background ---- */
+
+static const char *status_so_far(const struct answer *a, const struct api_error *error)
+{
+    if (!error) return a->choices[0].scheduled_ns > 0 ? "in_progress" : "queued";
+    return error->code && !strcmp(error->code, "cancelled") ? "cancelled" : "failed";
+}
+
+/* One that will get no output is kept for who asks for it. */
+static void append_unfinished_or_lost(struct buffer *out, struct answer *a, const struct event *e)
+{
+    const char *status = status_so_far(a, e->error), *history = request_of(a)->history;
+    begin_response(out, a, status);
+    buffer_append_text(out, ",\"error\":");
+    if (!strcmp(status, "failed")) {
+        buffer_append_text(out, "{\"code\":\"server_error\",\"message\":");
+        buffer_append_json_text(out, e->error->text);
+        buffer_append_char(out, '}');
+    } else {
+        buffer_append_text(out, "null");
+    }
+    buffer_append_text(out, ",\"output\":[],\"usage\":null}");
+    if (!e->error || !history || buffer_failed(out)) return;
+    const struct response_texts texts = {
+        .bytes = {[RESPONSE_BODY] = out->data, [RESPONSE_HISTORY] = history},
+        .num_bytes = {[RESPONSE_BODY] = out->num_bytes, [RESPONSE_HISTORY] = strlen(history)}};
+    response_store_put(a->context->server->api->responses, a->api_key_idx, a->id, &texts);
 }
 
 /* ---- stream ---- */
@@ -350,7 +379,8 @@ const struct codec codec_responses = {
                [EVENT_DONE] = append_done,
                [EVENT_ERROR] = append_error_event,
                [EVENT_PING] = append_ping,
-               [EVENT_WHOLE] = append_whole},
+               [EVENT_WHOLE] = append_whole,
+               [EVENT_UNFINISHED] = append_unfinished_or_lost},
     .append_error = response_append_error,
     .tells_pieces = true,
     .state_bytes = sizeof(struct stream),

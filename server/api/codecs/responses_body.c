@@ -338,6 +338,19 @@ static int settle_contents(struct translation *t)
     return status;
 }
 
+/* What nobody waits for has to be there when somebody asks. */
+static int leave_client(struct translation *t, bool store)
+{
+    t->in_background = true;
+    if (cJSON_IsTrue(json_field_find(t->body, "stream")))
+        return api_error_invalid(
+            t->err, "unsupported_value", "stream",
+            "stream must be false beside background: GET /v1/responses/ID tells how it is");
+    if (store && t->server->config->response_store_bytes > 0) return 0;
+    return api_error_invalid(t->err, "invalid_value", "background", "background needs store: true%s",
+                             store ? ", and this server stores nothing (--response-store-bytes)" : "");
+}
+
 /* After the fields were taken. */
 int responses_translate(struct translation *t)
 {
@@ -345,9 +358,7 @@ int responses_translate(struct translation *t)
     cJSON *instructions = cJSON_DetachItemFromObjectCaseSensitive(t->body, "instructions");
     int status = json_field_bool(t->body, "store", &store, t->err);
     if (status == 0) status = json_field_bool(t->body, "background", &background, t->err);
-    if (status == 0 && background)
-        status = api_error_invalid(t->err, "unsupported_value", "background",
-                                   "background must be false: this server answers while you wait");
+    if (status == 0 && background) status = leave_client(t, store);
     if (status == 0 && (!t->messages || !t->messages->child))
         status = api_error_invalid(t->err, "missing_required_parameter", "input",
                                    "input is missing: a string or an array of items");
