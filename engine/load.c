@@ -23,6 +23,8 @@ enum {
     LOGIT_ROWS_MIN = 64,       /* room for prompt log probabilities in a step */
     REPLAY_ROWS = 1024,        /* of a step, for known tokens that go through decode, and sequences */
     REPLAY_SPLITS = 32,        /* of a row's attention, at most: each leaves a row of floats */
+    WIDE_HEAD = 256,           /* of heads of more columns, latents too, there are few, in more splits: */
+    REPLAY_SPLITS_WIDE = 128,
     GPU_WARM_UP_TOKENS = 128,
     CPU_WARM_UP_TOKENS = 16,
     CPU_TARGET_ITL_MS = 50,
@@ -252,8 +254,10 @@ static double target_us(const struct load *load)
 static int32_t max_num_rows(const struct load *load)
 {
     const struct model_config *c = model_files_config(load->files);
-    uint64_t row_bytes =
-        (uint64_t)model_config_most_heads(c) * (uint64_t)c->head_dim * REPLAY_SPLITS * sizeof(float);
+    const int32_t widest = model_config_widest_head(c),
+                  splits = widest > WIDE_HEAD ? REPLAY_SPLITS_WIDE : REPLAY_SPLITS;
+    const uint64_t row_bytes =
+        (uint64_t)model_config_most_heads(c) * (uint64_t)(widest * splits) * sizeof(float);
     bool replays = !load->device->prefill_decode_equal && !has_states(load) && !load->facts.is_encoder;
     int32_t num_drafted = num_draft_tokens(load), num_replayed = 0;
     if (replays) num_replayed = (int32_t)min_of((uint64_t)REPLAY_ROWS, REPLAY_BYTES / row_bytes);
