@@ -11,10 +11,15 @@
 /* Until copies of blocks have been measured: fast, since a way that looks dear is never tried. */
 enum { COPY_BYTES_PER_US = 16000 };
 
+int32_t engine_num_steps(const struct device *device)
+{
+    return max_of(1, min_of(device->num_steps_in_flight_max, FLIGHTS_MAX));
+}
+
 void engine_step_limits(const struct engine_options *options, const struct device *device,
                         struct step_limits *out)
 {
-    int32_t num_steps = max_of(1, min_of(device->num_steps_in_flight_max, FLIGHTS_MAX));
+    const int32_t num_steps = engine_num_steps(device);
     int32_t num_seqs = min_of(options->max_num_seqs, options->max_num_batched_tokens);
     *out = (struct step_limits){
         .num_tokens = options->max_num_batched_tokens,

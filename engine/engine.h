@@ -38,6 +38,9 @@ struct engine_options {
     struct energy_meter *energy_meter; /* stays the caller's; NULL: nothing is measured */
 };
 
+/* That may be in flight on the device. */
+int32_t engine_num_steps(const struct device *device);
+
 /* The largest step that an engine of these options will ask of this device: for model_create. num_blocks does
  * not matter. One source, so that model and engine agree. */
 void engine_step_limits(const struct engine_options *options, const struct device *device,

@@ -30,8 +30,8 @@ enum {
     CPU_TARGET_ITL_MS = 50,
     GPU_TARGET_ITL_MS = 25,
     ACTIVATIONS_PART = 64, /* of a GPU's memory, beside weights: a guess */
-    STATES_OF_ONE = 3,     /* of a running sequence: two, and a kept one */
-    STATES_BESIDE = 8,     /* kept for prompts that begin alike, beside one of each running sequence */
+    STATES_OF_SLOT = 2,
+    STATES_BESIDE = 8,  /* kept for prompts that begin alike, beside one of each running sequence */
     QUEUED_MAX = 65536, /* --max-queued-requests 0: what nobody reaches, as slots cost address space only */
 };
 
@@ -98,16 +98,24 @@ static int32_t num_draft_tokens(const struct load *load)
     return takes && !load->facts.is_encoder ? (int32_t)load->config->num_speculative_tokens : 0;
 }
 
-/* That a running sequence takes beside its states. */
+/* That a batch_slot takes beside its states. */
 static uint64_t draft_bytes(const struct load *load)
 {
     return model_config_draft_bytes(model_files_config(load->files), num_draft_tokens(load));
 }
 
-int32_t load_num_seqs(uint64_t room, uint64_t bytes_of_a_state, uint64_t bytes_of_drafts, int32_t most)
+/* That a running sequence takes: a batch_slot's, of which it has one for each step in flight. */
+static uint64_t running_bytes(uint64_t bytes_of_a_state, uint64_t bytes_of_drafts, int32_t num_steps)
 {
-    const uint64_t each = max_of(bytes_of_a_state, (uint64_t)1), beside = STATES_BESIDE * each,
-                   running = room > beside ? (room - beside) / (STATES_OF_ONE * each + bytes_of_drafts) : 0;
+    return (STATES_OF_SLOT * bytes_of_a_state + bytes_of_drafts) * (uint64_t)num_steps;
+}
+
+int32_t load_num_seqs(uint64_t room, uint64_t bytes_of_a_state, uint64_t bytes_of_drafts, int32_t num_steps,
+                      int32_t most)
+{
+    const uint64_t kept = max_of(bytes_of_a_state, (uint64_t)1), beside = STATES_BESIDE * kept,
+                   each = running_bytes(kept, bytes_of_drafts, num_steps) + kept,
+                   running = room > beside ? (room - beside) / each : 0;
     return (int32_t)max_of(min_of(running, (uint64_t)most), (uint64_t)1);
 }
 
@@ -137,12 +145,15 @@ static int32_t num_seqs_of_gpu(const struct load *load)
                                                         config->gpu_memory_utilization),
                    taken = weight_bytes(load) + device->gpu_bytes / ACTIVATIONS_PART + kv_bytes,
                    left = room > taken ? room - taken : 0;
-    const int32_t num = load_num_seqs(kv_bytes ? left : left / 2, each, draft_bytes(load), GPU_NUM_SEQS);
+    const int32_t num_steps = engine_num_steps(device),
+                  num = load_num_seqs(kv_bytes ? left : left / 2, each, draft_bytes(load), num_steps,
+                                      GPU_NUM_SEQS);
     if (num < GPU_NUM_SEQS)
         log_info(
             "%d sequences run at most: each takes %.1f MiB for its states and %.1f for one that is kept; "
             "--max-num-seqs would have another number",
-            num, (double)(2 * each + draft_bytes(load)) / (double)MIB, (double)each / (double)MIB);
+            num, (double)running_bytes(each, draft_bytes(load), num_steps) / (double)MIB,
+            (double)each / (double)MIB);
     return num;
 }
 
@@ -238,7 +249,8 @@ static void choose_num_states(struct load *load)
 static uint64_t state_bytes(const struct load *load)
 {
     uint64_t each = model_config_state_bytes(model_files_config(load->files));
-    return (2 * each + draft_bytes(load)) * (uint64_t)load->facts.max_num_seqs +
+    return running_bytes(each, draft_bytes(load), engine_num_steps(load->device)) *
+               (uint64_t)load->facts.max_num_seqs +
            each * (uint64_t)load->num_states;
 }
 
@@ -411,12 +423,13 @@ static int fit_max_model_len(struct load *load, uint64_t block_bytes, struct err
 
 static void log_states(const struct load *load)
 {
-    double each = (double)model_config_state_bytes(model_files_config(load->files)) / (double)MIB;
+    const uint64_t each = model_config_state_bytes(model_files_config(load->files));
     log_info("layers with a state: %.1f MiB, %.1f for each of %d running sequences and %.1f for each of %d "
              "that are "
              "kept for prompts that begin alike and for preempted sequences",
-             (double)state_bytes(load) / (double)MIB, 2 * each + (double)draft_bytes(load) / (double)MIB,
-             load->facts.max_num_seqs, each, load->num_states);
+             (double)state_bytes(load) / (double)MIB,
+             (double)running_bytes(each, draft_bytes(load), engine_num_steps(load->device)) / (double)MIB,
+             load->facts.max_num_seqs, (double)each / (double)MIB, load->num_states);
 }
 
 static void log_memory_plan(const struct load *load, uint64_t block_bytes)

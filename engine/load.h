@@ -36,8 +36,9 @@ void load_release(struct load *load); /* safe after a failed load_run */
  * all, by whomever. */
 uint64_t load_kv_bytes_left(uint64_t gpu_bytes, uint64_t free_now, double utilization);
 /* How many sequences may run, of most, so that their states, what drafts of each leave, and the kept states take no more than room;
- * at least one. */
-int32_t load_num_seqs(uint64_t room, uint64_t bytes_of_a_state, uint64_t bytes_of_drafts, int32_t most);
+ * at least one. num_steps: in flight, for each of which a sequence has two states and what drafts leave. */
+int32_t load_num_seqs(uint64_t room, uint64_t bytes_of_a_state, uint64_t bytes_of_drafts, int32_t num_steps,
+                      int32_t most);
 /* Whether weights of so many bytes leave room for activations, and a K/V pool, of kv_bytes where those are told (else 0). */
 bool load_has_room(uint64_t gpu_bytes, uint64_t free_now, double utilization, uint64_t kv_bytes,
                    uint64_t weight_bytes);

@@ -38,19 +38,22 @@ static void weights_have_room_beside_activations(void **state)
     assert_false(load_has_room(80 * gib, 79 * gib, 0.9, 8 * gib, 70 * gib));
 }
 
-/* Two states of each sequence, a kept one and what drafts leave, and eight more kept. */
+/* Two states of each sequence and what drafts leave, both for each step in flight, a kept one, and eight more kept. */
 static void so_many_sequences_run_as_their_states_have_room(void **state)
 {
     (void)state;
     static const uint64_t mib = 1ull << 20;
-    assert_int_equal(load_num_seqs(776 * mib, mib, 0, 256), 256);
-    assert_int_equal(load_num_seqs(776 * mib - 1, mib, 0, 256), 255);
-    assert_int_equal(load_num_seqs(20000 * mib, mib, 0, 256), 256);
-    assert_int_equal(load_num_seqs(38 * mib, mib, 0, 256), 10);
-    assert_int_equal(load_num_seqs(81 * mib / 2, mib, mib / 4, 256), 10);
-    assert_int_equal(load_num_seqs(81 * mib / 2 - 1, mib, mib / 4, 256), 9);
-    assert_int_equal(load_num_seqs(8 * mib, mib, 0, 256), 1);
-    assert_int_equal(load_num_seqs(0, mib, mib, 256), 1);
+    assert_int_equal(load_num_seqs(776 * mib, mib, 0, 1, 256), 256);
+    assert_int_equal(load_num_seqs(776 * mib - 1, mib, 0, 1, 256), 255);
+    assert_int_equal(load_num_seqs(20000 * mib, mib, 0, 1, 256), 256);
+    assert_int_equal(load_num_seqs(38 * mib, mib, 0, 1, 256), 10);
+    assert_int_equal(load_num_seqs(81 * mib / 2, mib, mib / 4, 1, 256), 10);
+    assert_int_equal(load_num_seqs(81 * mib / 2 - 1, mib, mib / 4, 1, 256), 9);
+    assert_int_equal(load_num_seqs(8 * mib, mib, 0, 1, 256), 1);
+    assert_int_equal(load_num_seqs(0, mib, mib, 1, 256), 1);
+    assert_int_equal(load_num_seqs(58 * mib, mib, 0, 2, 256), 10);
+    assert_int_equal(load_num_seqs(63 * mib, mib, mib / 4, 2, 256), 10);
+    assert_int_equal(load_num_seqs(63 * mib - 1, mib, mib / 4, 2, 256), 9);
 }
 
 #define TINY_PATH "/tmp/flashd-load-XXXXXX"
