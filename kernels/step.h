@@ -131,8 +131,7 @@ struct step_limits {
     int32_t num_kv_groups;       /* of steps; 0 is 1 */
     int32_t num_states;          /* places for kept states, where layers have one */
     bool has_masks;              /* a step may say which keys its sequences see: step.masks */
-    int32_t
-        num_draft_tokens; /* that a step may have of one sequence, where layers have a state (state_runs.h) */
+    int32_t num_draft_tokens;    /* of a sequence in a step, where layers have a state (state_runs.h) */
 };
 
 /* Sequences that may be under way, each with a batch_slot for every step in flight: no more of them decode and draw in a step.

@@ -53,8 +53,7 @@ struct family {
     const char *hf_layers;        /* what a layer's number follows in a directory; NULL: "layers" */
     bool hf_layers_transposed;    /* its matrices lie [columns][rows] there */
     bool hf_qkv_by_heads;         /* model_config.h: qkv_by_heads */
-    bool
-        has_multi_query; /* unless multi_query of a config.json is false, K and V have one head, whose rows come last */
+    bool has_multi_query;   /* one head of K and V, whose rows come last, unless a config.json says no */
     bool gguf_may_fuse_qkv; /* some of its GGUF files have Q, K and V in one tensor */
     bool is_in_text_config; /* its config.json may have the text model's in an object of its own */
     bool is_of_text_type;   /* that object's model_type is what the text model is; this row says no more */
@@ -122,8 +121,7 @@ struct family {
     bool has_temperature; /* of layers that do not rotate: attn_temperature_tuning, attn_scale, floor_scale */
     bool scales_queries;  /* of all layers, by a temperature that begins at the rotation's original length */
     bool has_layer_norm;  /* in the place of RMSNorm */
-    bool
-        is_parallel; /* attention and MLP are side by side, of one norm, or of two of the same; then use_parallel_residual may say that they are not */
+    bool is_parallel; /* attention and MLP are side by side, of one norm, or, unless a file says no, of two */
     bool has_logit_scale; /* logits are multiplied by logit_scale */
     bool
         scales_q; /* norms of q and k have no weight in a directory; qk_scale_factor and output_multiplier are there */
