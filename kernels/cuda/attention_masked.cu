@@ -339,28 +339,28 @@ __device__ struct softmax_state weigh_splits(const struct merged_row &m, int32_t
     return all;
 }
 
-/* A part of the splits, of the columns from one on: weighed and added up in order. */
-__device__ __forceinline__ void add_part(float (&o)[MERGE_COLUMNS], const struct merged_row &m,
-                                         const float *factors, int32_t column, int32_t part)
+/* A split's values of the columns from one on; none of one that is not there. */
+__device__ __forceinline__ float4 split_values(const struct merged_row &m, int32_t split, int32_t column)
 {
-    const int32_t of_part = (m.num_splits + MERGE_PARTS - 1) / MERGE_PARTS, begin = part * of_part,
-                  end = min(begin + of_part, m.num_splits);
-#pragma unroll 8
-    for (int32_t split = begin; split < end; split++) {
-        const float *at = m.from + split * m.stride + column;
-        const float2 low = *(const float2 *)at, high = *(const float2 *)(at + 2);
-        o[0] = __fmaf_rn(low.x, factors[split], o[0]);
-        o[1] = __fmaf_rn(low.y, factors[split], o[1]);
-        o[2] = __fmaf_rn(high.x, factors[split], o[2]);
-        o[3] = __fmaf_rn(high.y, factors[split], o[3]);
-    }
+    if (split >= m.num_splits) return make_float4(0, 0, 0, 0);
+    const float *at = m.from + split * m.stride + column;
+    const float2 low = *(const float2 *)at, high = *(const float2 *)(at + 2);
+    return make_float4(low.x, low.y, high.x, high.y);
 }
 
-/* A CTA a decoding sequence's head: its splits' results. AT_ONCE: parts that have threads of their own; it changes no bit. */
+__device__ __forceinline__ float4 add_weighed(float4 sum, float4 x, float factor)
+{
+    return make_float4(__fmaf_rn(x.x, factor, sum.x), __fmaf_rn(x.y, factor, sum.y),
+                       __fmaf_rn(x.z, factor, sum.z), __fmaf_rn(x.w, factor, sum.w));
+}
+
+/* A CTA a decoding sequence's head: its splits' results, of at most 512 columns. AT_ONCE: parts that have threads of their own; it
+ * changes no bit. Each part's first values are under way while the factors are made: of few splits there are no others. */
 template <int AT_ONCE> __global__ void __launch_bounds__(AT_ONCE *PART_THREADS) merge_kernel(masked_args a)
 {
+    constexpr int OWN = MERGE_PARTS / AT_ONCE;
     __shared__ float factors[MASKED_SPLITS_MAX], inverse;
-    __shared__ float4 sums[MERGE_PARTS][PART_THREADS];
+    __shared__ float4 of_parts[AT_ONCE][PART_THREADS];
     const int32_t seq = a.first_seq + blockIdx.x, head = blockIdx.y, seqlen = a.seqlens_k[seq];
     const int32_t num_splits = seqlen > 0 ? cut_of(seqlen, 0, a.splits_most).end_split : 1;
     dependency_wait();
@@ -369,34 +369,41 @@ template <int AT_ONCE> __global__ void __launch_bounds__(AT_ONCE *PART_THREADS) 
     const struct merged_row m = {a.partial +
                                      ((size_t)blockIdx.x * a.splits_room * a.num_heads + head) * row_floats,
                                  a.num_heads * row_floats, num_splits};
-    __nv_bfloat16 *out = a.out + ((size_t)a.cu_seqlens_q[seq] * a.num_heads + head) * a.head_dim;
+    const int32_t part = threadIdx.x / PART_THREADS, thread = threadIdx.x % PART_THREADS,
+                  of_part = (num_splits + MERGE_PARTS - 1) / MERGE_PARTS,
+                  column = min(thread * MERGE_COLUMNS, a.value_dim - MERGE_COLUMNS);
+    float4 sums[OWN];
+#pragma unroll
+    for (int i = 0; i < OWN; i++) sums[i] = split_values(m, (part * OWN + i) * of_part, column);
     if (threadIdx.x < 32) {
         const struct softmax_state all = weigh_splits(m, a.value_dim, factors);
         if (threadIdx.x == 0) inverse = 1.0f / softmax_with_sink(all.sum, all.maximum, a.sinks, head);
     }
     __syncthreads();
-    const int32_t thread = threadIdx.x % PART_THREADS;
-    for (int32_t first = 0; first < a.value_dim; first += PART_THREADS * MERGE_COLUMNS) {
-        const int32_t column = first + thread * MERGE_COLUMNS;
-        for (int32_t part = threadIdx.x / PART_THREADS; part < MERGE_PARTS; part += AT_ONCE) {
-            float o[MERGE_COLUMNS] = {};
-            if (column < a.value_dim) add_part(o, m, factors, column, part);
-            sums[part][thread] = make_float4(o[0], o[1], o[2], o[3]);
-        }
-        if (AT_ONCE > 1) __syncthreads();
-        if (threadIdx.x < PART_THREADS && column < a.value_dim) {
-            float4 all = sums[0][thread];
 #pragma unroll
-            for (int part = 1; part < MERGE_PARTS; part++) {
-                const float4 x = sums[part][thread];
-                all = make_float4(__fadd_rn(all.x, x.x), __fadd_rn(all.y, x.y), __fadd_rn(all.z, x.z),
-                                  __fadd_rn(all.w, x.w));
-            }
-            *(uint2 *)(out + column) = make_uint2(pack_bf16(all.x * inverse, all.y * inverse),
-                                                  pack_bf16(all.z * inverse, all.w * inverse));
-        }
-        if (AT_ONCE > 1) __syncthreads();
+    for (int i = 0; i < OWN; i++) {
+        const int32_t begin = (part * OWN + i) * of_part;
+        if (begin < num_splits) sums[i] = add_weighed(make_float4(0, 0, 0, 0), sums[i], factors[begin]);
+#pragma unroll 8
+        for (int32_t split = begin + 1; split < min(begin + of_part, num_splits); split++)
+            sums[i] = add_weighed(sums[i], split_values(m, split, column), factors[split]);
     }
+    if (AT_ONCE > 1) {
+        of_parts[part][thread] = sums[0];
+        __syncthreads();
+        if (part > 0) return;
+    }
+    float4 all = sums[0];
+#pragma unroll
+    for (int i = 1; i < MERGE_PARTS; i++) {
+        const float4 x = AT_ONCE > 1 ? of_parts[i % AT_ONCE][thread] : sums[i % OWN];
+        all = make_float4(__fadd_rn(all.x, x.x), __fadd_rn(all.y, x.y), __fadd_rn(all.z, x.z),
+                          __fadd_rn(all.w, x.w));
+    }
+    if (thread * MERGE_COLUMNS >= a.value_dim) return;
+    __nv_bfloat16 *out = a.out + ((size_t)a.cu_seqlens_q[seq] * a.num_heads + head) * a.head_dim;
+    *(uint2 *)(out + column) =
+        make_uint2(pack_bf16(all.x * inverse, all.y * inverse), pack_bf16(all.z * inverse, all.w * inverse));
 }
 
 template <int D, int VALUE_AT, bool KEYS_ONLY>
