@@ -227,6 +227,12 @@ static int append_text(struct prompt_reader *r, struct token_list *list, const c
     return encode(r, item->valuestring, n, NULL, 0, flags, "prompt", list);
 }
 
+/* Whether a prompt may be ids and texts: not of embeddings, where a list of texts is as many of them. */
+static bool may_mix(const struct params *params)
+{
+    return params->kind != API_POOLING;
+}
+
 /* Ids, and texts between them. */
 static int read_ids(struct prompt_reader *r, const cJSON *array, const char *path, struct prompt *p)
 {
@@ -239,12 +245,14 @@ static int read_ids(struct prompt_reader *r, const cJSON *array, const char *pat
         char item_path[64];
         if (status < 0) break;
         snprintf(item_path, sizeof item_path, "%s[%d]", path, i);
-        if (cJSON_IsString(item))
+        if (cJSON_IsString(item) && may_mix(r->params))
             status = append_text(r, &p->tokens, item, i == 0);
         else if (cJSON_IsNumber(item))
             status = append_id(r, &p->tokens, item, item_path);
         else
-            status = json_field_refuse_type(item, item_path, "a token id (an integer) or a text", r->err);
+            status = json_field_refuse_type(
+                item, item_path,
+                may_mix(r->params) ? "a token id (an integer) or a text" : "a token id (an integer)", r->err);
         i++;
     }
     if (status == 0) status = finish_prompt(r, &p->tokens, 0, path);
@@ -308,7 +316,8 @@ int prompts_read_completions(const struct server *server, const struct params *p
         return json_field_refuse_type(prompt, "prompt", "a string, or an array of strings or token ids", err);
     if (!prompt->child)
         return api_error_invalid(err, "invalid_value", "prompt", "prompt must not be an empty array");
-    return has_number(prompt) ? read_one(&r, prompt) : read_list(&r, prompt);
+    const bool is_one = may_mix(params) ? has_number(prompt) : cJSON_IsNumber(prompt->child);
+    return is_one ? read_one(&r, prompt) : read_list(&r, prompt);
 }
 
 /* ---- pairs ---- */
