@@ -126,7 +126,7 @@ def test_unknown_url_and_wrong_method(server):
 
 @pytest.mark.parametrize("asked, meant", [
     ("/models", "/v1/models"), ("/chat/completions", "/v1/chat/completions"), ("/v1/models/", "/v1/models"),
-    ("/completions", "/v1/completions"), ("/v1/v1/chat/completions", "/v1/chat/completions"), ("/v1/tokenize", "/tokenize")])
+    ("/v1/v1/chat/completions", "/v1/chat/completions"), ("/v1/tokenize", "/tokenize")])
 def test_unknown_urls_say_what_was_meant(server, asked, meant):
     """A base URL with /v1 too few or too many, a slash too many."""
     answer = ask(server, post(asked, {}, "Connection: close"))

@@ -424,7 +424,7 @@ def test_wrong_model(client):
     assert caught.value.code == "model_not_found" and caught.value.param == "model"
 
 
-@pytest.mark.parametrize("prompt", [[], [-1], [10**6], [1.5], ["a", 1], [["a"]], [[1], "a"], {"a": 1}, 5])
+@pytest.mark.parametrize("prompt", [[], [-1], [10**6], [1.5], ["a", None], [["a", {}]], [[1], 5], {"a": 1}, 5])
 def test_bad_prompts(server, prompt):
     response = server.post("/v1/completions", {"prompt": prompt})
     assert response.status_code == 400 and response.json()["error"]["param"].startswith("prompt")
