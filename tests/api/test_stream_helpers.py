@@ -22,7 +22,7 @@ CHAT_TOOL = {"type": "function", "function": {"name": "order", "strict": True, "
 CHAT = {
     "text": {"max_tokens": 24},
     "cut": {"max_tokens": 3},
-    "tool": {"max_tokens": 400, "tools": [CHAT_TOOL], "tool_choice": "required"},
+    "tool": {"max_tokens": 400, "tools": [CHAT_TOOL], "tool_choice": "required", "parallel_tool_calls": False},
     "plain reasoning": {"max_tokens": 12, "reasoning_effort": "none"},
     "two": {"max_tokens": 8, "n": 2},
     "logprobs": {"max_tokens": 6, "logprobs": True, "top_logprobs": 2},
