@@ -129,6 +129,7 @@ struct translation {
     bool fills_context;     /* params->fills_context */
     bool drops_turns;       /* params->drops_turns */
     bool tells_prompt_last; /* params->tells_prompt_last */
+    bool tells_sampling;    /* params->sampling is wanted */
     bool in_background;     /* params->in_background */
     struct api_error *err;
 };

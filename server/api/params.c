@@ -577,7 +577,6 @@ int params_read(const struct server *server, enum api_kind kind, const cJSON *bo
     step *const *next = kind == API_POOLING ? pooling_steps : kind == API_SCORING ? scoring_steps : steps;
     for (; status == 0 && *next; next++) status = (*next)(&r);
     if (status == 0) settle_sampling(&out->input->sampling);
-    out->sampling = out->input->sampling;
     assert_debug(status < 0 ||
                  (out->num_top_logprobs <= TOP_LOGPROBS_MAX && out->num_prompt_logprobs <= TOP_LOGPROBS_MAX));
     return status;

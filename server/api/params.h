@@ -99,12 +99,12 @@ struct params {
     const struct ignored_fields *ignored;     /* NULL: none */
     const struct digest_text *request_digest; /* receipt.h; NULL: nobody wants one */
     const void *kept;                         /* the codec's, of the body: for its events */
-    bool ends_with_context;   /* max_tokens beyond the context are no mistake: the answer ends there */
-    bool fills_context;       /* without max_tokens a text completion has all the room there is, too */
-    bool in_background;       /* its client does not wait for the answer, which its codec keeps */
-    bool tells_prompt_last;   /* a stream's last event has the prompt's ids or text */
-    struct sampling sampling; /* input's, for those who tell it when the slots have that */
-    const char *warnings;     /* what the answer's head shall say; NULL: nothing */
+    bool ends_with_context;          /* max_tokens beyond the context are no mistake: the answer ends there */
+    bool fills_context;              /* without max_tokens a text completion has all the room there is, too */
+    bool in_background;              /* its client does not wait for the answer, which its codec keeps */
+    bool tells_prompt_last;          /* a stream's last event has the prompt's ids or text */
+    const struct sampling *sampling; /* a copy of input's, where the answer tells it; else NULL */
+    const char *warnings;            /* what the answer's head shall say; NULL: nothing */
 };
 
 /* out->input and out->payload are set by the caller. */

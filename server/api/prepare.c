@@ -70,7 +70,7 @@ static int check_encoder(const struct prepare_input *in, enum api_kind kind, str
 }
 
 /* Of the translation, for the prompt and the answer. */
-static void keep_what_was_meant(const struct translation *t, struct params *params)
+static int keep_what_was_meant(const struct translation *t, struct params *params)
 {
     params->kept = t->kept;
     params->ends_with_context = t->ends_with_context;
@@ -78,6 +78,12 @@ static void keep_what_was_meant(const struct translation *t, struct params *para
     params->drops_turns = t->drops_turns;
     params->tells_prompt_last = t->tells_prompt_last;
     params->in_background = t->in_background;
+    if (!t->tells_sampling) return 0;
+    struct sampling *sampling = arena_alloc(t->arena, sizeof *sampling);
+    if (!sampling) return api_error_no_memory(t->err);
+    *sampling = params->input->sampling;
+    params->sampling = sampling;
+    return 0;
 }
 
 /* For the answer's head. */
@@ -108,7 +114,7 @@ int prepare_run(const struct prepare_input *in, struct arena *arena, struct para
     if (status == 0)
         status = params_read(in->server, t.kind, body, in->body, in->body_bytes, arena, params, err);
     if (status == 0) status = check_codec(in->codec, params, err);
-    if (status == 0) keep_what_was_meant(&t, params);
+    if (status == 0) status = keep_what_was_meant(&t, params);
     if (status == 0 && t.kind == API_CHAT)
         status = prompts_read_chat(in->server, params, body, in->now_seconds, arena, prompts, err);
     else if (status == 0 && t.kind == API_SCORING)

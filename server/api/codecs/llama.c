@@ -31,7 +31,7 @@ static void append_stop(struct buffer *out, const struct stop_strings *stop)
 static void append_settings(struct buffer *out, const struct answer *a)
 {
     const struct params *p = a->context->params;
-    const struct sampling *s = &p->sampling;
+    const struct sampling *s = p->sampling;
     buffer_printf(
         out, ",\"generation_settings\":{\"n_ctx\":%d,\"n_predict\":%d,\"max_tokens\":%d,\"seed\":%llu",
         a->context->server->facts->max_model_len, p->max_tokens, p->max_tokens, (unsigned long long)a->seed);

@@ -148,7 +148,7 @@ static int read_response_fields(struct translation *t, cJSON *value)
 /* Streams tell ids in any case, and all answers the prompt at their end. */
 static int tell(struct translation *t)
 {
-    t->tells_prompt_last = true;
+    t->tells_prompt_last = t->tells_sampling = true;
     if (!kept_of(t)) return api_error_no_memory(t->err);
     if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(t->body, "stream")))
         return codec_put(t, t->body, "return_token_ids", cJSON_CreateTrue());

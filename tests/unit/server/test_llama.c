@@ -163,7 +163,7 @@ static void samplers_without_a_name_do_nothing(void **state)
         char body[512];
         snprintf(body, sizeof body, "{%s,\"samplers\":%s}", all, cases[i].samplers);
         take(&codec_llama_completion, body);
-        const struct sampling *s = &params.sampling, *e = &cases[i].expected;
+        const struct sampling *s = params.sampling, *e = &cases[i].expected;
         if (s->temperature != e->temperature || s->top_p != e->top_p || s->min_p != e->min_p ||
             s->top_k != e->top_k || s->presence_penalty != e->presence_penalty ||
             s->frequency_penalty != e->frequency_penalty || s->repetition_penalty != e->repetition_penalty)
