@@ -45,6 +45,9 @@ struct token_list {
     int32_t *ids; /* malloc'd; the caller frees with token_list_deinit */
     int32_t num_ids, capacity;
 };
+/* STATUS_LIMIT when the list would have more than max_ids (it then has that many). */
+int token_list_append(struct token_list *list, const int32_t *ids, int32_t num_ids,
+                      int32_t max_ids) must_check;
 void token_list_deinit(struct token_list *list);
 
 /* Two texts in one list: there is a form for it. */

@@ -206,15 +206,8 @@ static int append_id(struct prompt_reader *r, struct token_list *list, const cJS
         return api_error_invalid(r->err, "invalid_value", path,
                                  "%s must be a token id from 0 to %lld; got %.17g", path, (long long)last,
                                  item->valuedouble);
-    if (list->num_ids == list->capacity) {
-        int32_t capacity = max_of(2 * list->capacity, 64);
-        int32_t *ids = realloc(list->ids, (size_t)capacity * sizeof *ids);
-        if (!ids) return api_error_no_memory(r->err);
-        list->ids = ids;
-        list->capacity = capacity;
-    }
-    list->ids[list->num_ids++] = (int32_t)id;
-    return 0;
+    const int32_t one = (int32_t)id;
+    return token_list_append(list, &one, 1, INT32_MAX) < 0 ? api_error_no_memory(r->err) : 0;
 }
 
 /* A text among ids; what a tokenizer adds stands before the first item alone. */

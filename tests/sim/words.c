@@ -70,12 +70,6 @@ int32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t num_b
     return -1;
 }
 
-void token_list_deinit(struct token_list *list)
-{
-    free(list->ids);
-    *list = (struct token_list){0};
-}
-
 /* The longest of the words that the text begins with; -1: none. */
 static int32_t first_word(const char *text, size_t num_bytes)
 {

@@ -29,19 +29,7 @@ struct encoder {
 static int append_ids(void *context, const int32_t *ids, int32_t num_ids)
 {
     struct encoder *e = context;
-    struct token_list *list = e->list;
-    int32_t room = max_of(e->max_tokens - list->num_ids, 0), count = min_of(num_ids, room);
-    if (count > list->capacity - list->num_ids) {
-        int64_t capacity = min_of(max_of((int64_t)list->num_ids + count, (int64_t)list->capacity * 2 + 64),
-                                  (int64_t)max_of(e->max_tokens, list->num_ids));
-        int32_t *grown = realloc(list->ids, (size_t)capacity * sizeof *grown);
-        if (!grown) return STATUS_NO_MEMORY;
-        list->ids = grown;
-        list->capacity = (int32_t)capacity;
-    }
-    if (count > 0) memcpy(list->ids + list->num_ids, ids, (size_t)count * sizeof *ids);
-    list->num_ids += count;
-    return count < num_ids ? STATUS_LIMIT : 0;
+    return token_list_append(e->list, ids, num_ids, e->max_tokens);
 }
 
 static int encode_piece(struct encoder *e, const char *piece, size_t num_bytes)
@@ -205,10 +193,4 @@ int tokenizer_encode_pair(const struct tokenizer *t, const struct tokenizer_pair
             status = tokenizer_encode(t, pair->texts[i], pair->num_bytes[i], NULL, 0, 0, max_tokens, list);
     }
     return status;
-}
-
-void token_list_deinit(struct token_list *list)
-{
-    free(list->ids);
-    *list = (struct token_list){0};
 }

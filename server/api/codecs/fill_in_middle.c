@@ -52,17 +52,7 @@ static int encode_text(struct reader *r, const cJSON *text, struct token_list *l
 
 static int append(struct reader *r, struct token_list *list, const int32_t *ids, int32_t n)
 {
-    int32_t capacity = max_of(list->capacity, (int32_t)64);
-    while (capacity < list->num_ids + n) capacity *= 2;
-    if (capacity > list->capacity) {
-        int32_t *grown = realloc(list->ids, (size_t)capacity * sizeof *grown);
-        if (!grown) return api_error_no_memory(r->t->err);
-        list->ids = grown;
-        list->capacity = capacity;
-    }
-    if (n > 0) memcpy(list->ids + list->num_ids, ids, (size_t)n * sizeof *ids);
-    list->num_ids += n;
-    return 0;
+    return token_list_append(list, ids, n, INT32_MAX) < 0 ? api_error_no_memory(r->t->err) : 0;
 }
 
 static int append_token(struct reader *r, struct token_list *list, int32_t id)

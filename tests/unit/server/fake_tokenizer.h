@@ -64,21 +64,9 @@ const char *tokenizer_token_bytes(const struct tokenizer *t, int32_t id, size_t 
     return &bytes[id];
 }
 
-void token_list_deinit(struct token_list *list)
-{
-    free(list->ids);
-    *list = (struct token_list){0};
-}
-
 static int fake_push(struct token_list *list, int32_t id, int32_t max_tokens)
 {
-    if (list->num_ids == max_tokens) return STATUS_LIMIT;
-    if (list->num_ids == list->capacity) {
-        list->capacity = list->capacity ? 2 * list->capacity : 16;
-        list->ids = realloc(list->ids, (size_t)list->capacity * sizeof *list->ids);
-    }
-    list->ids[list->num_ids++] = id;
-    return 0;
+    return token_list_append(list, &id, 1, max_tokens);
 }
 
 static bool fake_is_untrusted(size_t at, const struct text_range *untrusted, int num_untrusted)
