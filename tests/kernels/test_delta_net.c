@@ -479,6 +479,18 @@ static void expect_near(const struct layer *l, int32_t seq, const float *out)
     }
 }
 
+/* Of all tokens of each sequence. */
+static void outputs_new(const struct layer *l, float **out)
+{
+    for (int32_t seq = 0; seq < SEQS; seq++)
+        out[seq] = malloc((size_t)(l->lengths[seq] * l->width) * sizeof(float));
+}
+
+static void outputs_free(float **out)
+{
+    for (int32_t seq = 0; seq < SEQS; seq++) free(out[seq]);
+}
+
 static void equals_reference(const char *isa)
 {
     struct random random = {.seed = test_seed()};
@@ -486,10 +498,8 @@ static void equals_reference(const char *isa)
         struct layer l;
         float *first[SEQS], *other[SEQS];
         layer_init(&l, &shapes[i], &random);
-        for (int32_t seq = 0; seq < SEQS; seq++) {
-            first[seq] = malloc((size_t)(l.lengths[seq] * l.width) * sizeof(float));
-            other[seq] = malloc((size_t)(l.lengths[seq] * l.width) * sizeof(float));
-        }
+        outputs_new(&l, first);
+        outputs_new(&l, other);
         for (int way = 0; way < 4; way++) {
             static const int32_t chunks[] = {90, 1, 3, 17};
             struct rig r;
@@ -504,10 +514,8 @@ static void equals_reference(const char *isa)
                     fail_msg("%s: chunks of up to %d give other bits", isa, chunks[way]);
             }
         }
-        for (int32_t seq = 0; seq < SEQS; seq++) {
-            free(first[seq]);
-            free(other[seq]);
-        }
+        outputs_free(first);
+        outputs_free(other);
         layer_free(&l);
     }
 }
@@ -600,10 +608,8 @@ static void drafts_leave_no_trace(const char *isa)
         struct layer l;
         float *first[SEQS], *other[SEQS];
         layer_init(&l, &shapes[i], &random);
-        for (int32_t seq = 0; seq < SEQS; seq++) {
-            first[seq] = malloc((size_t)(l.lengths[seq] * l.width) * sizeof(float));
-            other[seq] = malloc((size_t)(l.lengths[seq] * l.width) * sizeof(float));
-        }
+        outputs_new(&l, first);
+        outputs_new(&l, other);
         for (int way = 0; way < 3; way++) {
             struct rig r;
             rig_open(&r, isa, 1 + way, &l);
@@ -616,10 +622,8 @@ static void drafts_leave_no_trace(const char *isa)
                 if (num_bits_different(first[seq], other[seq], (size_t)(l.lengths[seq] * l.width)))
                     fail_msg("%s: shape %zu: drafts give other bits", isa, i);
         }
-        for (int32_t seq = 0; seq < SEQS; seq++) {
-            free(first[seq]);
-            free(other[seq]);
-        }
+        outputs_free(first);
+        outputs_free(other);
         layer_free(&l);
     }
 }
@@ -667,19 +671,15 @@ static void goes_on_from_a_kept_state(const char *isa)
         struct rig r;
         float *out[SEQS], *other[SEQS];
         layer_init(&l, &shapes[i], &random);
-        for (int32_t seq = 0; seq < SEQS; seq++) {
-            out[seq] = malloc((size_t)(l.lengths[seq] * l.width) * sizeof(float));
-            other[seq] = malloc((size_t)(l.lengths[seq] * l.width) * sizeof(float));
-        }
+        outputs_new(&l, out);
+        outputs_new(&l, other);
         rig_open(&r, isa, 2, &l);
         for (int32_t at = 1; at <= min_of(l.lengths[0], 5); at++) expect_same_behind(&r, at, out, other);
         expect_same_behind(&r, l.lengths[0], out, other);
         expect_near(&l, 0, out[0]);
         rig_close(&r);
-        for (int32_t seq = 0; seq < SEQS; seq++) {
-            free(out[seq]);
-            free(other[seq]);
-        }
+        outputs_free(out);
+        outputs_free(other);
         layer_free(&l);
     }
 }

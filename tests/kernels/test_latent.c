@@ -303,35 +303,50 @@ static float *latent_rows(const struct layer *l, const struct device *d, struct 
     return qkv;
 }
 
+/* K and V of a layer, so many tokens. */
+static struct kv_pool *pool_of(struct device *d, const struct shape *s, int32_t num)
+{
+    const struct kv_shape shape = {.num_layers = 1,
+                                   .num_blocks = num / BLOCK_SIZE + 1,
+                                   .num_kv_heads = 1,
+                                   .head_dim = s->rotary + s->rank,
+                                   .dtype = d->is_gpu ? DTYPE_BF16 : DTYPE_F32};
+    struct kv_pool *pool = NULL;
+    struct error err = {0};
+    assert_int_equal(d->ops->kv_pool_create(d, &shape, &pool, &err), 0);
+    return pool;
+}
+
+/* Of so many positions, none of which rotates. */
+static struct rope_args unrotated(struct device *d, const struct shape *s, int32_t num)
+{
+    float *cos_sin = calloc((size_t)(num * s->rotary), sizeof *cos_sin);
+    for (int32_t i = 0; i < num * s->rotary; i += 2) cos_sin[i] = 1;
+    const struct rope_args rope = {.num_heads = s->num_heads,
+                                   .num_kv_heads = 1,
+                                   .head_dim = s->rotary + s->rank,
+                                   .rotary_dim = s->rotary,
+                                   .style = ROPE_PAIRS,
+                                   .cos_sin = device_upload(d, cos_sin, (size_t)(num * s->rotary))};
+    free(cos_sin);
+    return rope;
+}
+
 /* A prompt of all tokens but the last, which is decoded. */
 static void check_attention(const struct layer *l, struct device *d, struct random *random)
 {
     const struct shape *s = &l->s;
     const int32_t dim = s->rotary + s->rank, row = (s->num_heads + 2) * dim, out_row = s->num_heads * dim;
-    const struct kv_shape shape = {.num_layers = 1,
-                                   .num_blocks = LONG / BLOCK_SIZE + 1,
-                                   .num_kv_heads = 1,
-                                   .head_dim = dim,
-                                   .dtype = d->is_gpu ? DTYPE_BF16 : DTYPE_F32};
-    float *cos_sin = calloc((size_t)(LONG * s->rotary), sizeof *cos_sin),
-          *qkv = latent_rows(l, d, random, LONG), *out = malloc((size_t)(LONG * out_row) * sizeof *out);
-    for (int32_t i = 0; i < LONG * s->rotary; i += 2) cos_sin[i] = 1; /* no rotation */
+    float *qkv = latent_rows(l, d, random, LONG), *out = malloc((size_t)(LONG * out_row) * sizeof *out);
     const struct attention_args attention = {
         .num_heads = s->num_heads, .num_kv_heads = 1, .head_dim = dim, .scale = 1 / sqrtf((float)dim)};
-    const struct rope_args rope = {.num_heads = s->num_heads,
-                                   .num_kv_heads = 1,
-                                   .head_dim = dim,
-                                   .rotary_dim = s->rotary,
-                                   .style = ROPE_PAIRS,
-                                   .cos_sin = device_upload(d, cos_sin, (size_t)(LONG * s->rotary))};
+    const struct rope_args rope = unrotated(d, s, LONG);
     void *device_qkv = device_floats(d, (size_t)(LONG * row), false),
          *device_out = device_floats(d, (size_t)(LONG * out_row), false);
     struct test_step *step = test_step_new(LONG, 1, LONG / BLOCK_SIZE + 1);
     int32_t blocks[LONG / BLOCK_SIZE + 1];
-    struct kv_pool *pool;
-    struct error err = {0};
+    struct kv_pool *pool = pool_of(d, s, LONG);
     for (int32_t i = 0; i <= LONG / BLOCK_SIZE; i++) blocks[i] = LONG / BLOCK_SIZE - i;
-    assert_int_equal(d->ops->kv_pool_create(d, &shape, &pool, &err), 0);
     for (int32_t first = 0, num = LONG - 1; first < LONG; first += num, num = 1) {
         device_write(d, device_qkv, qkv + first * row, (size_t)(num * row), false);
         device_poison(d, device_out, (size_t)(num * out_row), false);
@@ -347,7 +362,6 @@ static void check_attention(const struct layer *l, struct device *d, struct rand
         for (int32_t head = 0; head < s->num_heads; head += 3)
             check_head(l, d, qkv, token, head, out + token * out_row + head * dim);
     test_step_free(step);
-    free(cos_sin);
     free(qkv);
     free(out);
 }
@@ -374,29 +388,15 @@ static void far_open(struct far *f, struct device *d, struct random *random)
 {
     const struct shape *s = &f->layer.s;
     const int32_t dim = s->rotary + s->rank;
-    const struct kv_shape shape = {.num_layers = 1,
-                                   .num_blocks = FAR / BLOCK_SIZE + 1,
-                                   .num_kv_heads = 1,
-                                   .head_dim = dim,
-                                   .dtype = d->is_gpu ? DTYPE_BF16 : DTYPE_F32};
-    struct error err = {0};
-    float *cos_sin = calloc((size_t)(FAR * s->rotary), sizeof *cos_sin);
-    for (int32_t i = 0; i < FAR * s->rotary; i += 2) cos_sin[i] = 1; /* no rotation */
     for (int32_t i = 0; i <= FAR / BLOCK_SIZE; i++) f->blocks[i] = FAR / BLOCK_SIZE - i;
-    assert_int_equal(d->ops->kv_pool_create(d, &shape, &f->pool, &err), 0);
+    f->pool = pool_of(d, s, FAR);
     f->row = (s->num_heads + 2) * dim;
     f->out_row = s->num_heads * dim;
-    f->rope = (struct rope_args){.num_heads = s->num_heads,
-                                 .num_kv_heads = 1,
-                                 .head_dim = dim,
-                                 .rotary_dim = s->rotary,
-                                 .style = ROPE_PAIRS,
-                                 .cos_sin = device_upload(d, cos_sin, (size_t)(FAR * s->rotary))};
+    f->rope = unrotated(d, s, FAR);
     f->qkv = latent_rows(&f->layer, d, random, FAR);
     f->device_qkv = device_floats(d, (size_t)(CHUNK * f->row), false);
     f->device_out = device_floats(d, (size_t)(CHUNK * f->out_row), false);
     f->step = test_step_new(CHUNK, MANY, FAR / BLOCK_SIZE + 1);
-    free(cos_sin);
     for (int32_t first = 0; first < FAR; first += CHUNK) { /* K and V of all tokens */
         device_write(d, f->device_qkv, f->qkv + first * f->row, (size_t)(CHUNK * f->row), false);
         test_step_clear(f->step);
@@ -550,15 +550,7 @@ static void chain_open(struct chain *c, struct layer *l, struct device *d, struc
 {
     const struct shape *s = &l->s;
     const int32_t dim = s->rotary + s->rank;
-    const struct kv_shape shape = {.num_layers = 1,
-                                   .num_blocks = LONG / BLOCK_SIZE + 1,
-                                   .num_kv_heads = 1,
-                                   .head_dim = dim,
-                                   .dtype = d->is_gpu ? DTYPE_BF16 : DTYPE_F32};
-    struct error err = {0};
-    float *cos_sin = calloc((size_t)(LONG * s->rotary), sizeof *cos_sin);
-    for (int32_t i = 0; i < LONG * s->rotary; i += 2) cos_sin[i] = 1; /* no rotation */
-    assert_int_equal(d->ops->kv_pool_create(d, &shape, &c->pool, &err), 0);
+    c->pool = pool_of(d, s, LONG);
     c->layer = l;
     c->attention = (struct attention_args){.num_heads = s->num_heads,
                                            .num_kv_heads = 1,
@@ -567,19 +559,13 @@ static void chain_open(struct chain *c, struct layer *l, struct device *d, struc
                                            .latent_k_dim = s->plain + s->rotary,
                                            .latent_v_dim = s->value,
                                            .latent = l->latent};
-    c->rope = (struct rope_args){.num_heads = s->num_heads,
-                                 .num_kv_heads = 1,
-                                 .head_dim = dim,
-                                 .rotary_dim = s->rotary,
-                                 .style = ROPE_PAIRS,
-                                 .cos_sin = device_upload(d, cos_sin, (size_t)(LONG * s->rotary))};
+    c->rope = unrotated(d, s, LONG);
     c->step = test_step_new(LONG, 1, LONG / BLOCK_SIZE + 1);
     c->x = random_values(random, (size_t)LONG * (size_t)s->hidden, d->act_bytes, 1);
     c->device_x = device_floats(d, (size_t)(LONG + 16) * (size_t)s->hidden, false);
     c->device_qkv = device_floats(d, (size_t)LONG * (size_t)((s->num_heads + 2) * dim), false);
     c->device_sums = device_floats(d, (size_t)LONG * (size_t)(s->num_heads * dim), false);
     c->device_out = device_floats(d, (size_t)LONG * (size_t)(s->num_heads * s->value), false);
-    free(cos_sin);
 }
 
 /* A prompt at once and in chunks, each with a token behind it that is decoded. */
