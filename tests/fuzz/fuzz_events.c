@@ -219,6 +219,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static char echo[] = ",\"tools\":[]";
     static const struct responses_request kept = {.echo = echo};
     static const struct llama_kept all_fields = {.num_response_fields = -1};
+    static const struct sampling sampling = {.temperature = 0.7F, .top_p = 0.9F, .top_k = 40};
     static _Alignas(64) char state[STATE_BYTES_MAX];
     if (!server.config) fuzz_server_init(&server);
     if (size == 0) return 0;
@@ -229,6 +230,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                   .num_prompt_logprobs = -1,
                                   .include_usage = data[0] & 0x80,
                                   .timings = data[0] & 0x40,
+                                  .sampling = is_llama ? &sampling : NULL,
                                   .kept = is_llama ? (const void *)&all_fields : &kept};
     const struct choice_context context = {.server = &server, .params = &params};
     struct teller t;

@@ -366,7 +366,8 @@ seed("tools", "numbered", "\x0b<think>\nhm\n</think>\n\n<begin><call>look:0<argu
 # ---- events: protocol and end, then pieces ----
 
 PIECES = b"\x10Le\x20 see\x29 it.\x02\x13{\"\x1ba\":\x141}\x02\x13{}\x28\xc3\xa9\xf0\x9f\xa6"
-for number, name in enumerate(["chat", "completions", "messages", "responses", "ollama-chat", "ollama-generate"]):
+for number, name in enumerate(["chat", "completions", "messages", "responses", "ollama-chat", "ollama-generate",
+                            "llama-completion"]):
     for end, reason in enumerate(["stop", "length", "tool_calls", "error"]):
         if end == number % 4 or number == 3:
             seed("events", f"{name}-{reason}", bytes([number * 4 + end | 0x80 * (number % 2)]) + PIECES)
