@@ -277,7 +277,7 @@ tsan: ## ThreadSanitizer over the engine, the link, the thread pool and the serv
 	@$(MAKE) -s SANITIZE=thread NVCC= unit UNIT_TESTS="$(TSAN_TESTS:%=build-tsan/tests/%)"
 	@$(MAKE) -s SANITIZE=thread NVCC= build-tsan/flashd
 	@FLASHD_BIN=build-tsan/flashd TSAN_OPTIONS=exitcode=66 .venv/bin/python -m pytest -q --tb=short \
-		-k "(streams or signals or full_queue or queued_tokens or drain or beside) and not 10000" tests/api
+		-k "(streams or signals or full_queue or queued_tokens or drain or beside) and not storm" tests/api
 
 DRAINS ?= 1000
 .PHONY: faults
@@ -314,6 +314,11 @@ KILLS ?= 1000
 .PHONY: kills
 kills: all ## kill the engine KILLS (1000) times under 64 mixed streams: every answer equal byte for byte
 	@python3 tests/oracle/kills.py --kills $(KILLS) $(ARGS)
+
+DISCONNECTS ?= 10000
+.PHONY: storm
+storm: all ## DISCONNECTS (10000) clients that leave at random moments: nothing is left behind, every request counted
+	@TEST_SECONDS=7200 DISCONNECTS=$(DISCONNECTS) .venv/bin/python -m pytest -q tests/api/test_streams.py -k storm
 
 UPGRADES ?= 100
 .PHONY: upgrades

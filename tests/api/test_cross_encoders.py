@@ -96,6 +96,7 @@ def test_rerank(bert, roberta):
         assert post(server, "/rerank", {"query": QUERY, "documents": DOCUMENTS, "top_n": 2})["results"] == whole[:2]
 
 
+@pytest.mark.slow
 def test_the_same_bits_beside_others(bert, roberta):
     for server in (bert, roberta):
         together = scores(server, QUERY, DOCUMENTS)[0]

@@ -76,6 +76,7 @@ def test_xlm_roberta(start_server, tmp_path):
         assert len(rows(server, "the " * 298)) == 1 and server.post("/v1/embeddings", {"input": "the " * 299}).status_code == 400
 
 
+@pytest.mark.slow
 def test_the_same_bits_beside_others(first, mean):
     for server in (first, mean):
         lists = [ids for ids in encoder.LISTS if len(ids) <= 200]

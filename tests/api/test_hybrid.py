@@ -73,6 +73,7 @@ def start(start_server, folder, num_tokens, *options):
                         model=folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_one_answer_however_it_is_computed(start_server, tmp_path, kind):
     write(tmp_path, kind)

@@ -14,6 +14,7 @@ def ask(server, number):
     return answer["choices"], answer["usage"]["prompt_tokens_details"]["cached_tokens"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fp8", "int8"])
 def test_one_answer_however_it_is_computed(start_server, name):
     options = ["--kv-cache-dtype", name, "--max-model-len", "160", "--max-num-seqs", str(NUM_REQUESTS)]

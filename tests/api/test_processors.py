@@ -14,8 +14,7 @@ import pytest
 from conftest import ROOT, SANITIZED, Server
 
 SETS = {"Haswell-noTSX": "avx2", "Westmere": "portable"}
-PROGRAMS = ("kernels/test_linear_table", "kernels/test_linear_amx", "kernels/test_linear_vnni", "kernels/test_thread_pool",
-            "unit/model/test_forward")
+PROGRAMS = ("kernels/test_linear_table", "kernels/test_linear_amx", "kernels/test_linear_vnni", "kernels/test_thread_pool")
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(SANITIZED, reason="runs the plain build")]
 emulates = pytest.mark.skipif(not shutil.which("qemu-x86_64"), reason="no qemu-user")

@@ -91,6 +91,7 @@ def test_scores_are_transformers(scorer, start_server, tmp_path):
     assert [r["relevance_score"] for r in ranked] == sorted(got, reverse=True)
 
 
+@pytest.mark.slow
 def test_the_same_bits_beside_others(modern, nomic, scorer):
     for server, lists in ((modern, rotating.MODERN_LISTS), (nomic, encoder.LISTS)):
         alone = [rows(server, [ids])[0] for ids in lists]

@@ -4,6 +4,8 @@ import concurrent.futures
 import threading
 import time
 
+import pytest
+
 KEYS = ("--api-key", "big weight=3 name=acme", "--api-key", "small", "--api-key", "tight max-seqs=2 max-tokens=60")
 
 
@@ -50,6 +52,7 @@ def test_a_flood_of_one_key_keeps_no_other_out(start_server):
         server.wait_idle()
 
 
+@pytest.mark.slow
 def test_a_place_is_left_for_other_keys(start_server):
     """More long answers of one key than there are places: another key's short one waits for none of them."""
     with start_server(*KEYS, "--max-num-seqs", "8", "--max-model-len", "2048") as server:
@@ -63,6 +66,7 @@ def test_a_place_is_left_for_other_keys(start_server):
         server.wait_idle()
 
 
+@pytest.mark.slow
 def test_what_a_key_holds_beyond_its_part_is_taken_from_it(start_server):
     """All places, then all K/V blocks, are one key's long answers': another key's short one waits for none of them, and they say
     what they say alone."""
