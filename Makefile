@@ -110,10 +110,10 @@ ifeq ($(CUDA_ARCHS),all)
 override CUDA_ARCHS := $(foreach a,80 86 89 90a 100 120,-gencode=arch=compute_$a,code=sm_$a) -gencode=arch=compute_80,code=compute_80
 endif
 NVCC_FLAGS := -std=c++17 -O3 -lineinfo -Xcompiler -fPIC,-fvisibility=hidden -I. $(CUDA_ARCHS)
-# CUDA_QUICK=1: all is compiled, in half of the time, to kernels that are slower, where no GPU will run them (.ci/run). ptxas says of
+# CUDA_QUICK=1: all is compiled, in a third of the time, to kernels that are slower, where no GPU will run them (.ci/run). ptxas says of
 # hundreds of places that it has not optimised them.
 ifdef CUDA_QUICK
-NVCC_FLAGS += $(shell test "$(NVCC)" && $(NVCC) -Ofc=mid --version >/dev/null 2>&1 && echo -Ofc=mid)
+NVCC_FLAGS += $(shell test "$(NVCC)" && $(NVCC) -Ofc=max --version >/dev/null 2>&1 && echo -Ofc=max)
 NVCC_QUIET := 2> >(grep -v '^ptxas info' >&2)
 endif
 
