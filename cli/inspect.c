@@ -65,7 +65,8 @@ static void print_shapes(const struct config *config, const struct model_cost *m
                c->quantisation.wants_quantised_activations
                    ? ", weights and activations; activations stay as they are but for FP8 on an H100 or H200"
                    : "");
-    printf("layers        %d x hidden %d, MLP %d\n", c->num_layers, c->hidden_size, c->intermediate_size);
+    printf("layers        %d x hidden %d, MLP %s%d\n", c->num_layers, c->hidden_size,
+           c->family->has_layer_shapes ? "up to " : "", c->intermediate_size);
     if (c->num_experts)
         printf("experts       %d of %d a token, %d wide; shared %d\n", c->num_chosen_experts, c->num_experts,
                c->expert_intermediate_size, c->shared_intermediate_size);

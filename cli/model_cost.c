@@ -33,6 +33,7 @@ static void add_layer(struct operation_cost costs[NUM_OPERATIONS], const struct 
                   {WEIGHT_V, OPERATION_QKV},
                   {WEIGHT_ATTENTION_GATE, OPERATION_QKV},
                   {WEIGHT_O, OPERATION_ATTENTION_OUTPUT},
+                  {WEIGHT_REPLACEMENT, OPERATION_ATTENTION_OUTPUT},
                   {WEIGHT_LATENT_Q_A, OPERATION_QKV},
                   {WEIGHT_LATENT_Q_B, OPERATION_QKV},
                   {WEIGHT_LATENT_KV_A, OPERATION_QKV},
@@ -91,7 +92,10 @@ static bool are_alike(const struct model_config *c, int32_t a, int32_t b)
            bit_set_has(c->sparse_layers, (size_t)a) == bit_set_has(c->sparse_layers, (size_t)b) &&
            bit_set_has(c->windowed_layers, (size_t)a) == bit_set_has(c->windowed_layers, (size_t)b) &&
            bit_set_has(c->stateful_layers, (size_t)a) == bit_set_has(c->stateful_layers, (size_t)b) &&
-           bit_set_has(c->layers_without_mlp, (size_t)a) == bit_set_has(c->layers_without_mlp, (size_t)b);
+           bit_set_has(c->layers_without_mlp, (size_t)a) == bit_set_has(c->layers_without_mlp, (size_t)b) &&
+           bit_set_has(c->replaced_layers, (size_t)a) == bit_set_has(c->replaced_layers, (size_t)b) &&
+           c->layer_shapes[a].num_kv_heads == c->layer_shapes[b].num_kv_heads &&
+           c->layer_shapes[a].intermediate_size == c->layer_shapes[b].intermediate_size;
 }
 
 static void sum_layers(struct model_cost *m, const struct model_files *f, bool is_dummy)

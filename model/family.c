@@ -254,6 +254,14 @@ static const struct family families[] = {
         .norm_eps = 1e-5,
     },
     {
+        .names = {"deci", "DeciLMForCausalLM", "nemotron-nas"}, /* Nemotron Super 49B, Ultra 253B */
+        .weight_changes = decilm_weights,
+        .gguf_rope_style = ROPE_PAIRS,
+        .has_layer_shapes = true,
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 2048,
+    },
+    {
         .names = {"minicpm", "MiniCPMForCausalLM", "minicpm"}, /* 1, 2 and 4 */
         .gguf_rope_style = ROPE_PAIRS,
         .has_depth_scale = true,
@@ -1084,8 +1092,6 @@ static const struct other_family {
     {{"jais", "JAISLMHeadModel", "jais"}, ALIBI},
     {{"refact", "GPTRefactForCausalLM", "gpt_refact"}, ALIBI},
     {{NULL, "OPTForCausalLM", "opt"}, "an MLP of ReLU, and positions that begin at 2"},
-    {{"deci", "DeciLMForCausalLM", "nemotron-nas"},
-     "layers that differ in the width of their MLP, some without attention"},
     {{"mamba", "MambaForCausalLM", "mamba"},
      "states of Mamba-1, whose steps and decays are each channel's own"},
     {{"mamba2", "Mamba2ForCausalLM", "mamba2"}, "a model without attention in any layer"},

@@ -100,6 +100,8 @@ struct family {
     bool gated_attention;   /* each head of q has a gate of attention's output behind it */
     bool
         gates_are_softplus; /* gates of attention's output have a product of their own, and are no sigmoids; gating says how many there are */
+    bool
+        has_layer_shapes; /* each layer says whether it has attention, an MLP, how many K/V heads and how wide (block_configs) */
     bool has_layer_heads; /* num_attention_heads_per_layer: layers with a window may have other heads of Q */
     int32_t
         full_attention_interval; /* every so many layers one has attention, the others a state; 0: all have attention */

@@ -16,6 +16,7 @@ struct tail {
     void *normed; /* what attention has got, where the MLP gets it, too; else room */
     const void *layer_inputs;
     struct altup_streams streams;
+    const void *delta; /* what the next norm adds; NULL: nothing */
 };
 
 /* The MLP's output of the layer before, or attention's, is added where the sum is needed next: in the norm. */
@@ -90,12 +91,14 @@ static struct tail last_tail(const struct model *m, const struct batch *b, const
                         m->projected,
                         m->logit_rows,
                         m->layer_logit_inputs,
-                        m->logit_streams};
+                        m->logit_streams,
+                        NULL};
     pick_streams(m, b);
     d->ops->pick_logit_rows(d, b, tail.residual.x, all->residual.x,
                             (size_t)c->hidden_size * (size_t)d->res_bytes);
-    d->ops->pick_logit_rows(d, b, tail.attended, m->attended,
-                            (size_t)m->layers[c->num_layers - 1].mixed_width * (size_t)d->act_bytes);
+    if (m->layers[c->num_layers - 1].o)
+        d->ops->pick_logit_rows(d, b, tail.attended, m->attended,
+                                (size_t)m->layers[c->num_layers - 1].mixed_width * (size_t)d->act_bytes);
     if (m->state_mixed)
         d->ops->pick_logit_rows(d, b, tail.state_mixed, m->state_mixed,
                                 (size_t)model_config_delta_width(c) * (size_t)d->act_bytes);
@@ -128,6 +131,12 @@ static void add_laurel(const struct model *m, const struct batch *b, const struc
     norm_rows(m, b, residual, &input);
 }
 
+/* Whether nothing but o makes what a layer has before its MLP. */
+static bool is_replaced(const struct layer *layer)
+{
+    return layer->o && !layer->qkv && !layer->delta_net && !layer->attention.latent;
+}
+
 /* What attention, or a state, works on. */
 static void project_tokens(const struct model *m, const struct batch *b, const struct layer *layer,
                            struct stream *residual, const struct next_norm *n)
@@ -138,11 +147,12 @@ static void project_tokens(const struct model *m, const struct batch *b, const s
     const struct linear *w = layer->delta_net ? layer->projections : layer->qkv;
     const bool has_both = layer->delta_net && layer->qkv;
     if (!layer->attention.latent && !layer->gates && !has_both && !layer->laurel.wide &&
-        !m->config.is_parallel) {
+        !m->config.is_parallel && !is_replaced(layer)) {
         multiply_normed(m, b, residual, n, projected, w, false);
         return;
     }
     norm_rows(m, b, residual, n);
+    if (is_replaced(layer)) return;
     if (layer->attention.latent)
         k->latent_qkv(d, b, m->qkv, n->normed, layer->attention.latent);
     else
@@ -161,6 +171,7 @@ static void mix_tokens(const struct model *m, const struct batch *b, const struc
     struct device *d = m->device;
     const struct kernel_table *k = d->ops;
     const bool gated = m->config.family->gated_attention;
+    if (is_replaced(layer)) return;
     if (layer->delta_net) {
         const struct delta_inputs in = {m->projected, m->z, m->gates, m->decays};
         k->delta(d, b, layer->qkv ? m->state_mixed : m->attended, &in, layer->delta_net);
@@ -182,6 +193,7 @@ static void project_mixed(const struct model *m, const struct batch *b, const st
     const struct kernel_table *k = m->device->ops;
     const enum row_set rows = t->residual.rows;
     k->linear(m->device, b, rows, m->delta, t->attended, layer->o);
+    t->delta = m->delta;
     if (!layer->state_o) return;
     const struct next_norm sum = {&layer->sum, m->delta, t->normed};
     norm_rows(m, b, &t->residual, &sum);
@@ -240,7 +252,7 @@ static void run_gate_up_beside(const struct model *m, const struct batch *b, con
     m->device->ops->linear_gated(m->device, b, t->residual.rows, m->mlp, t->normed, layer->gate_up);
 }
 
-/* Of attention's output product in delta, what the MLP or experts make of the sum. */
+/* What the MLP or experts make of the sum, which attention's output product is added to first. */
 static void run_mlp(const struct model *m, const struct batch *b, const struct layer *layer, struct tail *t)
 {
     struct device *d = m->device;
@@ -248,9 +260,10 @@ static void run_mlp(const struct model *m, const struct batch *b, const struct l
     const enum row_set rows = t->residual.rows;
     const bool is_parallel = m->config.is_parallel;
     /* side by side the experts get what attention has got */
-    const struct next_norm between = {&layer->mlp_norm, m->delta,
+    const struct next_norm between = {&layer->mlp_norm, t->delta,
                                       is_parallel && layer->moe ? m->seen : t->normed};
     if (!layer->moe && !layer->down) return; /* it has none */
+    t->delta = m->delta;
     if (layer->moe && layer->down) {
         run_mlp_beside_experts(m, b, layer, t);
         return;
@@ -319,7 +332,8 @@ void forward(const struct model *m, const struct batch *b, const struct step *st
                      m->state_mixed,
                      m->normed,
                      m->layer_inputs,
-                     m->streams};
+                     m->streams,
+                     NULL};
 
     k->embed(d, b, m->residual, m->embedding, m->embedding_scale);
     if (m->positions) k->embed_positions(d, b, m->residual, m->positions);
@@ -329,21 +343,26 @@ void forward(const struct model *m, const struct batch *b, const struct step *st
     if (m->streams.x) begin_streams(m, b);
     for (int32_t i = 0; i <= last; i++) {
         const struct layer *layer = &m->layers[i];
-        const void *delta = i == 0 ? NULL : m->delta;
-        const struct next_norm before = {&layer->attention_norm, m->streams.x ? NULL : delta, m->normed};
+        const struct next_norm before = {&layer->attention_norm, m->streams.x ? NULL : t.delta,
+                                         is_replaced(layer) ? m->attended : m->normed};
         if (m->streams.x)
-            k->altup_predict(d, b, ROWS_TOKENS, &m->streams, t.residual.x, delta, &layer->altup);
-        project_tokens(m, b, layer, &t.residual, &before);
-        mix_tokens(m, b, layer, i < last || step->num_logits > 0);
+            k->altup_predict(d, b, ROWS_TOKENS, &m->streams, t.residual.x, t.delta, &layer->altup);
+        if (layer->o) {
+            project_tokens(m, b, layer, &t.residual, &before);
+            mix_tokens(m, b, layer, i < last || step->num_logits > 0);
+        } else if (t.delta) { /* all that is before its MLP */
+            norm_rows(m, b, &t.residual, &before);
+            t.delta = NULL;
+        }
         if (i == last && step->num_logits == 0) return;
         if (i == last) t = last_tail(m, b, step, &t);
         if (c->is_parallel && !layer->moe) run_gate_up_beside(m, b, layer, &t);
-        project_mixed(m, b, layer, &t);
+        if (layer->o) project_mixed(m, b, layer, &t);
         run_mlp(m, b, layer, &t);
         add_layer_input(m, b, i, &t);
     }
     if (m->streams.x) end_streams(m, b, &t);
-    k->rms_norm(d, b, t.residual.rows, m->logit_rows, t.residual.x, m->streams.x ? NULL : m->delta,
+    k->rms_norm(d, b, t.residual.rows, m->logit_rows, t.residual.x, m->streams.x ? NULL : t.delta,
                 &m->output_norm);
     if (step->num_pooled > 0) k->pool(d, b, m->logit_rows);
     if (step->num_pooled < step->num_logits) k->logits(d, b, m->logit_rows, m->lm_head);

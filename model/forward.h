@@ -15,8 +15,9 @@ struct product {
 
 struct layer {
     struct norm_args attention_norm, mlp_norm; /* before each; with what the one before it leaves */
-    struct norm_args sum;       /* where there are both delta_net and qkv: what adds attention */
-    struct linear *qkv, *o;     /* qkv NULL where there is delta_net alone, or attention.latent */
+    struct norm_args sum; /* where there are both delta_net and qkv: what adds attention */
+    /* qkv NULL where there is delta_net alone, or attention.latent; o alone: it is what stands in their place; both NULL: nothing does */
+    struct linear *qkv, *o;
     struct linear *projections; /* of delta_net: q, k, v and z */
     struct linear *state_o;     /* of delta_net beside attention; else o is its */
     struct linear *gates; /* of delta_net b and a, or b; of attention with gates of its own those; or NULL */

@@ -119,6 +119,52 @@ static int32_t read_kv_heads(struct keys *k, struct model_config *c)
     return int_of_some_layers(k, suffix, c->num_layers, c->stateful_layers);
 }
 
+/* A number for all layers, or a list that has one for each; 0: of none. The next of it. */
+struct layer_ints {
+    struct gguf_array list;
+    bool is_list;
+    int64_t of_all;
+};
+
+static struct layer_ints layer_ints(struct keys *k, const char *suffix)
+{
+    struct layer_ints ints = {.is_list = gguf_find_array(k->gguf, key_name(k, suffix).text, &ints.list)};
+    if (!ints.is_list) ints.of_all = required_int(k, suffix);
+    return ints;
+}
+
+static int32_t next_int(struct keys *k, const char *suffix, struct layer_ints *ints)
+{
+    int64_t own = ints->of_all;
+    const bool is_there = !ints->is_list || gguf_array_next_int(&ints->list, &own);
+    if (is_there && own >= 0 && own <= INT32_MAX) return (int32_t)own;
+    fail(k, STATUS_INVALID, "the key %s is no list of possible numbers", key_name(k, suffix).text);
+    return 0;
+}
+
+/* Of DeciLM: a layer without heads has no attention, one without K/V heads a product in its place, one of no width no MLP. */
+static void read_layer_shapes(struct keys *k, struct model_config *c)
+{
+    static const char *const names[] = {"attention.head_count", "attention.head_count_kv",
+                                        "feed_forward_length"};
+    const int32_t num_layers = c->num_layers;
+    struct layer_ints ints[array_length(names)];
+    for (size_t i = 0; i < array_length(names); i++) ints[i] = layer_ints(k, names[i]);
+    c->num_layers = c->num_heads = 0;
+    for (int32_t i = 0; i < num_layers && !k->status; i++) {
+        const int32_t heads = next_int(k, names[0], &ints[0]), kv_heads = next_int(k, names[1], &ints[1]);
+        const struct layer_shape shape = {heads > 0 ? kv_heads : 0, next_int(k, names[2], &ints[2])};
+        if (heads > 0 && c->num_heads > 0 && heads != c->num_heads)
+            fail(k, STATUS_UNSUPPORTED,
+                 "the key %s differs between layers with attention, which is not supported",
+                 key_name(k, names[0]).text);
+        c->num_heads = max_of(c->num_heads, heads);
+        if (!k->status)
+            k->status = model_config_add_layer(c, shape, heads > 0 && kv_heads == 0, k->path, k->err);
+    }
+    c->num_heads = max_of(c->num_heads, 1);
+}
+
 /* Layers with K and V have attention, those that are as wide as an MLP are one, or all are experts; others have a state. */
 static int read_blocks(struct keys *k, struct model_config *c)
 {
@@ -403,19 +449,13 @@ static void read_window_head_dim(struct keys *k, struct model_config *c)
          c->window_heads.head_dim, v_dim);
 }
 
-static int read_shape(struct keys *k, struct model_config *c)
+/* Heads, and widths of MLPs. */
+static void read_layer_sizes(struct keys *k, struct model_config *c)
 {
-    int64_t window = 0, num_guessing;
-    c->gate = c->family->gate;
-    c->is_parallel = c->family->is_parallel;
-    if (weight_may_be(c->family->weight_changes, WEIGHT_MLP_NORM))
-        (void)gguf_find_bool(k->gguf, key_name(k, "use_parallel_residual").text, &c->is_parallel);
-    c->hidden_size = required_int(k, "embedding_length");
-    c->num_layers = required_int(k, "block_count");
-    /* the last ones may be there to guess tokens ahead, and are not run */
-    if (find_int(k, "nextn_predict_layers", &num_guessing) && num_guessing > 0 &&
-        num_guessing < c->num_layers)
-        c->num_layers -= (int32_t)num_guessing;
+    if (c->family->has_layer_shapes) {
+        read_layer_shapes(k, c);
+        return;
+    }
     if (c->family->has_layer_heads)
         read_layer_heads(k, c);
     else
@@ -430,6 +470,22 @@ static int read_shape(struct keys *k, struct model_config *c)
         c->intermediate_size = int_of_all_layers(k, "feed_forward_length", 0);
         c->num_kv_heads = read_kv_heads(k, c);
     }
+}
+
+static int read_shape(struct keys *k, struct model_config *c)
+{
+    int64_t window = 0, num_guessing;
+    c->gate = c->family->gate;
+    c->is_parallel = c->family->is_parallel;
+    if (weight_may_be(c->family->weight_changes, WEIGHT_MLP_NORM))
+        (void)gguf_find_bool(k->gguf, key_name(k, "use_parallel_residual").text, &c->is_parallel);
+    c->hidden_size = required_int(k, "embedding_length");
+    c->num_layers = required_int(k, "block_count");
+    /* the last ones may be there to guess tokens ahead, and are not run */
+    if (find_int(k, "nextn_predict_layers", &num_guessing) && num_guessing > 0 &&
+        num_guessing < c->num_layers)
+        c->num_layers -= (int32_t)num_guessing;
+    read_layer_sizes(k, c);
     c->max_position_embeddings = required_int(k, "context_length");
     if (read_norm_eps(k, c)) return k->status;
     assert_debug(c->num_heads > 0); /* also after a problem */

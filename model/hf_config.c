@@ -157,6 +157,7 @@ static void read_shape(struct json_reader *r, struct model_config *c)
     const int64_t four_times = min_of(4 * (int64_t)c->hidden_size, (int64_t)INT32_MAX);
     const int32_t usual = family->has_gpt2_keys && !family->is_encoder ? (int32_t)four_times
                           : family->delta_kind == DELTA_CONVOLUTION    ? 12288
+                          : family->has_layer_shapes                   ? 1
                                                                        : 0;
     c->intermediate_size =
         cJSON_IsArray(json_find(r, width)) ? int_of_all_layers(r, width, 0) : hf_size(r, width, usual);
@@ -638,7 +639,8 @@ static int read_text_config(struct json_reader *r, struct model_config *c)
     read_shape(r, c);
     read_multipliers(r, c);
     if (r->status) return r->status;
-    status = read_gemma_4(r, c);
+    status = hf_read_layer_shapes(r, c);
+    if (!status) status = read_gemma_4(r, c);
     if (!status) status = read_gemma_3n(r, c);
     if (!status) status = read_window_heads(r, c);
     if (!status) status = read_gates(r, c);

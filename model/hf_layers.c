@@ -267,6 +267,70 @@ int hf_read_layer_heads(struct json_reader *r, struct model_config *c)
     return r->status;
 }
 
+/* What a layer has for attention: K/V heads, one product, or nothing. */
+static int read_attention_shape(struct json_reader *r, int32_t num_heads, struct layer_shape *shape,
+                                bool *is_replaced)
+{
+    static const char *const must_be_absent[] = {"window_length", "num_sink_tokens", "mamba", "llama4",
+                                                 "parallel_blocks"};
+    *is_replaced = json_bool(r, "replace_with_linear", false);
+    for (size_t i = 0; i < array_length(must_be_absent); i++)
+        if (json_find(r, must_be_absent[i]))
+            return error_set(r->err, STATUS_UNSUPPORTED,
+                             "%s: %s is set in block_configs, which is not supported", r->path,
+                             must_be_absent[i]);
+    if (*is_replaced || json_bool(r, "no_op", false)) return r->status;
+    const int32_t group = hf_size(r, "n_heads_in_group", 0);
+    if (!r->status && num_heads % group)
+        return error_set(r->err, STATUS_INVALID,
+                         "%s: n_heads_in_group is %d in block_configs for %d attention heads", r->path, group,
+                         num_heads);
+    shape->num_kv_heads = r->status ? 0 : num_heads / group;
+    return r->status;
+}
+
+/* Two thirds of so many times the hidden size, up to a multiple of 256; or it is given. */
+static int read_mlp_shape(struct json_reader *r, int32_t hidden_size, struct layer_shape *shape)
+{
+    static const char *const must_be_false[] = {"replace_with_linear"};
+    int status = hf_want_false(r, must_be_false, array_length(must_be_false));
+    if (!status && (json_find(r, "moe") || json_find(r, "parallel_blocks")))
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: moe or parallel_blocks is set in block_configs, which is not supported",
+                         r->path);
+    if (status || json_bool(r, "no_op", false)) return status;
+    const double times = json_real(r, "ffn_mult", 0, 0, 1e3);
+    const int64_t scaled = (int64_t)(2 * times * hidden_size / 3), whole = div_up(scaled, 256) * 256;
+    shape->intermediate_size = json_find(r, "intermediate_size") || whole == 0
+                                   ? hf_size(r, "intermediate_size", 0)
+                                   : (int32_t)min_of(whole, (int64_t)INT32_MAX);
+    return r->status;
+}
+
+int hf_read_layer_shapes(struct json_reader *r, struct model_config *c)
+{
+    const cJSON *list = json_find(r, "block_configs"), *item;
+    const int32_t num_layers = c->num_layers;
+    int status = STATUS_OK;
+    if (!c->family->has_layer_shapes) return r->status;
+    if (cJSON_GetArraySize(list) != num_layers)
+        return error_set(r->err, STATUS_INVALID, "%s: block_configs has %d entries for %d layers", r->path,
+                         cJSON_GetArraySize(list), num_layers);
+    c->num_layers = c->num_kv_heads = c->intermediate_size = 0;
+    cJSON_ArrayForEach(item, list)
+    {
+        struct json_reader attention = *r, mlp = *r;
+        struct layer_shape shape = {0, 0};
+        bool is_replaced = false;
+        attention.object = cJSON_GetObjectItemCaseSensitive(item, "attention");
+        mlp.object = cJSON_GetObjectItemCaseSensitive(item, "ffn");
+        if (!status) status = read_attention_shape(&attention, c->num_heads, &shape, &is_replaced);
+        if (!status) status = read_mlp_shape(&mlp, c->hidden_size, &shape);
+        if (!status) status = model_config_add_layer(c, shape, is_replaced, r->path, r->err);
+    }
+    return status;
+}
+
 /* Older files have a number for true. */
 void hf_read_temperature(struct json_reader *r, struct model_config *c)
 {

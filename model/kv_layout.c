@@ -93,7 +93,8 @@ uint64_t kv_layout_block_bytes(const struct kv_layout *l, const struct model_con
 struct kv_place kv_layout_place(const struct kv_layout *l, const struct model_config *c, int32_t layer)
 {
     layer = model_config_layer(c, layer).kv_layer;
-    if (l->window == 0) return (struct kv_place){0, model_config_num_attention_layers(c, layer)};
+    const int32_t own = c->layer_shapes[layer].num_kv_heads, parts = own > 0 ? c->num_kv_heads / own : 1;
+    if (l->window == 0) return (struct kv_place){0, parts * model_config_num_attention_layers(c, layer)};
     bool windowed = is_windowed(c, layer);
     int32_t n = num_alike(c, layer, windowed),
             per_block = windowed ? l->windowed_per_block : l->layers_per_block;

@@ -40,7 +40,8 @@ static inline int32_t kv_layout_num_groups(const struct kv_layout *l)
 uint64_t kv_layout_block_bytes(const struct kv_layout *l, const struct model_config *c, enum dtype kv_dtype);
 
 struct kv_place {
-    int32_t group, layer; /* layer: of the group's blocks */
+    int32_t group,
+        layer; /* layer: of the group's blocks; of a layer with fewer heads counted in places of its own size */
 };
 
 /* Of a layer with a state: that of the next layer that has K and V. Of one that shares others' theirs. */

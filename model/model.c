@@ -466,6 +466,14 @@ static struct latent *create_latent(struct builder *b, int32_t layer)
     return latent;
 }
 
+/* What stands in the place of attention. */
+static struct linear *create_replacement(struct builder *b, int32_t layer)
+{
+    static const enum weight_role roles[] = {WEIGHT_REPLACEMENT};
+    const int64_t h = b->m->config.hidden_size;
+    return create_stacked(b, layer, roles, 1, h, h);
+}
+
 static void create_attention_layer(struct builder *b, int32_t i)
 {
     static const enum weight_role gates[] = {WEIGHT_ATTENTION_GATE};
@@ -675,6 +683,7 @@ static void create_layer(struct builder *b, int32_t i)
     create_altup_layer(b, i);
     if (bit_set_has(m->config.stateful_layers, (size_t)i)) create_state_layer(b, i);
     if (model_config_has_attention(&m->config, i)) create_attention_layer(b, i);
+    if (bit_set_has(m->config.replaced_layers, (size_t)i)) layer->o = create_replacement(b, i);
     if (bit_set_has(m->config.sparse_layers, (size_t)i)) {
         layer->moe = create_moe(b, i);
         if (!m->config.family->mlp_beside_experts) return;
@@ -818,6 +827,7 @@ static void create_activations(struct builder *b)
     m->normed = alloc_act(b, tokens, c->hidden_size, "normed activations");
     int64_t mixed_width =
         max_of(widest(c, q_width), model_config_delta_width(c)); /* of latent attention it is less */
+    mixed_width = max_of(mixed_width, widest(c, model_config_mixed_width));
     m->qkv = alloc_act(b, tokens, max_of(widest(c, heads_width), mixed_width), "q, k and v");
     m->attended = alloc_act(b, tokens, mixed_width, "attention's output");
     create_inputs(b);
@@ -1027,15 +1037,22 @@ struct device *model_device(struct model *m)
 
 static struct kv_shape kv_shape(const struct model *m, int32_t num_blocks, enum dtype kv_dtype)
 {
-    const struct kv_other_layers none = {0}, others = {.num_layers = m->kv_layout.windowed_per_block,
-                                                       .num_kv_heads = m->config.window_heads.num_kv_heads,
-                                                       .head_dim = m->config.window_heads.head_dim};
+    const struct model_config *c = &m->config;
+    const struct kv_other_layers none = {0},
+                                 windowed = {.num_layers = m->kv_layout.windowed_per_block,
+                                             .num_kv_heads = c->window_heads.num_kv_heads,
+                                             .head_dim = c->window_heads.head_dim},
+                                 parts = {.num_layers = m->kv_layout.layers_per_block,
+                                          .num_kv_heads = c->num_kv_heads,
+                                          .head_dim = c->head_dim};
     return (struct kv_shape){.num_layers = m->kv_layout.layers_per_block,
                              .num_blocks = num_blocks,
                              .num_kv_heads = m->config.num_kv_heads,
                              .head_dim = m->config.head_dim,
                              .dtype = kv_dtype,
-                             .others = model_config_has_window_heads(&m->config) ? others : none};
+                             .others = model_config_has_window_heads(c)  ? windowed
+                                       : model_config_has_layer_heads(c) ? parts
+                                                                         : none};
 }
 
 int model_kv_pool_create(struct model *m, int32_t num_blocks, int32_t num_host_blocks, enum dtype kv_dtype,

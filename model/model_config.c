@@ -33,17 +33,20 @@ struct layer_config model_config_layer(const struct model_config *c, int32_t lay
          rotated = !bit_set_has(c->unrotated_layers, (size_t)layer);
     const bool has_own_heads = windowed && model_config_has_window_heads(c),
                shares_kv = layer >= c->num_layers - c->num_kv_sharing_layers;
+    const struct layer_shape own = c->layer_shapes[layer];
+    const int32_t all_kv_heads = has_own_heads ? c->window_heads.num_kv_heads : c->num_kv_heads,
+                  all_widths = shares_kv ? c->sharing_intermediate_size : c->intermediate_size;
     const int32_t head_dim = has_own_heads ? c->window_heads.head_dim : c->head_dim,
                   v_dim = has_own_heads ? c->window_heads.v_dim : c->v_dim;
     return (struct layer_config){
         .num_heads = windowed && c->num_window_heads > 0 ? c->num_window_heads : c->num_heads,
-        .num_kv_heads = has_own_heads ? c->window_heads.num_kv_heads : c->num_kv_heads,
+        .num_kv_heads = own.num_kv_heads > 0 ? own.num_kv_heads : all_kv_heads,
         .head_dim = head_dim,
         .v_dim = v_dim > 0 ? v_dim : head_dim,
         .v_is_k = c->v_is_k && !windowed,
         .shares_kv = shares_kv,
         .kv_layer = shares_kv ? last_alike(c, layer) : layer,
-        .intermediate_size = shares_kv ? c->sharing_intermediate_size : c->intermediate_size,
+        .intermediate_size = own.intermediate_size > 0 ? own.intermediate_size : all_widths,
         .has_sparse_gate = bit_set_has(c->sparse_gates, (size_t)layer),
         .sliding_window = windowed ? c->sliding_window : 0,
         .is_chunk = windowed && c->windows_are_chunks,
@@ -102,6 +105,23 @@ void model_config_take_windows(struct model_config *c)
     for (int32_t i = 0; i < min_of(c->num_layers, LAYERS_MAX) && c->sliding_window > 0; i++)
         if (c->family->only_windows_rotate && !bit_set_has(c->windowed_layers, (size_t)i))
             bit_set_add(c->unrotated_layers, (size_t)i);
+}
+
+int model_config_add_layer(struct model_config *c, struct layer_shape shape, bool is_replaced,
+                           const char *source, struct error *err)
+{
+    const size_t layer = (size_t)c->num_layers;
+    assert_debug(!is_replaced || shape.num_kv_heads == 0);
+    if (layer == LAYERS_MAX)
+        return error_set(err, STATUS_INVALID, "%s: there are more than %d layers", source, LAYERS_MAX);
+    if (shape.num_kv_heads == 0) bit_set_add(c->layers_without_attention, layer);
+    if (is_replaced) bit_set_add(c->replaced_layers, layer);
+    if (shape.intermediate_size == 0) bit_set_add(c->layers_without_mlp, layer);
+    c->layer_shapes[layer] = shape;
+    c->num_kv_heads = max_of(c->num_kv_heads, shape.num_kv_heads);
+    c->intermediate_size = max_of(c->intermediate_size, shape.intermediate_size);
+    c->num_layers++;
+    return STATUS_OK;
 }
 
 int model_config_add_block(struct model_config *c, enum layer_block kind, const char *source,
@@ -268,11 +288,23 @@ static int check_delta(const struct model_config *c, const char *source, struct 
 
 static int check_states(const struct model_config *c, const char *source, struct error *err)
 {
-    int status = c->family->delta_kind == DELTA_CONVOLUTION ? STATUS_OK : check_delta(c, source, err);
-    if (status) return status;
+    return c->family->delta_kind == DELTA_CONVOLUTION ? STATUS_OK : check_delta(c, source, err);
+}
+
+/* Those that differ take places of the largest, of which they fill a part. */
+static int check_layers(const struct model_config *c, const char *source, struct error *err)
+{
     if (model_config_num_attention_layers(c, c->num_layers) == 0)
         return error_set(err, STATUS_UNSUPPORTED, "%s: no layer has attention, which is not supported",
                          source);
+    for (int32_t i = 0; i < c->num_layers; i++) {
+        const int32_t own = c->layer_shapes[i].num_kv_heads;
+        if (own > 0 && (c->num_kv_heads % own || c->num_heads % own))
+            return error_set(
+                err, STATUS_UNSUPPORTED,
+                "%s: layer %d has %d K/V heads; divisors of %d, which others have, are supported", source, i,
+                own, c->num_kv_heads);
+    }
     return STATUS_OK;
 }
 
@@ -363,6 +395,7 @@ int model_config_validate(const struct model_config *c, const char *source, stru
     if (!status) status = check_altup(c, source, err);
     if (!status && c->num_experts) status = check_experts(c, source, err);
     if (!status && model_config_has_states(c)) status = check_states(c, source, err);
+    if (!status) status = check_layers(c, source, err);
     if (!status && c->latent.rank != 0) status = check_latent(c, source, err);
     if (status) return status;
     if (c->num_heads % c->num_kv_heads || num_window_heads % window.num_kv_heads)
@@ -398,7 +431,23 @@ int32_t model_config_num_attention_layers(const struct model_config *c, int32_t 
 
 bool model_config_has_attention(const struct model_config *c, int32_t layer)
 {
+    if (bit_set_has(c->layers_without_attention, (size_t)layer)) return false;
     return !bit_set_has(c->stateful_layers, (size_t)layer) || c->family->states_beside_attention;
+}
+
+bool model_config_is_mixed(const struct model_config *c, int32_t layer)
+{
+    return !bit_set_has(c->layers_without_attention, (size_t)layer) ||
+           bit_set_has(c->replaced_layers, (size_t)layer);
+}
+
+bool model_config_has_layer_heads(const struct model_config *c)
+{
+    for (int32_t i = 0; i < c->num_layers; i++) {
+        const int32_t own = c->layer_shapes[i].num_kv_heads;
+        if (own > 0 && own != c->num_kv_heads) return true;
+    }
+    return false;
 }
 
 int32_t model_config_num_stateful_layers(const struct model_config *c)
@@ -514,6 +563,7 @@ uint64_t model_config_kv_bytes_per_token(const struct model_config *c, enum dtyp
 
 int64_t model_config_mixed_width(const struct model_config *c, int32_t layer)
 {
+    if (bit_set_has(c->replaced_layers, (size_t)layer)) return c->hidden_size;
     if (!model_config_has_attention(c, layer)) return model_config_delta_width(c);
     const struct layer_config l = model_config_layer(c, layer);
     return (int64_t)l.num_heads * (c->latent.rank > 0 ? c->latent.value_dim : l.v_dim);

@@ -112,7 +112,13 @@ struct model_config {
     /* bit sets */
     uint64_t windowed_layers[LAYERS_MAX / 64], unrotated_layers[LAYERS_MAX / 64],
         sparse_layers[LAYERS_MAX / 64], stateful_layers[LAYERS_MAX / 64], layers_without_mlp[LAYERS_MAX / 64],
-        sparse_gates[LAYERS_MAX / 64];
+        layers_without_attention[LAYERS_MAX / 64], sparse_gates[LAYERS_MAX / 64];
+    uint64_t
+        replaced_layers[LAYERS_MAX / 64]; /* of those without attention: one product stands in its place */
+    /* Of a family whose layers differ one by one: each one's own, of which num_kv_heads and intermediate_size are the largest. */
+    struct layer_shape {
+        int32_t num_kv_heads, intermediate_size; /* 0: as of all */
+    } layer_shapes[LAYERS_MAX];
     int32_t eos_ids[EOS_IDS_MAX], num_eos_ids; /* of config, generation_config, tokenizer, and by name */
     int32_t bos_id;                            /* -1: none */
     struct quantisation quantisation;          /* of a directory's matrices */
@@ -147,6 +153,11 @@ void model_config_init(struct model_config *c);
 
 /* What follows from the family and the shape; before, the file's own facts: then it leaves them. */
 void model_config_take_family(struct model_config *c);
+
+/* The next layer, and what it has of its own; 0: it has no attention, or no MLP. is_replaced: it has a product where attention would be, and
+ * no K/V heads. num_layers, num_kv_heads and intermediate_size begin with 0. source: the file, for the sentence. */
+int model_config_add_layer(struct model_config *c, struct layer_shape shape, bool is_replaced,
+                           const char *source, struct error *err) must_check;
 
 /* What a file counts as a layer where MLPs are some (family.h: mlps_are_layers). */
 enum layer_block { BLOCK_STATE, BLOCK_ATTENTION, BLOCK_MLP, BLOCK_EXPERTS, LAYER_BLOCK_COUNT };
@@ -184,6 +195,12 @@ int32_t model_config_num_stateful_layers(const struct model_config *c);
 /* The layer has attention, and so K and V. */
 bool model_config_has_attention(const struct model_config *c, int32_t layer);
 
+/* The layer has attention, a state, or what stands in their place. */
+bool model_config_is_mixed(const struct model_config *c, int32_t layer);
+
+/* Layers differ in their K/V heads, one by one. */
+bool model_config_has_layer_heads(const struct model_config *c);
+
 /* Layers before layer that have it. */
 int32_t model_config_num_attention_layers(const struct model_config *c, int32_t layer);
 
@@ -203,7 +220,7 @@ extern const struct generation_defaults generation_defaults_none; /* nothing giv
 int32_t model_config_most_heads(const struct model_config *c);
 /* Of the largest head. */
 int32_t model_config_widest_head(const struct model_config *c);
-/* Of what attention's output product takes, or that of a layer's state where there is no attention. */
+/* Of what attention's output product takes, or that of a layer's state where there is no attention, or what stands in the place of both. */
 int64_t model_config_mixed_width(const struct model_config *c, int32_t layer);
 /* Values of an embedding. */
 int32_t model_config_embedding_size(const struct model_config *c);

@@ -53,6 +53,7 @@ static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
     [WEIGHT_K] = {"attn_k.weight", "self_attn.k_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS},
     [WEIGHT_V] = {"attn_v.weight", "self_attn.v_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS},
     [WEIGHT_O] = {"attn_output.weight", "self_attn.o_proj.weight", DIM_HIDDEN, DIM_Q, PRESENT_ALWAYS},
+    [WEIGHT_REPLACEMENT] = {.presence = PRESENT_NEVER},
     [WEIGHT_Q_BIAS] = {"attn_q.bias", "self_attn.q_proj.bias", DIM_1, DIM_Q, PRESENT_IF_QKV_BIAS},
     [WEIGHT_K_BIAS] = {"attn_k.bias", "self_attn.k_proj.bias", DIM_1, DIM_KV, PRESENT_IF_QKV_BIAS},
     [WEIGHT_V_BIAS] = {"attn_v.bias", "self_attn.v_proj.bias", DIM_1, DIM_KV, PRESENT_IF_QKV_BIAS},
@@ -286,6 +287,21 @@ const struct weight_change exaone4_weights[] = {
 
 const struct weight_change olmoe_weights[] = {
     NORMS_OF_ALL_HEADS,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+/* Layers without attention, or with one product in its place; layers without an MLP. */
+const struct weight_change decilm_weights[] = {
+    {WEIGHT_ATTENTION_NORM,
+     {"attn_norm.weight", "input_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_IF_MIXED}},
+    {WEIGHT_Q, {"attn_q.weight", "self_attn.q_proj.weight", DIM_Q, DIM_HIDDEN, PRESENT_IF_ATTENTION}},
+    {WEIGHT_K, {"attn_k.weight", "self_attn.k_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_IF_ATTENTION}},
+    {WEIGHT_V, {"attn_v.weight", "self_attn.v_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_IF_ATTENTION}},
+    {WEIGHT_O, {"attn_output.weight", "self_attn.o_proj.weight", DIM_HIDDEN, DIM_Q, PRESENT_IF_ATTENTION}},
+    {WEIGHT_REPLACEMENT,
+     {"attn_output.weight", "self_attn.linear_attn.weight", DIM_HIDDEN, DIM_HIDDEN, PRESENT_IF_REPLACED}},
+    {WEIGHT_MLP_NORM,
+     {"ffn_norm.weight", "post_attention_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_IF_MLP}},
     {.role = WEIGHT_ROLE_COUNT},
 };
 
@@ -1354,6 +1370,10 @@ bool weight_is_required(const struct model_config *c, enum weight_presence prese
         return layer > 0;
     case PRESENT_IF_ATTENTION:
         return model_config_has_attention(c, layer);
+    case PRESENT_IF_REPLACED:
+        return bit_set_has(c->replaced_layers, (size_t)layer);
+    case PRESENT_IF_MIXED:
+        return model_config_is_mixed(c, layer);
     case PRESENT_IF_WINDOW:
         return model_config_layer(c, layer).sliding_window > 0;
     case PRESENT_IF_OWN_V:

@@ -42,11 +42,12 @@ enum weight_role {
     /* per layer */
     WEIGHT_ATTENTION_NORM, /* [1][H] */
     WEIGHT_ATTENTION_NORM_BIAS,
-    WEIGHT_Q,      /* [Q][H], or [2 Q][H] with a gate behind each head */
-    WEIGHT_K,      /* [KV][H] */
-    WEIGHT_V,      /* [KV][H] */
-    WEIGHT_O,      /* [H][Q] */
-    WEIGHT_Q_BIAS, /* biases: [1][rows]; data NULL when absent */
+    WEIGHT_Q,           /* [Q][H], or [2 Q][H] with a gate behind each head */
+    WEIGHT_K,           /* [KV][H] */
+    WEIGHT_V,           /* [KV][H] */
+    WEIGHT_O,           /* [H][Q] */
+    WEIGHT_REPLACEMENT, /* [H][H]: what stands in the place of attention */
+    WEIGHT_Q_BIAS,      /* biases: [1][rows]; data NULL when absent */
     WEIGHT_K_BIAS,
     WEIGHT_V_BIAS,
     WEIGHT_O_BIAS,
@@ -203,6 +204,8 @@ enum weight_presence {
     PRESENT_IF_SHARED_WEIGHT,
     PRESENT_BEHIND_FIRST, /* the layer is not the first */
     PRESENT_IF_ATTENTION, /* the layer has K and V */
+    PRESENT_IF_REPLACED,  /* or a product in their place */
+    PRESENT_IF_MIXED,     /* or either, or a state */
     PRESENT_IF_OWN_KV,    /* it has a product of K's own (layer_config) */
     PRESENT_IF_OWN_V,     /* and of V's */
     PRESENT_IF_LAYER_EMBEDDINGS,
@@ -246,7 +249,7 @@ extern const struct weight_change weightless_norm_weights[], nanochat_weights[],
     phimoe_weights[], lfm2_weights[], lfm3_weights[], modernbert_weights[], modernbert_score_weights[],
     nomic_weights[], gte_weights[], gte_score_weights[], hunyuan_moe_weights[], hy3_weights[],
     exaone_moe_weights[], hyperclovax_weights[], afmoe_weights[], laguna_weights[], muse_glimmer_weights[],
-    falcon_h1_weights[], olmo_hybrid_weights[], kimi_linear_weights[], bailing_weights[],
+    falcon_h1_weights[], olmo_hybrid_weights[], kimi_linear_weights[], bailing_weights[], decilm_weights[],
     granite_swa_weights[], granite_moe_swa_weights[], gemma4_weights[], gemma3n_weights[], mimo_weights[],
     numbered_weights[], llama4_numbered_weights[];
 

@@ -23,6 +23,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
 import chatglm
+import decilm
 import deepseek
 import falcon_h1
 import gpt
@@ -2092,6 +2093,57 @@ CASES |= {
     "glm-4, as older GGUF files are": (GLM, ("chatglm", GLM_KEYS)),
 }
 
+DECILM = {
+    "architectures": ["DeciLMForCausalLM"],
+    "model_type": "nemotron-nas",
+    "head_dim": 16,
+    "intermediate_size": None,
+    "num_key_value_heads": None,
+    "rope_theta": 1e6,
+}
+CASES |= {
+    "decilm": (
+        {
+            **DECILM,
+            "num_hidden_layers": 7,
+            "rope_scaling": LLAMA3,
+            "block_configs": [
+                decilm.block(None, 3.0),
+                decilm.block(2, 6.5),
+                decilm.block(4, None),
+                decilm.block(None, None),
+                decilm.block(None, 1.0, is_replaced=True),
+                decilm.block(1, 3.0),
+                decilm.block(None, 6.5),
+            ],
+        },
+        None,
+    ),
+    "decilm, as GGUF files are": (
+        {
+            **DECILM,
+            "num_hidden_layers": 5,
+            "block_configs": [
+                decilm.block(2, 3.0),
+                decilm.block(None, 6.5),
+                decilm.block(None, None),
+                decilm.block(4, 3.0),
+                decilm.block(None, 3.0, is_replaced=True),
+            ],
+        },
+        (
+            "deci",
+            {
+                "rope.freq_base": 1e6,
+                "rope.dimension_count": 16,
+                "attention.head_count": [4, 0, 0, 4, 4],
+                "attention.head_count_kv": [2, 0, 0, 1, 0],
+                "feed_forward_length": [256, 512, 0, 256, 256],
+            },
+        ),
+    ),
+}
+
 # What lies otherwise than transformers has it, or whose class that has not: a directory, or a GGUF file.
 RENAMED = {"internlm2": internlm2, "glm-4, as older GGUF files are": chatglm}
 
@@ -2153,6 +2205,7 @@ GGUF_NAMES = {
     "self_attn.v_proj": "attn_v",
     "self_attn.qkv_proj": "attn_qkv",
     "self_attn.o_proj": "attn_output",
+    "self_attn.linear_attn": "attn_output",
     "self_attn.q_norm": "attn_q_norm",
     "self_attn.k_norm": "attn_k_norm",
     "self_attn.query_layernorm": "attn_q_norm",
@@ -2504,9 +2557,11 @@ def gguf_keys(name, config):
 
 def heads_to_permute(name, config, architecture):
     """The converter reorders rows of Q and K of the architectures that are rotated in pairs."""
-    if architecture not in ("llama", "olmo", "granite", "smollm3", "mistral3", "arcee", "minicpm", "internlm2"):
+    if architecture not in ("llama", "olmo", "granite", "smollm3", "mistral3", "arcee", "minicpm", "internlm2", "deci"):
         return 0
     config = text_of(config)
+    if architecture == "deci" and ".k_proj" in name:
+        return decilm.kv_heads(config, int(name.split(".")[2]))
     return config["num_attention_heads"] if ".q_proj" in name else config["num_key_value_heads"] if ".k_proj" in name else 0
 
 
@@ -2680,7 +2735,7 @@ def golden_row(name, config, tensors, keys, logits):
     return (
         f"    {{.name = {c_text(name)},\n     .config = {c_text(json.dumps(config))},\n"
         f"     .tensors = {tensors}, .num_tensors = array_length({tensors}), {keys}\n"
-        f"     .norm_offset = {int(text_of(config)['model_type'].startswith(('gemma', 'nemotron')) and not text_of(config)['model_type'].startswith(('gemma4', 'gemma3n', 'nemotron_h')))},\n"
+        f"     .norm_offset = {int(text_of(config)['model_type'].startswith(('gemma', 'nemotron')) and not text_of(config)['model_type'].startswith(('gemma4', 'gemma3n', 'nemotron_h', 'nemotron-nas')))},\n"
         f"     .picked = {{{floats(picked)}}},\n     .whole = {{{floats(logits[WHOLE_POSITIONS].flatten())}}}}},\n"
     )
 

@@ -834,6 +834,49 @@ static void reads_internlm2(void **state)
     assert_int_equal(model_config_num_parameters(&c), 7737708544);
 }
 
+/* Nemotron Super 49B's shape, in four layers. attention: of the second one. */
+#define DECILM(attention)                                                                                    \
+    "{'architectures':['DeciLMForCausalLM'],'hidden_act':'silu','hidden_size':8192,'intermediate_size':"     \
+    "null,'max_position_embeddings':131072,'model_type':'nemotron-nas','num_attention_heads':64,"            \
+    "'num_hidden_layers':4,'num_key_value_heads':null,'rms_norm_eps':1e-05,'rope_scaling':{'factor':8.0,"    \
+    "'high_freq_factor':4.0,'low_freq_factor':1.0,'original_max_position_embeddings':8192,'rope_type':"      \
+    "'llama3'},'rope_theta':500000.0,'vocab_size':128256,'block_configs':["                                  \
+    "{'attention':{'n_heads_in_group':8,'no_op':false,'replace_with_linear':false,'window_length':null},"    \
+    "'ffn':{'ffn_mult':2.625,'no_op':false,'replace_with_linear':false}},"                                   \
+    "{'attention':{" attention "},'ffn':{'ffn_mult':5.25,'no_op':false,'replace_with_linear':false}},"       \
+    "{'attention':{'n_heads_in_group':null,'no_op':true},'ffn':{'ffn_mult':null,'no_op':true}},"             \
+    "{'attention':{'n_heads_in_group':null,'replace_with_linear':true},'ffn':{'ffn_mult':1.3125}}]}"
+
+static void reads_decilm(void **state)
+{
+    (void)state;
+    static const int32_t kv_heads[] = {8, 2, 0, 0}, widths[] = {14336, 28672, 0, 7168};
+    struct model_config c = read_good(DECILM("'n_heads_in_group':32"));
+    assert_true(c.num_layers == 4 && c.num_kv_heads == 8 && c.intermediate_size == 28672 &&
+                c.head_dim == 128);
+    for (int32_t i = 0; i < c.num_layers; i++) {
+        const struct layer_config layer = model_config_layer(&c, i);
+        assert_int_equal(model_config_has_attention(&c, i), kv_heads[i] > 0);
+        assert_int_equal(bit_set_has(c.layers_without_mlp, (size_t)i), widths[i] == 0);
+        if (kv_heads[i] > 0) assert_int_equal(layer.num_kv_heads, kv_heads[i]);
+        if (widths[i] > 0) assert_int_equal(layer.intermediate_size, widths[i]);
+    }
+    assert_false(model_config_is_mixed(&c, 2));
+    assert_true(model_config_is_mixed(&c, 3) && bit_set_has(c.replaced_layers, 3));
+    assert_int_equal(model_config_kv_bytes_per_token(&c, DTYPE_BF16), 2 * 2 * 128 * (8 + 2));
+    expect_refusal(DECILM("'n_heads_in_group':7"), STATUS_INVALID, "n_heads_in_group is 7 in block_configs");
+    expect_refusal(DECILM("'no_op':false"), STATUS_INVALID, "n_heads_in_group is missing");
+    expect_refusal(DECILM("'n_heads_in_group':8,'window_length':8192"), STATUS_UNSUPPORTED,
+                   "window_length is set in block_configs");
+    expect_refusal(DECILM("'no_op':true},'ffn':{'replace_with_linear':true}},{'attention':{'no_op':true"),
+                   STATUS_INVALID, "block_configs has 5 entries for 4 layers");
+    expect_refusal(
+        "{'architectures':['DeciLMForCausalLM'],'hidden_size':64,'num_attention_heads':4,"
+        "'num_hidden_layers':1,'vocab_size':96,'block_configs':[{'attention':{'n_heads_in_group':2},"
+        "'ffn':{'replace_with_linear':true}}]}",
+        STATUS_UNSUPPORTED, "replace_with_linear is set");
+}
+
 static void refuses_what_it_does_not_compute(void **state)
 {
     (void)state;
@@ -1051,6 +1094,7 @@ int main(void)
         TEST(reads_deepseek),
         TEST(reads_nemotron_h),
         TEST(reads_nemotron_3),
+        TEST(reads_decilm),
         TEST(reads_falcon_h1),
         TEST(reads_olmo_hybrid),
         TEST(reads_kimi_linear),

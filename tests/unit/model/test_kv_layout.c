@@ -93,6 +93,26 @@ static void test_layers_that_share(void **state)
     assert_int_equal(model_config_kv_bytes_per_token(&config, DTYPE_BF16), 2 * 2 * (3 * 512 + 12 * 256));
 }
 
+/* Layers with fewer heads have the places that those with most would have, counted in places of their own size. */
+static void test_layers_that_differ_one_by_one(void **state)
+{
+    static const int32_t kv_heads[] = {2, 0, 8, 4}, places[] = {0, 0, 1, 4};
+    (void)state;
+    (void)layout_of(4, 1, 0, 1000);
+    config.num_kv_heads = 8;
+    config.head_dim = 64;
+    for (int32_t i = 0; i < 4; i++) {
+        config.layer_shapes[i] = (struct layer_shape){kv_heads[i], 256};
+        if (kv_heads[i] == 0) bit_set_add(config.layers_without_attention, (size_t)i);
+    }
+    const struct kv_layout l = kv_layout_of(&config, 1000);
+    expect_layout(l, 3, 1, 0);
+    for (int32_t i = 0; i < 4; i++)
+        if (kv_heads[i] > 0) assert_int_equal(kv_layout_place(&l, &config, i).layer, places[i]);
+    assert_int_equal(kv_layout_block_bytes(&l, &config, DTYPE_BF16), 3 * 2 * 8 * 64 * 2);
+    assert_int_equal(model_config_kv_bytes_per_token(&config, DTYPE_BF16), (2 + 8 + 4) * 2 * 64 * 2);
+}
+
 static void test_a_window_that_nobody_leaves_is_none(void **state)
 {
     (void)state;
@@ -126,6 +146,7 @@ int main(void)
         cmocka_unit_test(test_known_models),
         cmocka_unit_test(test_layers_of_other_heads),
         cmocka_unit_test(test_layers_that_share),
+        cmocka_unit_test(test_layers_that_differ_one_by_one),
         cmocka_unit_test(test_a_window_that_nobody_leaves_is_none),
         cmocka_unit_test(test_places),
     };
