@@ -9,17 +9,25 @@ enum { NUM_BUCKETS = 1024, ID_BYTES = 48 };
 
 struct record {
     struct record *next_in_bucket;
-    struct record *older, *newer;
-    int api_key_idx;
+    struct record *older, *newer; /* of its key */
+    struct holder *holder;
     char id[ID_BYTES];
     size_t num_bytes[NUM_RESPONSE_TEXTS];
     char bytes[]; /* the texts, one behind the other */
 };
 
+/* A key and what is kept for it, as long as there is something. */
+struct holder {
+    struct holder *next;
+    int api_key_idx;
+    size_t num_bytes;
+    struct record *oldest, *newest;
+};
+
 struct response_store {
     pthread_mutex_t mutex;
     size_t num_bytes, max_bytes;
-    struct record *oldest, *newest;
+    struct holder *holders;
     struct record *buckets[NUM_BUCKETS];
 };
 
@@ -45,37 +53,68 @@ static struct record **find(struct response_store *s, int api_key_idx, const cha
     uint32_t hash = 2166136261u;
     for (const char *c = id; *c; c++) hash = (hash ^ (unsigned char)*c) * 16777619u;
     struct record **at = &s->buckets[hash % NUM_BUCKETS];
-    while (*at && ((*at)->api_key_idx != api_key_idx || strcmp((*at)->id, id) != 0))
+    while (*at && ((*at)->holder->api_key_idx != api_key_idx || strcmp((*at)->id, id) != 0))
         at = &(*at)->next_in_bucket;
     return at;
 }
 
+static struct holder *holder_of(struct response_store *s, int api_key_idx)
+{
+    struct holder *h = s->holders;
+    while (h && h->api_key_idx != api_key_idx) h = h->next;
+    if (h) return h;
+    h = malloc(sizeof *h);
+    if (!h) return NULL;
+    *h = (struct holder){.next = s->holders, .api_key_idx = api_key_idx};
+    return s->holders = h;
+}
+
+static void release_if_empty(struct response_store *s, struct holder *h)
+{
+    struct holder **at = &s->holders;
+    if (h->oldest) return;
+    while (*at != h) at = &(*at)->next;
+    *at = h->next;
+    free(h);
+}
+
+/* Its holder stays, even with nothing. */
 static void drop(struct response_store *s, struct record **at)
 {
     struct record *r = *at;
+    struct holder *h = r->holder;
     *at = r->next_in_bucket;
-    *(r->older ? &r->older->newer : &s->oldest) = r->newer;
-    *(r->newer ? &r->newer->older : &s->newest) = r->older;
+    *(r->older ? &r->older->newer : &h->oldest) = r->newer;
+    *(r->newer ? &r->newer->older : &h->newest) = r->older;
     s->num_bytes -= bytes_of(r);
+    h->num_bytes -= bytes_of(r);
     free(r);
+}
+
+static void drop_oldest(struct response_store *s, struct holder *h)
+{
+    drop(s, find(s, h->api_key_idx, h->oldest->id));
 }
 
 void response_store_destroy(struct response_store *s)
 {
     if (!s) return;
-    while (s->oldest) drop(s, find(s, s->oldest->api_key_idx, s->oldest->id));
+    while (s->holders) {
+        while (s->holders->oldest) drop_oldest(s, s->holders);
+        release_if_empty(s, s->holders);
+    }
     pthread_mutex_destroy(&s->mutex);
     free(s);
 }
 
-static struct record *make_record(int api_key_idx, const char *id, const struct response_texts *texts)
+static struct record *make_record(const char *id, const struct response_texts *texts)
 {
     struct record *r;
     size_t n = 0;
     for (int i = 0; i < NUM_RESPONSE_TEXTS; i++) n += texts->num_bytes[i];
     r = malloc(sizeof *r + n);
     if (!r) return NULL;
-    *r = (struct record){.api_key_idx = api_key_idx};
+    *r = (struct record){0};
     memcpy(r->id, id, strlen(id) + 1);
     char *to = r->bytes;
     for (int i = 0; i < NUM_RESPONSE_TEXTS; i++) {
@@ -86,31 +125,59 @@ static struct record *make_record(int api_key_idx, const char *id, const struct 
     return r;
 }
 
-static void insert(struct response_store *s, struct record *r)
+/* Who holds most, h with n bytes more. */
+static struct holder *find_largest(struct response_store *s, struct holder *h, size_t n)
 {
-    struct record **at = find(s, r->api_key_idx, r->id);
-    if (*at) drop(s, at);
-    at = find(s, r->api_key_idx, r->id);
-    *at = r;
-    r->older = s->newest;
-    *(s->newest ? &s->newest->newer : &s->oldest) = r;
-    s->newest = r;
+    struct holder *largest = h;
+    for (struct holder *other = s->holders; other; other = other->next)
+        if (other->num_bytes > (largest == h ? h->num_bytes + n : largest->num_bytes)) largest = other;
+    return largest;
+}
+
+static bool make_room(struct response_store *s, struct holder *h, size_t n)
+{
+    while (s->num_bytes + n > s->max_bytes) {
+        struct holder *largest = find_largest(s, h, n);
+        if (!largest->oldest) return false;
+        drop_oldest(s, largest);
+        if (largest != h) release_if_empty(s, largest);
+    }
+    return true;
+}
+
+static void insert(struct response_store *s, struct holder *h, struct record *r)
+{
+    *find(s, h->api_key_idx, r->id) = r;
+    r->holder = h;
+    r->older = h->newest;
+    *(h->newest ? &h->newest->newer : &h->oldest) = r;
+    h->newest = r;
+    h->num_bytes += bytes_of(r);
     s->num_bytes += bytes_of(r);
+}
+
+/* False: it is not kept. */
+static bool put(struct response_store *s, int api_key_idx, struct record *r)
+{
+    struct holder *h = bytes_of(r) <= s->max_bytes ? holder_of(s, api_key_idx) : NULL;
+    if (!h) return false;
+    struct record **before = find(s, api_key_idx, r->id);
+    if (*before) drop(s, before);
+    bool kept = make_room(s, h, bytes_of(r));
+    if (kept) insert(s, h, r);
+    release_if_empty(s, h);
+    return kept;
 }
 
 void response_store_put(struct response_store *s, int api_key_idx, const char *id,
                         const struct response_texts *texts)
 {
-    struct record *r = strlen(id) < ID_BYTES ? make_record(api_key_idx, id, texts) : NULL;
+    struct record *r = strlen(id) < ID_BYTES ? make_record(id, texts) : NULL;
     if (!r) return;
-    if (bytes_of(r) > s->max_bytes) {
-        free(r);
-        return;
-    }
     pthread_mutex_lock(&s->mutex);
-    while (s->num_bytes + bytes_of(r) > s->max_bytes) drop(s, find(s, s->oldest->api_key_idx, s->oldest->id));
-    insert(s, r);
+    bool kept = put(s, api_key_idx, r);
     pthread_mutex_unlock(&s->mutex);
+    if (!kept) free(r);
 }
 
 static char *copy_text(const struct record *r, enum response_text which, size_t *num_bytes)
@@ -140,7 +207,11 @@ bool response_store_remove(struct response_store *s, int api_key_idx, const char
     pthread_mutex_lock(&s->mutex);
     struct record **at = find(s, api_key_idx, id);
     bool found = *at != NULL;
-    if (found) drop(s, at);
+    if (found) {
+        struct holder *h = (*at)->holder;
+        drop(s, at);
+        release_if_empty(s, h);
+    }
     pthread_mutex_unlock(&s->mutex);
     return found;
 }

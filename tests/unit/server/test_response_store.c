@@ -1,4 +1,5 @@
-/* Finished responses: found by their own key alone, the oldest makes room, the bytes stay within the limit. */
+/* Finished responses: found by their own key alone, the oldest of who holds most makes room, the bytes stay within the
+ * limit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -72,6 +73,40 @@ static void the_oldest_makes_room(void **state)
     response_store_destroy(s);
 }
 
+static void who_floods_it_makes_room(void **state)
+{
+    (void)state;
+    static char body[1000], large[12000];
+    char id[32];
+    struct response_store *s = response_store_create(20000);
+    memset(body, 'x', sizeof body - 1);
+    memset(large, 'x', sizeof large - 1);
+    put(s, 1, "resp_a", body, "");
+    put(s, 1, "resp_b", body, "");
+    for (int i = 0; i < 100; i++) {
+        snprintf(id, sizeof id, "resp_%d", i);
+        put(s, 0, id, body, "");
+    }
+    expect(s, 1, "resp_a", RESPONSE_BODY, body);
+    expect(s, 0, "resp_99", RESPONSE_BODY, body);
+    expect(s, 0, "resp_50", RESPONSE_BODY, NULL);
+
+    for (int i = 0; i < 100; i++) { /* what is theirs by now is no more than half */
+        snprintf(id, sizeof id, "resp_%d", i);
+        put(s, 1, id, body, "");
+    }
+    expect(s, 1, "resp_a", RESPONSE_BODY, NULL);
+    expect(s, 1, "resp_93", RESPONSE_BODY, body);
+    expect(s, 0, "resp_93", RESPONSE_BODY, body);
+
+    put(s, 2, "resp_large", large, "");
+    expect(s, 2, "resp_large", RESPONSE_BODY, NULL);
+    expect(s, 0, "resp_99", RESPONSE_BODY, body);
+    expect(s, 1, "resp_99", RESPONSE_BODY, body);
+    assert_true(response_store_remove(s, 0, "resp_99"));
+    response_store_destroy(s);
+}
+
 static void what_is_too_large_is_not_kept(void **state)
 {
     (void)state;
@@ -95,6 +130,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(found_by_their_key_alone),
         cmocka_unit_test(the_oldest_makes_room),
+        cmocka_unit_test(who_floods_it_makes_room),
         cmocka_unit_test(what_is_too_large_is_not_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
