@@ -27,8 +27,14 @@ static int64_t add_file(struct sha256_ctx *hash, const char *path)
     return S_ISREG(st.st_mode) ? st.st_size : 0;
 }
 
+static bool is_engines(const char *name)
+{
+    const char *end = strrchr(name, '.');
+    return end && (!strcmp(end, ".safetensors") || !strcmp(end, ".json"));
+}
+
 /* In whatever order they are listed: their digests are summed. Returns their bytes. */
-static int64_t add_folder(struct sha256_ctx *hash, DIR *folder)
+static int64_t add_folder(struct sha256_ctx *hash, DIR *folder, bool engines_alone)
 {
     uint8_t sum[IDENTITY_BYTES] = {0}, one[IDENTITY_BYTES];
     const struct dirent *entry;
@@ -37,6 +43,7 @@ static int64_t add_folder(struct sha256_ctx *hash, DIR *folder)
         struct sha256_ctx of_file;
         struct stat st;
         if (entry->d_name[0] == '.' || fstatat(dirfd(folder), entry->d_name, &st, 0)) continue;
+        if (engines_alone && !is_engines(entry->d_name)) continue;
         if (S_ISREG(st.st_mode)) num_bytes += st.st_size;
         sha256_init(&of_file);
         add_stat(&of_file, entry->d_name, &st);
@@ -47,18 +54,34 @@ static int64_t add_folder(struct sha256_ctx *hash, DIR *folder)
     return num_bytes;
 }
 
-void identity_look_at_files(const struct config *config, struct identity_files *out)
+/* Returns the model's bytes. A folder's own times say nothing of what an engine reads there. */
+static int64_t look_at(const struct config *config, bool engines_alone, uint8_t digest[IDENTITY_BYTES])
 {
     struct sha256_ctx hash;
-    sha256_init(&hash);
-    out->num_bytes = add_file(&hash, config->model);
-    add_file(&hash, config->chat_template);
     DIR *folder = config->model ? opendir(config->model) : NULL;
+    int64_t num_bytes = 0;
+    sha256_init(&hash);
+    if (!folder || !engines_alone) num_bytes = add_file(&hash, config->model);
+    if (!engines_alone) add_file(&hash, config->chat_template);
     if (folder) {
-        out->num_bytes = add_folder(&hash, folder);
+        num_bytes = add_folder(&hash, folder, engines_alone);
         closedir(folder);
     }
-    sha256_digest(&hash, sizeof out->digest, out->digest);
+    sha256_digest(&hash, IDENTITY_BYTES, digest);
+    return num_bytes;
+}
+
+void identity_look_at_files(const struct config *config, struct identity_files *out)
+{
+    out->num_bytes = look_at(config, false, out->digest);
+    look_at(config, true, out->engines);
+}
+
+bool identity_engine_may_go_on(const struct config *config, const struct identity_files *before)
+{
+    struct identity_files now;
+    identity_look_at_files(config, &now);
+    return now.num_bytes == 0 || !memcmp(now.engines, before->engines, sizeof now.engines);
 }
 
 static void add_options(struct sha256_ctx *hash, const struct config *c)

@@ -14,10 +14,15 @@ enum { IDENTITY_BYTES = 32 };
 /* Of the files as they are now, that is before they are read: one that is replaced meanwhile is another one. */
 struct identity_files {
     uint8_t digest[IDENTITY_BYTES];
-    int64_t num_bytes; /* of the model: of its file, or of all in its folder */
+    uint8_t engines
+        [IDENTITY_BYTES]; /* of those that the engine reads: the model's file, or a folder's weights and JSON */
+    int64_t num_bytes;    /* of the model: of its file, or of all in its folder */
 };
 
 void identity_look_at_files(const struct config *config, struct identity_files *out);
+/* Whether another engine would read the files that the one before it has read. Where there are none it finds that out itself,
+ * and says what is missing. */
+bool identity_engine_may_go_on(const struct config *config, const struct identity_files *before);
 void identity_make(const struct config *config, const struct identity_files *files,
                    const struct link_facts *facts, const char *model_name, uint8_t out[IDENTITY_BYTES]);
 

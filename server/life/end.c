@@ -131,10 +131,9 @@ void life_leave(const struct life *life)
     _exit(life->exit_code);
 }
 
-void life_fail_device(struct life *life)
+void life_fail_device(struct life *life, const char *why)
 {
-    log_error("%s: the process ends with code %d to be restarted",
-              life->engine.main ? "the device failed" : "the engine dies too often", EXIT_DEVICE);
+    log_error("%s: the process ends with code %d to be restarted", why, EXIT_DEVICE);
     life->server.state = SERVER_FAILED;
     life->exit_code = EXIT_DEVICE;
     listener_drain(&life->listener);

@@ -27,7 +27,14 @@ static void on_restart(uv_timer_t *timer)
     struct life *life = timer->data;
     struct error err = {0};
     life->server.engine_start_ns = clock_monotonic_ns();
-    if (life->server.state == SERVER_FAILED || engine_host_start(&life->engine, &err) == 0) return;
+    if (life->server.state == SERVER_FAILED) return;
+    if (!identity_engine_may_go_on(life->config, &life->files)) {
+        life_fail_device(
+            life,
+            "the model's files are others by now, and answers that have begun must not go on with theirs");
+        return;
+    }
+    if (engine_host_start(&life->engine, &err) == 0) return;
     log_error("%s", err.text);
     replace_engine(life, false, RESTART_MS);
 }
@@ -44,7 +51,7 @@ static void replace_engine(struct life *life, bool accuses, uint64_t after_ms)
     if (goes_on)
         uv_timer_start(&life->restart, on_restart, after_ms, 0);
     else
-        life_fail_device(life);
+        life_fail_device(life, "the engine dies too often");
 }
 
 /* The first that serves. It may be dead by now. */
@@ -90,7 +97,8 @@ static void on_engine_wake(void *context)
     life_become_ready(life);
     if (!server->facts) return;
     api_on_engine_wake(server);
-    if (server->state != SERVER_FAILED && state == LINK_FAILED && life->engine.main) life_fail_device(life);
+    if (server->state != SERVER_FAILED && state == LINK_FAILED && life->engine.main)
+        life_fail_device(life, "the device failed");
     life_end_if_quiet(life);
 }
 

@@ -99,6 +99,6 @@ void life_begin_drain(struct life *life); /* at once */
 void life_end(struct life *life);
 void life_leave(const struct life *life); /* the process ends here, without waiting for anybody but the log */
 void life_refuse_to_start(struct life *life, const char *why);
-void life_fail_device(struct life *life);
+void life_fail_device(struct life *life, const char *why);
 
 #endif

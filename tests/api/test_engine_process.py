@@ -176,6 +176,24 @@ def test_a_device_that_fails_is_replaced(tmp_path):
     assert "no such file" in server.log()
 
 
+def test_another_model_in_its_place_goes_on_with_nothing(tmp_path):
+    """Who installs a model and upgrades later has no answer that begins with one's words and ends with the other's."""
+    model, other = tmp_path / "model.gguf", tmp_path / "other.gguf"
+    model.write_bytes(conftest.MODEL.read_bytes())
+    other.write_bytes(conftest.MODEL.read_bytes())
+    server = conftest.Server(model=model)
+    try:
+        stream = Stream(server, {**LONG, "max_tokens": 2000})
+        stream.begun.wait()
+        other.replace(model)
+        os.kill(engine_pid(server), signal.SIGKILL)
+        assert server.process.wait(60) == 70
+        assert stream.result()[2] != "length"
+        assert "the model's files are others by now" in server.log()
+    finally:
+        server.process.kill()
+
+
 @pytest.mark.skipif(conftest.SANITIZED, reason="the shim is for the plain build")
 def test_an_engine_that_hangs_as_it_loads_again_is_replaced():
     with faults.running("--no-log-requests", engine="process") as (server, plan):
