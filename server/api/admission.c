@@ -46,6 +46,14 @@ void admission_count_submitted(struct admission *a, const struct generation *g)
     }
 }
 
+/* The engine has neither begun nor ended it. */
+static bool waits(const struct server *server, const struct choice *c)
+{
+    if (c->slot_idx < 0) return false;
+    const struct request_slot *slot = request_slots_get(server->slots, c->slot_idx);
+    return slot->scheduled_ns == 0 && atomic_load(&slot->finish_reason) == FINISH_NONE;
+}
+
 void admission_recount(struct admission *a, const struct server *server)
 {
     struct link_stats stats;
@@ -55,9 +63,7 @@ void admission_recount(struct admission *a, const struct server *server)
     for (const struct generation *g = server->api->generations; g; g = g->next)
         for (int i = 0; i < g->num_choices; i++) {
             const struct choice *c = &g->choices[i];
-            if (c->slot_idx < 0) continue;
-            const struct request_slot *slot = request_slots_get(server->slots, c->slot_idx);
-            if (slot->scheduled_ns > 0 || atomic_load(&slot->finish_reason) != FINISH_NONE) continue;
+            if (!waits(server, c)) continue;
             a->num_submitted++;
             a->submitted_prompt_tokens += (uint64_t)c->num_prompt_tokens;
         }
@@ -71,6 +77,15 @@ uint64_t admission_num_waiting(const struct admission *a, const struct link_stat
 static uint64_t num_waiting_tokens(const struct admission *a, const struct link_stats *stats)
 {
     return a->submitted_prompt_tokens - min_of(stats->dequeued_prompt_tokens, a->submitted_prompt_tokens);
+}
+
+uint64_t admission_num_waiting_tokens(const struct server *server, int api_key_idx)
+{
+    uint64_t sum = 0;
+    for (const struct generation *g = server->api->generations; g; g = g->next)
+        for (int i = 0; g->api_key_idx == api_key_idx && i < g->num_choices; i++)
+            if (waits(server, &g->choices[i])) sum += (uint64_t)g->choices[i].num_prompt_tokens;
+    return sum;
 }
 
 /* ---- when there will be room ---- */
@@ -187,8 +202,9 @@ static int refuse(struct admission *a, const struct server *server, const struct
 /* ---- the decision ---- */
 
 /* One sequence alone always fits. */
-static uint64_t token_limit(const struct server *server)
+uint64_t admission_token_limit(const struct server *server)
 {
+    if (server->facts->max_queued_tokens == 0) return UINT64_MAX;
     return max_of(server->facts->max_queued_tokens, (uint64_t)server->facts->max_model_len);
 }
 
@@ -196,25 +212,25 @@ int admission_check(struct admission *a, const struct server *server, int32_t nu
                     uint64_t num_prompt_tokens, struct api_error *err)
 {
     int32_t num_slots = request_slots_count(server->slots), num_free = request_slots_num_free(server->slots);
-    bool is_limited = server->facts->max_queued_tokens > 0;
+    uint64_t token_limit = admission_token_limit(server);
     if (num_sequences > num_slots)
         return api_error_invalid(err, "invalid_value", "n",
                                  "prompts times n are %d sequences; this server takes at most %d at once "
                                  "(--max-num-seqs plus --max-queued-requests)",
                                  num_sequences, num_slots);
-    if (is_limited && num_prompt_tokens > token_limit(server))
+    if (num_prompt_tokens > token_limit)
         return api_error_invalid(
             err, "invalid_value", "prompt",
             "the prompts times n have %llu tokens together; at most %llu may wait at once "
             "(--max-queued-tokens)",
-            (unsigned long long)num_prompt_tokens, (unsigned long long)token_limit(server));
+            (unsigned long long)num_prompt_tokens, (unsigned long long)token_limit);
     struct link_stats stats;
     link_stats(server->link, &stats);
     if (num_sequences > num_free)
         return refuse(a, server, &stats, num_sequences - num_free, 0, "--max-queued-requests", err);
     uint64_t total = num_waiting_tokens(a, &stats) + num_prompt_tokens;
-    if (is_limited && total > token_limit(server))
-        return refuse(a, server, &stats, 0, total - token_limit(server), "--max-queued-tokens", err);
+    if (total > token_limit)
+        return refuse(a, server, &stats, 0, total - token_limit, "--max-queued-tokens", err);
     return 0;
 }
 

@@ -76,6 +76,18 @@ static int refuse_for_good(struct api_error *err, const char *what, int64_t most
                              (long long)most);
 }
 
+/* Looks at each sequence only once so many prompts are in flight that they could be too many. */
+static int check_share_of_tokens(struct api *api, int api_key_idx, uint64_t num_prompt_tokens,
+                                 const struct api_key_terms *terms, struct api_error *err)
+{
+    uint64_t limit = admission_token_limit(api->server), share = limit - limit / 4;
+    if (num_prompt_tokens > share) return 0; /* where it fits it has come first */
+    if (use_of(api, api_key_idx)->num_prompt_tokens + num_prompt_tokens <= share) return 0;
+    if (admission_num_waiting_tokens(api->server, api_key_idx) + num_prompt_tokens <= share) return 0;
+    return refuse(api, api_key_idx, 1, terms, "three quarters of those that may wait (--max-queued-tokens)",
+                  err);
+}
+
 int tenant_check(struct api *api, int api_key_idx, int32_t num_sequences, uint64_t num_prompt_tokens,
                  struct api_error *err)
 {
@@ -83,7 +95,8 @@ int tenant_check(struct api *api, int api_key_idx, int32_t num_sequences, uint64
     const struct api_key_terms terms = api_keys_terms(server->config, api_key_idx);
     const struct key_use *use = use_of(api, api_key_idx);
     int64_t num_slots = request_slots_count(server->slots);
-    int64_t share = server->config->api_key.num_items > 1 ? max_of(num_slots - num_slots / 4, (int64_t)1) : 0;
+    bool has_several = server->config->api_key.num_items > 1;
+    int64_t share = has_several ? max_of(num_slots - num_slots / 4, (int64_t)1) : 0;
     if (terms.max_seqs > 0 && num_sequences > terms.max_seqs)
         return refuse_for_good(err, "sequences", terms.max_seqs);
     if (terms.max_tokens > 0 && num_prompt_tokens > (uint64_t)terms.max_tokens)
@@ -96,5 +109,5 @@ int tenant_check(struct api *api, int api_key_idx, int32_t num_sequences, uint64
     if (share > 0 && num_sequences <= share && total > share)
         return refuse(api, api_key_idx, total - share, &terms,
                       "three quarters of the server's places (--max-queued-requests)", err);
-    return 0;
+    return has_several ? check_share_of_tokens(api, api_key_idx, num_prompt_tokens, &terms, err) : 0;
 }

@@ -2,8 +2,8 @@
  *
  * A tenant is an API key or, with --tenant-header, an x-tenant of one. Tenants take turns by weight; that is the
  * scheduler's. What a key may have in flight is looked at here, before a request is admitted: its own quotas
- * and, where there are several keys, three quarters of all places, so that one key alone never makes the
- * server full for the others. Thread: the loop's. */
+ * and, where there are several keys, three quarters of all places and of the prompt tokens that may wait, so that
+ * one key alone never makes the server full for the others. Thread: the loop's. */
 #ifndef SERVER_API_TENANT_H
 #define SERVER_API_TENANT_H
 

@@ -98,6 +98,23 @@ def test_a_key_alone_does_not_fill_the_server(start_server):
         server.wait_idle()
 
 
+def test_a_key_alone_does_not_fill_what_may_wait(start_server):
+    with start_server(*KEYS, "--max-num-seqs", "1", "--max-queued-tokens", "2000", "--max-model-len", "2000") as server:
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            running = pool.submit(ask, server, "big", 10, 400)
+            while server.metrics().get("vllm:num_requests_running", 0) < 1:
+                time.sleep(0.01)
+            answers = [pool.submit(ask, server, "big", 900 + i) for i in range(2)]
+            while not any(a.done() for a in answers):
+                time.sleep(0.01)  # one waits, one was refused
+            assert ask(server, "small", 600).status_code == 200
+            refused = next(a.result() for a in answers if a.result().status_code == 429)
+            assert "max-queued-tokens" in refused.json()["error"]["message"]
+            assert sorted(a.result().status_code for a in answers) == [200, 429]
+            assert running.result().status_code == 200
+        server.wait_idle()
+
+
 def test_deadlines(start_server):
     with start_server("--max-num-seqs", "1", "--max-model-len", "4096") as server:
 
