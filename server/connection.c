@@ -121,14 +121,23 @@ void connection_note_buffers(struct connection *c)
     int64_t change = (int64_t)now - (int64_t)c->num_buffered_bytes;
     c->num_buffered_bytes = now;
     c->listener->num_buffered_bytes += (uint64_t)change;
+    if (c->peer) c->peer->num_buffered_bytes += (uint64_t)change;
     if (change) http_metrics_add_buffered_bytes(change);
+}
+
+/* A client on this machine may be a proxy, and many. */
+static bool counts_peer(const struct connection *c)
+{
+    return c->peer && (c->listener->config->max_connections_per_address > 0 || !c->peer->is_loopback);
 }
 
 bool connection_has_room(const struct connection *c, size_t n)
 {
     const struct listener *l = c->listener;
-    uint64_t max_bytes = l->config->max_buffered_bytes;
-    return n <= max_bytes && l->num_buffered_bytes <= max_bytes - n;
+    uint64_t max_bytes = l->config->max_buffered_bytes,
+             most_of_peer = max_of(max_bytes / 2, 2 * l->config->max_body_bytes);
+    if (n > max_bytes || l->num_buffered_bytes > max_bytes - n) return false;
+    return !counts_peer(c) || c->peer->num_buffered_bytes + n <= most_of_peer;
 }
 
 /* ---- the end ---- */
@@ -201,12 +210,20 @@ void connection_stop_hangup(struct connection *c)
     c->hangup = NULL;
 }
 
+static void drop_peer(struct connection *c)
+{
+    if (!c->peer) return;
+    c->peer->num_buffered_bytes -= c->num_buffered_bytes;
+    peers_drop(&c->listener->peers, c->peer);
+    c->peer = NULL;
+}
+
 void connection_close(struct connection *c)
 {
     if (c->state == CONNECTION_CLOSED) return;
     connection_stop_hangup(c);
     connection_set_state(c, CONNECTION_CLOSED);
-    peers_drop(&c->listener->peers, c->peer);
+    drop_peer(c);
     c->listener->num_open--;
     http_metrics_add_connections(-1);
     uv_close(&c->socket.handle, on_handle_closed);
@@ -509,7 +526,7 @@ static bool peer_has_too_many(const struct connection *c)
 {
     const struct listener *l = c->listener;
     int64_t max = l->config->max_connections_per_address;
-    if (!c->peer || (max == 0 && c->peer->is_loopback)) return false;
+    if (!counts_peer(c)) return false;
     if (max == 0) max = max_of(l->max_connections / 2, 1);
     return c->peer->num_connections > max;
 }

@@ -128,7 +128,7 @@ static inline bool connection_is_open(const struct connection *c)
 
 /* Whether the response about to begin is the last one of this connection. */
 bool connection_is_last_response(const struct connection *c);
-/* Whether n more bytes may be held for clients (--max-buffered-bytes). */
+/* Whether n more bytes may be held for clients (--max-buffered-bytes): half of them for one address, or two bodies. */
 bool connection_has_room(const struct connection *c, size_t n);
 /* More is waiting for the client than should: a stream pauses. */
 bool connection_is_ahead(const struct connection *c);

@@ -17,8 +17,10 @@ enum {
 static int refuse_for_room(const struct connection *c, struct refusal *why)
 {
     return refuse(why, 503,
-                  "%llu bytes of requests and answers are held for all clients (--max-buffered-bytes)",
-                  (unsigned long long)c->listener->num_buffered_bytes);
+                  "%llu bytes of requests and answers are held for all clients, %llu of them for this one's "
+                  "address (--max-buffered-bytes)",
+                  (unsigned long long)c->listener->num_buffered_bytes,
+                  (unsigned long long)(c->peer ? c->peer->num_buffered_bytes : 0));
 }
 
 /* Both return how many bytes they used. */

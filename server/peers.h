@@ -1,4 +1,4 @@
-/* peers.h - how many connections each client has open. A client is an IPv4 address or an IPv6 network of 64
+/* peers.h - how many connections each client has open, and what is held for it. A client is an IPv4 address or an IPv6 network of 64
  * bits, which is what one household or machine gets. Thread: the loop's. */
 #ifndef SERVER_PEERS_H
 #define SERVER_PEERS_H
@@ -16,6 +16,7 @@ struct peer {
     int family;
     bool is_loopback;
     int num_connections;
+    uint64_t num_buffered_bytes; /* of their input, bodies and answers */
 };
 
 struct peers {
