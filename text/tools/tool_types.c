@@ -1,11 +1,15 @@
 #include "text/tools/tool_types.h"
 
 #include <cjson/cJSON.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "text/tools/literal_json.h"
 
-enum { SCHEMA_DEPTH = 8 };
+/* Schemas that are looked at for one parameter; references that follow each other. */
+enum { SCHEMAS_MAX = 64, REFERENCES_MAX = 8 };
 
 static const cJSON *get(const cJSON *object, const char *key)
 {
@@ -70,27 +74,103 @@ static unsigned type_of_value(const cJSON *value)
     return cJSON_IsArray(value) ? LITERAL_ARRAY : LITERAL_OBJECT;
 }
 
-static unsigned types_of(const cJSON *schema, int depth);
+/* ---- references ---- */
+
+/* Whether a token of a JSON pointer is a member's name. */
+static bool is_token(const char *token, size_t n, const char *name)
+{
+    for (; n > 0; name++, token++, n--) {
+        char c = *token;
+        if (c == '~' && n > 1 && (token[1] == '0' || token[1] == '1')) {
+            c = token[1] == '0' ? '~' : '/';
+            token++;
+            n--;
+        }
+        if (*name != c) return false;
+    }
+    return *name == '\0';
+}
+
+static const cJSON *find_member(const cJSON *node, const char *token, size_t n)
+{
+    const cJSON *member;
+    if (cJSON_IsArray(node))
+        return cJSON_GetArrayItem(node, (int)min_of(strtol(token, NULL, 10), (long)INT_MAX));
+    cJSON_ArrayForEach(member, node)
+    {
+        if (member->string && is_token(token, n, member->string)) return member;
+    }
+    return NULL;
+}
+
+/* What a reference within a document leads to, NULL where there is nothing. */
+static const cJSON *find_reference(const cJSON *document, const char *reference)
+{
+    const cJSON *node = *reference++ == '#' ? document : NULL;
+    while (node && *reference == '/') {
+        size_t n = strcspn(++reference, "/");
+        node = find_member(node, reference, n);
+        reference += n;
+    }
+    return node && *reference == '\0' ? node : NULL;
+}
+
+static const cJSON *follow(const cJSON *document, const cJSON *schema)
+{
+    for (int i = 0; i < REFERENCES_MAX; i++) {
+        const char *reference = cJSON_GetStringValue(get(schema, "$ref"));
+        const cJSON *all = get(schema, "allOf");
+        if (reference)
+            schema = find_reference(document, reference);
+        else if (cJSON_GetArraySize(all) == 1 && !get(schema, "type"))
+            schema = all->child;
+        else
+            return schema;
+    }
+    return NULL;
+}
+
+const cJSON *tool_schema_follow(const cJSON *function, const cJSON *schema)
+{
+    return follow(get(function, "parameters"), schema);
+}
+
+const cJSON *tool_parameters(const cJSON *function)
+{
+    return tool_schema_follow(function, get(function, "parameters"));
+}
+
+/* ---- types ---- */
+
+/* References may lead back: no more schemas are looked at than num_left. */
+struct look {
+    const cJSON *document;
+    int num_left;
+};
+
+static unsigned types_of(struct look *l, const cJSON *schema);
 
 /* 0 as soon as one alternative does not say. */
-static unsigned types_of_alternatives(const cJSON *list, int depth)
+static unsigned types_of_alternatives(struct look *l, const cJSON *list)
 {
     unsigned types = 0;
     const cJSON *item;
     cJSON_ArrayForEach(item, list)
     {
-        unsigned more = types_of(item, depth);
+        unsigned more = types_of(l, item);
         if (more == 0) return 0;
         types |= more;
     }
     return types;
 }
 
-static unsigned types_of(const cJSON *schema, int depth)
+static unsigned types_of(struct look *l, const cJSON *schema)
 {
-    const cJSON *type = get(schema, "type"), *item;
+    const cJSON *item;
+    if (l->num_left-- <= 0) return 0;
+    schema = follow(l->document, schema);
+    const cJSON *type = get(schema, "type");
     unsigned types = type_named(cJSON_GetStringValue(type));
-    if (depth == 0) return 0;
     if (cJSON_IsArray(type)) {
         cJSON_ArrayForEach(item, type) types |= type_named(cJSON_GetStringValue(item));
     }
@@ -98,17 +178,22 @@ static unsigned types_of(const cJSON *schema, int depth)
         cJSON_ArrayForEach(item, get(schema, "enum")) types |= type_of_value(item);
     }
     if (types == 0 && get(schema, "const")) types = type_of_value(get(schema, "const"));
-    if (types == 0) types = types_of_alternatives(get(schema, "anyOf"), depth - 1);
-    if (types == 0) types = types_of_alternatives(get(schema, "oneOf"), depth - 1);
+    if (types == 0) types = types_of_alternatives(l, get(schema, "anyOf"));
+    if (types == 0) types = types_of_alternatives(l, get(schema, "oneOf"));
     return types;
+}
+
+unsigned tool_schema_types(const cJSON *function, const cJSON *schema)
+{
+    return types_of(&(struct look){get(function, "parameters"), SCHEMAS_MAX}, schema);
 }
 
 unsigned tool_parameter_types(const cJSON *function, const char *key, size_t num_bytes)
 {
     const cJSON *property;
-    cJSON_ArrayForEach(property, get(get(function, "parameters"), "properties"))
+    cJSON_ArrayForEach(property, get(tool_parameters(function), "properties"))
     {
-        if (is_text(property->string, key, num_bytes)) return types_of(property, SCHEMA_DEPTH);
+        if (is_text(property->string, key, num_bytes)) return tool_schema_types(function, property);
     }
     return 0;
 }

@@ -11,7 +11,13 @@ struct cJSON;
 const struct cJSON *tool_find(const struct cJSON *tools, const char *name, size_t num_bytes);
 /* Whether some function's name begins with it. */
 bool tool_any_begins(const struct cJSON *tools, const char *name, size_t num_bytes);
-/* The types (enum literal_type, or-ed) that the schema allows a parameter; 0: it does not say. */
+/* What a schema within a function's parameters stands for: where its $ref leads, or its allOf of one schema. NULL: nowhere. */
+const struct cJSON *tool_schema_follow(const struct cJSON *function, const struct cJSON *schema);
+/* The function's parameters, likewise. */
+const struct cJSON *tool_parameters(const struct cJSON *function);
+/* The types (enum literal_type, or-ed) that such a schema allows; 0: it does not say. */
+unsigned tool_schema_types(const struct cJSON *function, const struct cJSON *schema);
+/* The types of a parameter. */
 unsigned tool_parameter_types(const struct cJSON *function, const char *key, size_t num_bytes);
 
 #endif

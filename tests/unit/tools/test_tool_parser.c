@@ -70,6 +70,21 @@ static void calls(void **state)
     check(FORMAT_BARE, "{\"name\": \"look\", \"parameters\": {}}", "C(look)A({})E(whole)");
 }
 
+#define PARAMETER(name, value) "<parameter=" name ">\n" value "\n</parameter>\n"
+
+/* What a parameter's schema refers to decides as the schema itself does. */
+static void parameters_whose_schemas_refer(void **state)
+{
+    (void)state;
+    check(FORMAT_RAW,
+          "<calls>\n<invoke=refer>\n" PARAMETER("code", "1") PARAMETER("same", "true") PARAMETER("maybe", "2")
+              PARAMETER("all", "[3]") PARAMETER("second", "4") PARAMETER("any", "5") PARAMETER("back", "6")
+                  PARAMETER("maybe", "null") "</invoke>\n</calls>",
+          "C(refer)A({\"code\": \"1\", \"same\": \"true\", \"maybe\": \"2\", \"all\": \"[3]\", \"second\": "
+          "\"4\", "
+          "\"any\": 5, \"back\": 6, \"maybe\": null})E(whole)");
+}
+
 static void parameters(void **state)
 {
     (void)state;
@@ -257,11 +272,17 @@ static void splits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(derived),    cmocka_unit_test(calls),
-        cmocka_unit_test(parameters), cmocka_unit_test(marks_in_parameters),
-        cmocka_unit_test(reasoning),  cmocka_unit_test(mentions),
-        cmocka_unit_test(broken),     cmocka_unit_test(cut_off),
-        cmocka_unit_test(released),   cmocka_unit_test(splits),
+        cmocka_unit_test(derived),
+        cmocka_unit_test(calls),
+        cmocka_unit_test(parameters),
+        cmocka_unit_test(parameters_whose_schemas_refer),
+        cmocka_unit_test(marks_in_parameters),
+        cmocka_unit_test(reasoning),
+        cmocka_unit_test(mentions),
+        cmocka_unit_test(broken),
+        cmocka_unit_test(cut_off),
+        cmocka_unit_test(released),
+        cmocka_unit_test(splits),
     };
     return cmocka_run_group_tests(tests, derive_all, free_all);
 }

@@ -67,6 +67,14 @@ static const char tools_of_answers[] __attribute__((unused)) =
     "[{\"type\":\"function\",\"function\":{\"name\":\"look\",\"parameters\":{\"type\":\"object\","
     "\"properties\":{"
     "\"city\":{\"type\":\"string\"},\"days\":{\"type\":\"integer\"},\"note\":{}}}}},"
+    "{\"type\":\"function\",\"function\":{\"name\":\"refer\",\"parameters\":{\"$ref\":\"#/$defs/a~1b\","
+    "\"$defs\":{\"a/b\":{\"type\":\"object\",\"properties\":{\"code\":{\"$ref\":\"#/$defs/code\"},"
+    "\"same\":{\"$ref\":\"#/$defs/a~1b/properties/code\"},\"maybe\":{\"anyOf\":[{\"$ref\":\"#/$defs/code\"},"
+    "{\"type\":\"null\"}]},\"all\":{\"allOf\":[{\"$ref\":\"#/$defs/code\"}]},\"any\":{\"$ref\":\"#/$defs/"
+    "none\"},"
+    "\"back\":{\"$ref\":\"#/$defs/back\"},\"second\":{\"$ref\":\"#/$defs/either/anyOf/1\"}}},"
+    "\"code\":{\"type\":\"string\"},\"either\":{\"anyOf\":[{\"type\":\"null\"},{\"type\":\"string\"}]},"
+    "\"back\":{\"anyOf\":[{\"$ref\":\"#/$defs/back\"},{\"$ref\":\"#/$defs/back\"}]}}}}},"
     "{\"type\":\"function\",\"function\":{\"name\":\"look_up\",\"parameters\":{}}}]";
 
 static struct tool_format *format_of(const char *source)
