@@ -126,9 +126,9 @@ static void write_value_schema(struct writer *w, const cJSON *property, const cJ
 /* ---- parameters ---- */
 
 /* The strings of an enum or const, or any text without the mark. */
-static void write_raw(struct writer *w, const cJSON *property, struct slice mark)
+static void write_raw(struct writer *w, const cJSON *schema, struct slice mark)
 {
-    const cJSON *value = get(property, "const"), *items = get(property, "enum"), *item;
+    const cJSON *value = get(schema, "const"), *items = get(schema, "enum"), *item;
     if (cJSON_IsString(value)) {
         write_bytes(w, value->valuestring, strlen(value->valuestring));
         return;
@@ -148,6 +148,42 @@ static void write_raw(struct writer *w, const cJSON *property, struct slice mark
     buffer_append_text(w->out, ") ");
 }
 
+/* One of the alternatives: a string's as it is, others as literals where strings and others look alike. */
+static void write_alternatives(struct writer *w, const cJSON *list, const cJSON *function, struct slice mark)
+{
+    bool is_told = strcmp(w->format->key_end[FOR_STRING], w->format->key_end[FOR_OTHER]) != 0;
+    const char *between = "( ";
+    const cJSON *item;
+    cJSON_ArrayForEach(item, list)
+    {
+        unsigned types = tool_schema_types(function, item);
+        bool is_text = types == 0 || (types & LITERAL_STRING);
+        if (!is_text && (is_told || *w->format->quote)) continue;
+        buffer_append_text(w->out, between);
+        between = "| ";
+        if (is_text)
+            write_raw(w, tool_schema_follow(function, item), mark);
+        else
+            write_value_schema(w, item, function);
+    }
+    if (*between == '(')
+        write_until(w, mark);
+    else
+        buffer_append_text(w->out, ") ");
+}
+
+/* A parameter that may be a string. */
+static void write_string(struct writer *w, const cJSON *property, const cJSON *function, struct slice mark)
+{
+    const cJSON *schema = tool_schema_follow(function, property), *list = get(schema, "anyOf");
+    bool says_itself = get(schema, "type") || get(schema, "enum") || get(schema, "const");
+    if (!list) list = get(schema, "oneOf");
+    if (list && list->child && !says_itself)
+        write_alternatives(w, list, function, mark);
+    else
+        write_raw(w, schema, mark);
+}
+
 static void write_value_end(struct writer *w)
 {
     struct slice all = slice_text(w->format->value_end), core = slice_strip(all);
@@ -160,10 +196,10 @@ static void write_value(struct writer *w, const cJSON *property, const cJSON *fu
 {
     const struct tool_format *f = w->format;
     if (f->values == VALUES_RAW && is_text) {
-        write_raw(w, property, slice_strip(slice_text(f->value_end)));
+        write_string(w, property, function, slice_strip(slice_text(f->value_end)));
     } else if (*f->quote && is_text) {
         write_text(w, f->quote);
-        write_raw(w, property, slice_text(f->quote));
+        write_string(w, property, function, slice_text(f->quote));
         write_text(w, f->quote);
     } else {
         write_value_schema(w, property, function);
@@ -199,7 +235,7 @@ static bool is_required(const cJSON *parameters, const char *name)
 /* Two rules for each parameter: what may come from it on when none has come, and when some has. */
 static void write_parameters(struct writer *w, const cJSON *function, int tool)
 {
-    const cJSON *parameters = get(function, "parameters"), *properties = get(parameters, "properties"),
+    const cJSON *parameters = tool_parameters(function), *properties = get(parameters, "properties"),
                 *property;
     int i = 0;
     cJSON_ArrayForEach(property, properties)

@@ -151,6 +151,36 @@ static void calls_in_parameters(void **state)
     tear_down(&r);
 }
 
+#define GO(parameters) "<calls>\n<invoke=go>\n" parameters "</invoke>\n</calls>"
+#define PARAMETER(name, value) "<parameter=" name ">\n" value "\n</parameter>\n"
+
+/* As Pydantic and zod write them: the parameters themselves, models, enums and what may be null. */
+static void parameters_whose_schemas_refer(void **state)
+{
+    (void)state;
+    static const char tools[] =
+        "[{\"function\":{\"name\":\"go\",\"parameters\":{\"$ref\":\"#/definitions/"
+        "go\",\"definitions\":{\"go\":{"
+        "\"type\":\"object\",\"properties\":{\"at\":{\"$ref\":\"#/definitions/place\"},"
+        "\"unit\":{\"$ref\":\"#/definitions/unit\"},\"maybe\":{\"anyOf\":[{\"$ref\":\"#/definitions/unit\"},"
+        "{\"type\":\"null\"}]},\"all\":{\"allOf\":[{\"$ref\":\"#/definitions/"
+        "place\"}]}},\"required\":[\"at\"]},"
+        "\"place\":{\"type\":\"object\",\"properties\":{\"x\":{\"type\":\"integer\"}},\"required\":[\"x\"],"
+        "\"additionalProperties\":false},\"unit\":{\"type\":\"string\",\"enum\":[\"C\",\"F\"]}}}}}]";
+    struct rig r;
+    set_up_tools(&r, FORMAT_RAW, tools, (struct tool_demand){.is_parallel = true});
+    assert_true(accepts(&r, GO(PARAMETER("at", "{\"x\": 1}") PARAMETER("unit", "F") PARAMETER("maybe", "C")
+                                   PARAMETER("all", "{\"x\": 2}"))));
+    assert_true(accepts(&r, GO(PARAMETER("at", "{\"x\": 1}") PARAMETER("maybe", "null"))));
+    assert_false(accepts(&r, GO(PARAMETER("at", "here"))));
+    assert_false(accepts(&r, GO(PARAMETER("at", "{\"y\": 1}"))));
+    assert_false(accepts(&r, GO("")));
+    assert_false(accepts(&r, GO(PARAMETER("at", "{\"x\": 1}") PARAMETER("unit", "K"))));
+    assert_false(accepts(&r, GO(PARAMETER("at", "{\"x\": 1}") PARAMETER("maybe", "K"))));
+    assert_false(accepts(&r, GO(PARAMETER("at", "{\"x\": 1}") PARAMETER("all", "K"))));
+    tear_down(&r);
+}
+
 static void calls_or_an_answer(void **state)
 {
     (void)state;
@@ -234,6 +264,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(calls_in_json),
                                        cmocka_unit_test(calls_behind_a_trigger),
                                        cmocka_unit_test(calls_in_parameters),
+                                       cmocka_unit_test(parameters_whose_schemas_refer),
                                        cmocka_unit_test(calls_or_an_answer),
                                        cmocka_unit_test(null_parameters_are_absent),
                                        cmocka_unit_test(strict_functions_bind_no_others),
