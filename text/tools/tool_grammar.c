@@ -10,7 +10,7 @@
 #include "text/tools/slice.h"
 #include "text/tools/tool_types.h"
 
-enum { EBNF_BYTES_MAX = 16 << 20 };
+enum { EBNF_BYTES_MAX = 16 << 20, DEFINITIONS_BYTES_MAX = 64 << 20 };
 
 struct writer {
     const struct tool_format *format;
@@ -18,7 +18,8 @@ struct writer {
     cJSON *schemas;
     struct error *err;
     int status;
-    bool only_strict; /* arguments of other functions are free */
+    bool only_strict;         /* arguments of other functions are free */
+    size_t definitions_bytes; /* of all copies */
 };
 
 /* ---- texts ---- */
@@ -109,16 +110,44 @@ static void write_object(struct writer *w, const cJSON *function)
     write_schema(w, cJSON_GetStringValue(get(function, "name")), schema);
 }
 
-/* A parameter's schema, with what it may refer to. */
+/* What it holds in memory, about. */
+static size_t json_bytes(const cJSON *value)
+{
+    size_t n = sizeof *value;
+    if (value->string) n += strlen(value->string);
+    if (value->valuestring) n += strlen(value->valuestring);
+    for (const cJSON *child = value->child; child; child = child->next) n += json_bytes(child);
+    return n;
+}
+
+static bool refers(const cJSON *schema)
+{
+    if (get(schema, "$ref") || get(schema, "$dynamicRef")) return true;
+    for (const cJSON *child = schema->child; child; child = child->next)
+        if (refers(child)) return true;
+    return false;
+}
+
+/* A parameter's schema is a document by itself, with what it may refer to. */
+static void add_definitions(struct writer *w, cJSON *schema, const cJSON *definitions)
+{
+    if (!definitions || !cJSON_IsObject(schema) || get(schema, definitions->string) || w->status) return;
+    w->definitions_bytes += json_bytes(definitions);
+    if (w->definitions_bytes > DEFINITIONS_BYTES_MAX)
+        fail(w, STATUS_LIMIT,
+             "the tools have too many parameters beside so large definitions ($defs); make them fewer or "
+             "smaller");
+    else
+        cJSON_AddItemToObject(schema, definitions->string, cJSON_Duplicate(definitions, true));
+}
+
 static void write_value_schema(struct writer *w, const cJSON *property, const cJSON *function)
 {
     const cJSON *parameters = get(function, "parameters");
-    static const char *const names[] = {"$defs", "definitions"};
     cJSON *schema = cJSON_Duplicate(property, true);
-    for (size_t i = 0; schema && cJSON_IsObject(schema) && i < 2; i++) {
-        const cJSON *definitions = get(parameters, names[i]);
-        if (definitions && !get(schema, names[i]))
-            cJSON_AddItemToObject(schema, names[i], cJSON_Duplicate(definitions, true));
+    if (schema && refers(schema)) {
+        add_definitions(w, schema, get(parameters, "$defs"));
+        add_definitions(w, schema, get(parameters, "definitions"));
     }
     write_schema(w, cJSON_GetStringValue(get(function, "name")), schema);
 }

@@ -2,7 +2,8 @@
  *
  * Names and arguments are those of the request's tools: JSON by each function's schema, tagged parameters in the
  * schema's order, each by its own. A raw string is any text without its closing mark, or one of its enum.
- * Refused with a sentence: a notation whose arguments cannot be held to a schema, and what grammar.h refuses.
+ * Refused with a sentence: a notation whose arguments cannot be held to a schema, many parameters that refer to large
+ * definitions, and what grammar.h refuses.
  * Thread: pure functions. */
 #ifndef TEXT_TOOLS_TOOL_GRAMMAR_H
 #define TEXT_TOOLS_TOOL_GRAMMAR_H

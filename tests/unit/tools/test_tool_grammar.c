@@ -259,6 +259,31 @@ static void what_cannot_be_held_is_refused(void **state)
     cJSON_Delete(tools);
 }
 
+/* Each parameter that refers to definitions is a document with all of them. */
+static void many_references_to_much_are_refused(void **state)
+{
+    (void)state;
+    const struct grammar_options options = {.max_spaces = 4};
+    struct grammar *g;
+    struct error err = {0};
+    struct buffer text;
+    buffer_init(&text, 1 << 20);
+    buffer_append_text(&text, "[{\"function\":{\"name\":\"f\",\"parameters\":{\"$defs\":{\"a\":{\"enum\":[0");
+    for (int i = 0; i < 40000; i++) buffer_append_text(&text, ",1");
+    buffer_append_text(&text,
+                       "]},\"b\":{\"type\":\"integer\"}},\"type\":\"object\",\"properties\":{\"p\":{}");
+    for (int i = 0; i < 40; i++) buffer_printf(&text, ",\"p%d\":{\"$ref\":\"#/$defs/b\"}", i);
+    buffer_append_text(&text, "}}}}]");
+    cJSON *tools = cJSON_ParseWithLength(text.data, text.num_bytes);
+    assert_non_null(tools);
+    struct tool_format *f = format_of(format_templates[FORMAT_RAW]);
+    assert_int_equal(tool_grammar_make(f, &(struct tool_demand){.tools = tools}, &options, &g, &err),
+                     STATUS_LIMIT);
+    tool_format_free(f);
+    cJSON_Delete(tools);
+    buffer_deinit(&text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(calls_in_json),
@@ -268,6 +293,7 @@ int main(void)
                                        cmocka_unit_test(calls_or_an_answer),
                                        cmocka_unit_test(null_parameters_are_absent),
                                        cmocka_unit_test(strict_functions_bind_no_others),
-                                       cmocka_unit_test(what_cannot_be_held_is_refused)};
+                                       cmocka_unit_test(what_cannot_be_held_is_refused),
+                                       cmocka_unit_test(many_references_to_much_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
