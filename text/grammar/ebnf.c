@@ -373,7 +373,7 @@ static uint32_t call_state(struct ebnf *e, uint32_t rule, uint32_t next)
 
 static uint32_t class_state(struct ebnf *e, const struct node *n, uint32_t next)
 {
-    const struct regex_options options = {.text = REGEX_UTF8, .whole = true};
+    const struct regex_options options = {.text = REGEX_UTF8, .whole = true, .work_left = &e->b.regex_work};
     const char *text = e->text + n->begin;
     size_t length = n->length;
     struct dfa d;

@@ -306,7 +306,7 @@ static int finish(struct compiler *c, uint32_t rule, struct grammar **out)
 /* b is the compiler's until release_compiler. */
 static void init_compiler(struct compiler *c, const struct builder *b, const cJSON *schema, struct error *err)
 {
-    *c = (struct compiler){.root = schema, .err = err, .regex_work = SCHEMA_REGEX_WORK_MAX, .b = *b};
+    *c = (struct compiler){.root = schema, .err = err, .b = *b};
     arena_init(&c->arena, SCHEMA_ARENA_BYTES);
 }
 

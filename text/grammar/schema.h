@@ -21,8 +21,7 @@
 
 enum {
     SCHEMA_ARENA_BYTES = 16 << 20,
-    SCHEMA_WORK_MAX = 60000,         /* atoms looked at */
-    SCHEMA_REGEX_WORK_MAX = 1 << 25, /* threads through all patterns: a second */
+    SCHEMA_WORK_MAX = 60000, /* atoms looked at */
     SCHEMA_DEPTH_MAX = 160,
     SCHEMA_KEYS_MAX = 20000, /* properties of an object */
     SCHEMA_KEY_BYTES_MAX = 1024,
@@ -126,7 +125,6 @@ struct compiler {
     struct error *err;
     int status;
     int work, depth;
-    uint32_t regex_work;              /* what is left for patterns */
     bool leaves_out;                  /* an alternative of what is not allowed could not be written down */
     struct json_any any;              /* made when first needed */
     uint32_t string, integer, number; /* likewise */

@@ -38,7 +38,7 @@ static const struct dfa *limited_regex(struct compiler *c, const struct pattern 
                                           .has_lengths = min_length > 0 || max_length != NO_LIMIT,
                                           .min_length = min_length,
                                           .max_length = max_length,
-                                          .work_left = &c->regex_work,
+                                          .work_left = &c->b.regex_work,
                                           .drops_look_lengths = p->drops_lengths};
     int status = regex_compile(p->text, strlen(p->text), &options, &m->dfa, c->err);
     if (status) {

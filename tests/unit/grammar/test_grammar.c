@@ -267,6 +267,28 @@ static void text_is_free_until_a_trigger(void **state)
     }
 }
 
+/* What patterns take is limited for all of a grammar: each of these takes an eighth of it. */
+static void parts_share_the_work_of_patterns(void **state)
+{
+    char tag[4096], rules[4096];
+    int tag_bytes = sprintf(tag, "{\"triggers\":[\"a\"],\"structures\":["), rule_bytes = 0;
+    struct grammar *g = NULL;
+    struct error err = {0};
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        tag_bytes += sprintf(tag + tag_bytes,
+                             "%s{\"begin\":\"a%c\",\"end\":\"\",\"schema\":{\"type\":\"string\",\"pattern\":"
+                             "\"^(%c?){2000}$\"}}",
+                             i > 0 ? "," : "", 'a' + i, 'a' + i);
+        rule_bytes += sprintf(rules + rule_bytes, "%s /(%c?){2000}/", i > 0 ? "" : "root ::=", 'a' + i);
+    }
+    sprintf(tag + tag_bytes, "]}");
+    assert_int_equal(try_tag(tag, &g, &err), STATUS_LIMIT);
+    assert_non_null(strstr(err.text, "too many states"));
+    assert_int_equal(grammar_from_ebnf(rules, (size_t)rule_bytes, &g, &err), STATUS_LIMIT);
+    assert_non_null(strstr(err.text, "too many states"));
+}
+
 static void structural_tags_are_refused_with_sentences(void **state)
 {
     static const struct {
@@ -544,6 +566,7 @@ int main(void)
         cmocka_unit_test(least_lengths_beside_patterns),
         cmocka_unit_test(white_space_is_as_the_pattern_says),
         cmocka_unit_test(text_is_free_until_a_trigger),
+        cmocka_unit_test(parts_share_the_work_of_patterns),
         cmocka_unit_test(structural_tags_are_refused_with_sentences),
         cmocka_unit_test(patterns_match_as_ecma_says),
         cmocka_unit_test(other_notations_have_sentences),
