@@ -226,11 +226,31 @@ struct finisher {
     uint8_t *visits;      /* of rules: 1 being walked, 2 done */
     uint32_t *walked_for; /* of states: the last rule they were walked for, + 1 */
     uint32_t rule;        /* that is being walked */
+    uint64_t num_looks;   /* at all states, until nothing changes */
     int depth;
     int status;
 };
 
-enum { FINISH_DEPTH_MAX = 4000 };
+enum { FINISH_DEPTH_MAX = 4000, FINISH_WORK_MAX = 1 << 27 /* half a second */ };
+
+/* All states are looked at once more; false: rules are nested so deeply that it would take too long. */
+static bool look_again(struct finisher *f)
+{
+    f->num_looks++;
+    if (f->num_looks * f->b->states.count > FINISH_WORK_MAX && !f->status) f->status = STATUS_LIMIT;
+    return !f->status;
+}
+
+/* The k-th state of such a look, from 1 on: once from the last one, once from the first, since what a state waits for may stand on either side. */
+static uint32_t looked_at(const struct finisher *f, uint32_t k)
+{
+    return f->num_looks % 2 ? f->b->states.count - k : k;
+}
+
+static int too_deep(const struct finisher *f, struct error *err)
+{
+    return error_set(err, f->status, "rules are nested too deeply");
+}
 
 /* Whether every byte of the range leads on; at the last one, back to self. next: the range behind the first
  * byte. */
@@ -373,12 +393,13 @@ static bool is_live(const struct finisher *f, const uint8_t *live, const struct 
     return s->loop != NO_LOOP && live[pool_items(struct char_loop, &f->b->loops)[s->loop].target];
 }
 
-static bool find_live(const struct finisher *f, uint8_t *live)
+static bool find_live(struct finisher *f, uint8_t *live)
 {
     uint32_t num_states = f->b->states.count, num_live = 1; /* the dead state is not counted as missing */
-    for (bool changed = true; changed;) {
+    for (bool changed = true; changed && look_again(f);) {
         changed = false;
-        for (uint32_t i = num_states; i-- > 1;) {
+        for (uint32_t k = 1; k < num_states; k++) {
+            const uint32_t i = looked_at(f, k);
             if (live[i] || !is_live(f, live, &f->states[i])) continue;
             live[i] = 1;
             num_live++;
@@ -402,9 +423,10 @@ static int check_live(struct finisher *f, uint32_t start_rule, bool prunes, stru
     uint8_t *live = calloc(f->b->states.count, 1);
     if (!live) return error_set(err, STATUS_NO_MEMORY, "no memory for a grammar");
     bool all = find_live(f, live);
-    if (!all && prunes) prune(f, live);
+    if (!all && prunes && !f->status) prune(f, live);
     bool start = live[f->rules[start_rule].start];
     free(live);
+    if (f->status) return too_deep(f, err);
     if (start && (all || prunes)) return 0;
     return error_set(err, STATUS_INVALID,
                      start ? "a part of the schema needs itself and can never be finished"
@@ -414,10 +436,10 @@ static int check_live(struct finisher *f, uint32_t start_rule, bool prunes, stru
 /* Marks the states that a rule may return from without another byte. */
 static void mark_returns(struct finisher *f)
 {
-    for (bool changed = true; changed;) {
+    for (bool changed = true; changed && look_again(f);) {
         changed = false;
-        for (uint32_t i = f->b->states.count; i-- > 1;) {
-            struct state *s = &f->states[i];
+        for (uint32_t n = 1; n < f->b->states.count; n++) {
+            struct state *s = &f->states[looked_at(f, n)];
             bool returns = s->flags & STATE_FINAL;
             for (uint32_t k = 0; k < s->num_calls && !returns; k++) {
                 const struct rule_call *call = &f->calls[s->calls + k];
@@ -442,8 +464,7 @@ static int derive(struct finisher *f, struct error *err)
     if (f->status == STATUS_INVALID)
         return error_set(err, STATUS_INVALID,
                          "a rule is left-recursive: it refers to itself before any text");
-    if (f->status) return error_set(err, f->status, "rules are nested too deeply");
-    return 0;
+    return f->status ? too_deep(f, err) : 0;
 }
 
 /* ---- finishing: no more alternatives than are followed ---- */

@@ -28,14 +28,18 @@ struct node {
 struct named_rule {
     const char *name;
     uint32_t length;
-    uint32_t node; /* 0: only referred to */
-    uint32_t rule; /* of the builder */
+    uint32_t node;           /* 0: only referred to */
+    uint32_t rule;           /* of the builder */
+    uint32_t next_in_bucket; /* its number and one more; 0: none */
 };
+
+enum { NUM_BUCKETS = 4096 };
 
 struct ebnf {
     const char *text;
     size_t at, num_bytes;
     struct pool nodes, bytes, rules;
+    uint32_t buckets[NUM_BUCKETS]; /* of rules by their names, as next_in_bucket */
     struct builder b;
     const cJSON *schemas; /* what names without a rule stand for; NULL: nothing */
     struct error *err;
@@ -117,12 +121,16 @@ static bool at_rule(struct ebnf *e)
 
 static uint32_t find_rule(struct ebnf *e, const char *name, size_t n)
 {
-    struct named_rule *rules = e->rules.items;
-    for (uint32_t i = 0; i < e->rules.count; i++)
-        if (rules[i].length == n && !memcmp(rules[i].name, name, n)) return i;
+    const struct named_rule *rules = e->rules.items;
+    uint32_t hash = 0;
+    for (size_t i = 0; i < n; i++) hash = hash * 31 + (unsigned char)name[i];
+    uint32_t *first = &e->buckets[hash % NUM_BUCKETS];
+    for (uint32_t i = *first; i > 0; i = rules[i - 1].next_in_bucket)
+        if (rules[i - 1].length == n && !memcmp(rules[i - 1].name, name, n)) return i - 1;
     struct named_rule *r = pool_push(&e->rules, 1);
     if (!r) return fail(e, e->rules.status, "the grammar has too many rules");
-    *r = (struct named_rule){name, (uint32_t)n, 0, builder_rule(&e->b)};
+    *r = (struct named_rule){name, (uint32_t)n, 0, builder_rule(&e->b), *first};
+    *first = e->rules.count;
     return e->rules.count - 1;
 }
 

@@ -267,6 +267,40 @@ static void text_is_free_until_a_trigger(void **state)
     }
 }
 
+/* Each rule ends only where another does that stands on the other side of all that have been told of: a look at all states tells of one rule. */
+static void deep_rules_take_no_longer_than_they_may(void **state)
+{
+    enum { NUM_RULES = 4000, RULE_BYTES = 80 };
+    static char text[(NUM_RULES + 2) * RULE_BYTES];
+    struct grammar *g = NULL;
+    struct error err = {0};
+    int n = sprintf(text, "root ::= r0\nall ::=");
+    (void)state;
+    for (int i = 0; i < NUM_RULES; i++) n += sprintf(text + n, " r%d", i);
+    for (int i = 0; i < NUM_RULES; i++)
+        n += sprintf(text + n, "\nr%d ::= \"%.30s\" %c%d", i, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+                     i == NUM_RULES / 2 ? 'e' : 'r', i < NUM_RULES / 2 ? NUM_RULES - 1 - i : NUM_RULES - i);
+    n += sprintf(text + n, "\ne%d ::= \"e\"\n", NUM_RULES / 2);
+    assert_int_equal(grammar_from_ebnf(text, (size_t)n, &g, &err), STATUS_LIMIT);
+    assert_non_null(strstr(err.text, "nested too deeply"));
+}
+
+/* As many tools with many parameters have. */
+static void many_rules(void **state)
+{
+    enum { NUM_RULES = 12000, RULE_BYTES = 40 };
+    static char text[(2 * NUM_RULES + 2) * RULE_BYTES];
+    char *at = text;
+    struct grammar *g = NULL;
+    (void)state;
+    at += sprintf(at, "root ::= r0");
+    for (int i = 1; i < NUM_RULES; i++) at += sprintf(at, " r%d", i);
+    for (int i = 0; i < NUM_RULES; i++) at += sprintf(at, "\nr%d ::= \"%d\" [a-z]", i, i);
+    struct error err = {0};
+    if (grammar_from_ebnf(text, (size_t)(at - text), &g, &err)) fail_msg("%s", err.text);
+    grammar_free(g);
+}
+
 /* What patterns take is limited for all of a grammar: each of these takes an eighth of it. */
 static void parts_share_the_work_of_patterns(void **state)
 {
@@ -566,6 +600,8 @@ int main(void)
         cmocka_unit_test(least_lengths_beside_patterns),
         cmocka_unit_test(white_space_is_as_the_pattern_says),
         cmocka_unit_test(text_is_free_until_a_trigger),
+        cmocka_unit_test(deep_rules_take_no_longer_than_they_may),
+        cmocka_unit_test(many_rules),
         cmocka_unit_test(parts_share_the_work_of_patterns),
         cmocka_unit_test(structural_tags_are_refused_with_sentences),
         cmocka_unit_test(patterns_match_as_ecma_says),
