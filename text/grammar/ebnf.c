@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "text/grammar/builder.h"
 #include "text/grammar/code_points.h"
+#include "text/grammar/names.h"
 #include "text/grammar/regex.h"
 #include "text/grammar/schema.h"
 
@@ -28,18 +29,15 @@ struct node {
 struct named_rule {
     const char *name;
     uint32_t length;
-    uint32_t node;           /* 0: only referred to */
-    uint32_t rule;           /* of the builder */
-    uint32_t next_in_bucket; /* its number and one more; 0: none */
+    uint32_t node; /* 0: only referred to */
+    uint32_t rule; /* of the builder */
 };
-
-enum { NUM_BUCKETS = 4096 };
 
 struct ebnf {
     const char *text;
     size_t at, num_bytes;
     struct pool nodes, bytes, rules;
-    uint32_t buckets[NUM_BUCKETS]; /* of rules by their names, as next_in_bucket */
+    struct names names; /* of rules */
     struct builder b;
     const cJSON *schemas; /* what names without a rule stand for; NULL: nothing */
     struct error *err;
@@ -121,17 +119,12 @@ static bool at_rule(struct ebnf *e)
 
 static uint32_t find_rule(struct ebnf *e, const char *name, size_t n)
 {
-    const struct named_rule *rules = e->rules.items;
-    uint32_t hash = 0;
-    for (size_t i = 0; i < n; i++) hash = hash * 31 + (unsigned char)name[i];
-    uint32_t *first = &e->buckets[hash % NUM_BUCKETS];
-    for (uint32_t i = *first; i > 0; i = rules[i - 1].next_in_bucket)
-        if (rules[i - 1].length == n && !memcmp(rules[i - 1].name, name, n)) return i - 1;
-    struct named_rule *r = pool_push(&e->rules, 1);
-    if (!r) return fail(e, e->rules.status, "the grammar has too many rules");
-    *r = (struct named_rule){name, (uint32_t)n, 0, builder_rule(&e->b), *first};
-    *first = e->rules.count;
-    return e->rules.count - 1;
+    uint32_t number = names_find(&e->names, name, n, e->rules.count);
+    if (number < e->rules.count) return number;
+    struct named_rule *r = number == NAMES_FULL ? NULL : pool_push(&e->rules, 1);
+    if (!r) return fail(e, e->rules.status ?: STATUS_NO_MEMORY, "the grammar has too many rules");
+    *r = (struct named_rule){name, (uint32_t)n, 0, builder_rule(&e->b)};
+    return number;
 }
 
 /* ---- parsing ---- */
@@ -528,6 +521,7 @@ int grammar_from_ebnf_with_schemas(const char *text, size_t num_bytes, const cJS
     pool_init(&e.nodes, sizeof(struct node), EBNF_NODES_MAX);
     pool_init(&e.bytes, 1, 1 << 24);
     pool_init(&e.rules, sizeof(struct named_rule), EBNF_RULES_MAX);
+    names_init(&e.names, EBNF_RULES_MAX);
     (void)add_node(&e, (struct node){0}); /* node 0 is none */
     if (!e.status) parse(&e);
     if (!e.status && e.bytes.status) fail(&e, e.bytes.status, "its texts are too long");
@@ -537,6 +531,7 @@ int grammar_from_ebnf_with_schemas(const char *text, size_t num_bytes, const cJS
     pool_deinit(&e.nodes);
     pool_deinit(&e.bytes);
     pool_deinit(&e.rules);
+    names_deinit(&e.names);
     builder_deinit(&e.b);
     return status;
 }
