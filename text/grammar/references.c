@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "text/grammar/schema.h"
+#include "text/json_pointer.h"
 
 /* A schema with an $id (or the root), and which schemas below it are its own. */
 struct resource {
@@ -170,59 +171,6 @@ static int find_resource(struct compiler *c, int base, const char *uri, size_t n
 
 /* ---- fragments ---- */
 
-static int hex(char digit)
-{
-    if (digit >= '0' && digit <= '9') return digit - '0';
-    if ((digit | 32) >= 'a' && (digit | 32) <= 'f') return (digit | 32) - 'a' + 10;
-    return -1;
-}
-
-/* One token of a pointer, unescaped; *text moves behind it. */
-static char *read_token(struct compiler *c, const char **text)
-{
-    const char *p = *text;
-    size_t n = strcspn(p, "/"), length = 0;
-    char *out = schema_alloc(c, n + 1);
-    *text = p + n;
-    if (c->status) return out;
-    for (size_t i = 0; i < n; i++) {
-        if (p[i] == '%' && i + 2 < n + 1 && hex(p[i + 1]) >= 0 && hex(p[i + 2]) >= 0) {
-            out[length++] = (char)(hex(p[i + 1]) * 16 + hex(p[i + 2]));
-            i += 2;
-        } else {
-            out[length++] = p[i];
-        }
-    }
-    n = length;
-    length = 0;
-    for (size_t i = 0; i < n; i++) {
-        char byte = out[i];
-        if (byte == '~' && i + 1 < n && (out[i + 1] == '0' || out[i + 1] == '1'))
-            byte = out[++i] == '0' ? '~' : '/';
-        out[length++] = byte;
-    }
-    out[length] = '\0';
-    return out;
-}
-
-static const cJSON *follow_pointer(struct compiler *c, const cJSON *node, const char *text)
-{
-    while (node && *text == '/' && !c->status) {
-        text++;
-        const char *token = read_token(c, &text);
-        if (c->status) return NULL;
-        if (cJSON_IsArray(node)) {
-            int index = 0;
-            for (const char *d = token; *d && index < TABLE_MAX; d++)
-                index = *d >= '0' && *d <= '9' ? index * 10 + *d - '0' : TABLE_MAX;
-            node = cJSON_GetArrayItem(node, index);
-        } else {
-            node = cJSON_IsObject(node) ? schema_get(node, token) : NULL;
-        }
-    }
-    return node;
-}
-
 static const cJSON *find_anchor(const struct compiler *c, int resource, const char *name, bool *is_dynamic)
 {
     const struct anchor *a = pool_items(struct anchor, &c->resources->anchors);
@@ -252,9 +200,9 @@ static const cJSON *find_target(struct compiler *c, const cJSON *node, const cha
     const cJSON *base = pool_items(struct resource, &c->resources->resources)[resource].node, *target;
     const char *fragment = reference[n] == '#' ? reference + n + 1 : "";
     if (*fragment == '\0' || *fragment == '/') {
-        target = follow_pointer(c, base, fragment);
+        target = json_pointer_follow(base, fragment);
         if (!target && n == 0)
-            target = follow_pointer(c, c->root, fragment); /* draft 4's "id" was often a remark */
+            target = json_pointer_follow(c->root, fragment); /* draft 4's "id" was often a remark */
     } else {
         target = find_anchor(c, resource, fragment, &is_dynamic);
     }

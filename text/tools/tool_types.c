@@ -1,11 +1,9 @@
 #include "text/tools/tool_types.h"
 
 #include <cjson/cJSON.h>
-#include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/check.h"
+#include "text/json_pointer.h"
 #include "text/tools/literal_json.h"
 
 /* Schemas that are looked at for one parameter; references that follow each other. */
@@ -76,52 +74,13 @@ static unsigned type_of_value(const cJSON *value)
 
 /* ---- references ---- */
 
-/* Whether a token of a JSON pointer is a member's name. */
-static bool is_token(const char *token, size_t n, const char *name)
-{
-    for (; n > 0; name++, token++, n--) {
-        char c = *token;
-        if (c == '~' && n > 1 && (token[1] == '0' || token[1] == '1')) {
-            c = token[1] == '0' ? '~' : '/';
-            token++;
-            n--;
-        }
-        if (*name != c) return false;
-    }
-    return *name == '\0';
-}
-
-static const cJSON *find_member(const cJSON *node, const char *token, size_t n)
-{
-    const cJSON *member;
-    if (cJSON_IsArray(node))
-        return cJSON_GetArrayItem(node, (int)min_of(strtol(token, NULL, 10), (long)INT_MAX));
-    cJSON_ArrayForEach(member, node)
-    {
-        if (member->string && is_token(token, n, member->string)) return member;
-    }
-    return NULL;
-}
-
-/* What a reference within a document leads to, NULL where there is nothing. */
-static const cJSON *find_reference(const cJSON *document, const char *reference)
-{
-    const cJSON *node = *reference++ == '#' ? document : NULL;
-    while (node && *reference == '/') {
-        size_t n = strcspn(++reference, "/");
-        node = find_member(node, reference, n);
-        reference += n;
-    }
-    return node && *reference == '\0' ? node : NULL;
-}
-
 static const cJSON *follow(const cJSON *document, const cJSON *schema)
 {
     for (int i = 0; i < REFERENCES_MAX; i++) {
         const char *reference = cJSON_GetStringValue(get(schema, "$ref"));
         const cJSON *all = get(schema, "allOf");
         if (reference)
-            schema = find_reference(document, reference);
+            schema = *reference == '#' ? json_pointer_follow(document, reference + 1) : NULL;
         else if (cJSON_GetArraySize(all) == 1 && !get(schema, "type"))
             schema = all->child;
         else
