@@ -86,39 +86,6 @@ static int32_t int_of_all_layers(struct keys *k, const char *suffix, int32_t fal
     return (int32_t)first;
 }
 
-/* A list with 0 for each layer of none, and one number for all others, which is given back; 1 where there are no others. */
-static int32_t int_of_some_layers(struct keys *k, const char *suffix, int32_t num_layers,
-                                  uint64_t *layers_of_none)
-{
-    struct gguf_array array;
-    int64_t number = 0, own;
-    const bool is_list = gguf_find_array(k->gguf, key_name(k, suffix).text, &array);
-    if (!is_list || array.num_items < (uint64_t)num_layers)
-        fail(k, STATUS_INVALID, "the key %s has too few numbers", key_name(k, suffix).text);
-    for (int32_t i = 0; i < min_of(num_layers, LAYERS_MAX) && !k->status; i++) {
-        if (!gguf_array_next_int(&array, &own) || own < 0 || own > INT32_MAX)
-            fail(k, STATUS_INVALID, "the key %s is no list of possible numbers", key_name(k, suffix).text);
-        else if (own == 0)
-            bit_set_add(layers_of_none, (size_t)i);
-        else if (number == 0)
-            number = own;
-        else if (own != number)
-            fail(k, STATUS_UNSUPPORTED, "the key %s differs from layer to layer, which is not supported",
-                 key_name(k, suffix).text);
-    }
-    return number > 0 ? (int32_t)number : 1;
-}
-
-/* Of families with a state space or a short convolution a list, in which layers that have one have 0. */
-static int32_t read_kv_heads(struct keys *k, struct model_config *c)
-{
-    const char *suffix = "attention.head_count_kv";
-    struct gguf_array array;
-    if (c->family->delta_kind == DELTA_RULE || !gguf_find_array(k->gguf, key_name(k, suffix).text, &array))
-        return int_of_all_layers(k, suffix, c->num_heads);
-    return int_of_some_layers(k, suffix, c->num_layers, c->stateful_layers);
-}
-
 /* A number for all layers, or a list that has one for each; 0: of none. The next of it. */
 struct layer_ints {
     struct gguf_array list;
@@ -140,6 +107,38 @@ static int32_t next_int(struct keys *k, const char *suffix, struct layer_ints *i
     if (is_there && own >= 0 && own <= INT32_MAX) return (int32_t)own;
     fail(k, STATUS_INVALID, "the key %s is no list of possible numbers", key_name(k, suffix).text);
     return 0;
+}
+
+/* A list with 0 for each layer of none, and one number for all others, which is given back; 1 where there are no others. */
+static int32_t int_of_some_layers(struct keys *k, const char *suffix, int32_t num_layers,
+                                  uint64_t *layers_of_none)
+{
+    struct layer_ints ints = {.is_list = true};
+    int32_t number = 0;
+    const bool is_list = gguf_find_array(k->gguf, key_name(k, suffix).text, &ints.list);
+    if (!is_list || ints.list.num_items < (uint64_t)num_layers)
+        fail(k, STATUS_INVALID, "the key %s has too few numbers", key_name(k, suffix).text);
+    for (int32_t i = 0; i < min_of(num_layers, LAYERS_MAX) && !k->status; i++) {
+        const int32_t own = next_int(k, suffix, &ints);
+        if (own == 0 && !k->status)
+            bit_set_add(layers_of_none, (size_t)i);
+        else if (number == 0)
+            number = own;
+        else if (own != number)
+            fail(k, STATUS_UNSUPPORTED, "the key %s differs from layer to layer, which is not supported",
+                 key_name(k, suffix).text);
+    }
+    return number > 0 ? number : 1;
+}
+
+/* Of families with a state space or a short convolution a list, in which layers that have one have 0. */
+static int32_t read_kv_heads(struct keys *k, struct model_config *c)
+{
+    const char *suffix = "attention.head_count_kv";
+    struct gguf_array array;
+    if (c->family->delta_kind == DELTA_RULE || !gguf_find_array(k->gguf, key_name(k, suffix).text, &array))
+        return int_of_all_layers(k, suffix, c->num_heads);
+    return int_of_some_layers(k, suffix, c->num_layers, c->stateful_layers);
 }
 
 /* Of DeciLM: a layer without heads has no attention, one without K/V heads a product in its place, one of no width no MLP. */
