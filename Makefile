@@ -60,19 +60,23 @@ OBJECTS := $(SOURCES:%.c=$(BUILD)/%.o) $(BUILD)/llhttp/api.o $(BUILD)/llhttp/htt
 LIBRARY := $(BUILD)/libflashd.a
 
 comma := ,
-# Those of the kernels take the longest and begin first.
-UNIT_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/kernels/test_*.c tests/unit/*/test_*.c))
+# Those that take the longest begin first.
+UNIT_TESTS := $(patsubst %.c,$(BUILD)/%,tests/unit/model/test_families.c $(wildcard tests/kernels/test_*.c) \
+	$(filter-out %/test_families.c,$(wildcard tests/unit/*/test_*.c)))
 
 .PHONY: all
 all: $(BUILD)/flashd cuda
 
-# A sanitized server computes with the plain micro-kernels, 18 times as fast: they meet the sanitizers in the kernel tests.
+# A sanitized server computes with the plain micro-kernels, 18 times as fast, and so do the tests of what lies above kernels: they meet
+# the sanitizers in the kernels' own tests.
 ifdef SANITIZE
 PLAIN_KERNELS := $(patsubst %.c,build/%.o,$(wildcard kernels/cpu/avx*/*.c))
 .PHONY: plain-kernels
 plain-kernels:
 	@$(MAKE) --no-print-directory -s SANITIZE= BUILD=build $(PLAIN_KERNELS)
-$(BUILD)/flashd: | plain-kernels
+PLAIN_TESTS := $(filter $(BUILD)/tests/unit/% %/test_layers,$(UNIT_TESTS))
+$(BUILD)/flashd $(PLAIN_TESTS): | plain-kernels
+$(PLAIN_TESTS): private TEST_KERNELS := $(PLAIN_KERNELS)
 endif
 
 $(BUILD)/flashd: $(BUILD)/cli/main.o $(LIBRARY)
@@ -109,13 +113,14 @@ CUDA_ARCHS ?= -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code
 ifeq ($(CUDA_ARCHS),all)
 override CUDA_ARCHS := $(foreach a,80 86 89 90a 100 120,-gencode=arch=compute_$a,code=sm_$a) -gencode=arch=compute_80,code=compute_80
 endif
-NVCC_FLAGS := -std=c++17 -O3 -lineinfo -Xcompiler -fPIC,-fvisibility=hidden -I. $(CUDA_ARCHS)
-# CUDA_QUICK=1: all is compiled, in a third of the time, to kernels that are slower, where no GPU will run them (.ci/run). ptxas says of
-# hundreds of places that it has not optimised them.
+# CUDA_QUICK=1: all is compiled, in a third of the time, to kernels that are slower, where no GPU will run them (.ci/run), those of 8.0 as
+# far as PTX. ptxas says of hundreds of places that it has not optimised them.
 ifdef CUDA_QUICK
-NVCC_FLAGS += $(shell test "$(NVCC)" && $(NVCC) -Ofc=max --version >/dev/null 2>&1 && echo -Ofc=max)
+CUDA_ARCHS := $(filter-out %code=sm_80,$(CUDA_ARCHS))
+NVCC_QUICK := $(shell test "$(NVCC)" && $(NVCC) -Ofc=max --version >/dev/null 2>&1 && echo -Ofc=max)
 NVCC_QUIET := 2> >(grep -v '^ptxas info' >&2)
 endif
+NVCC_FLAGS := -std=c++17 -O3 -lineinfo -Xcompiler -fPIC,-fvisibility=hidden -I. $(CUDA_ARCHS) $(NVCC_QUICK)
 
 .PHONY: cuda
 ifneq ($(and $(NVCC),$(CUDA_SOURCES)),)
@@ -216,7 +221,7 @@ run: ## install what is missing, build, fetch the model, serve it on 127.0.0.1:8
 
 $(BUILD)/tests/%: tests/%.c $(LIBRARY)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -Itests -MMD -MP $(TEST_LINK) -o $@ $< $(TEST_OBJECTS) $(LIBRARY) $(LIBS) -lcmocka
+	$(CC) $(ALL_CFLAGS) -Itests -MMD -MP $(TEST_LINK) -o $@ $< $(TEST_OBJECTS) $(TEST_KERNELS) $(LIBRARY) $(LIBS) -lcmocka
 
 # Each compiles a set's products anew, with its instructions in plain C: at -O3 for half a minute, to run for two seconds.
 $(patsubst %,$(BUILD)/tests/kernels/test_linear_%,amx avxvnni vnni): private ALL_CFLAGS += -O1 -g1

@@ -3,7 +3,8 @@
  * The tests speak to the kernel table only. FLASHD_TEST_DEVICE names a device ("cpu" if unset) and
  * FLASHD_TEST_ISA an instruction set; without the latter the CPU is tested over every one that the machine
  * has. FLASHD_TEST_CUDA_PORTABLE has a Hopper run what every GPU from sm_80 on does (--cuda-path portable). The seed is fresh
- * each run and printed; FLASHD_TEST_SEED repeats a run. */
+ * each run and printed; FLASHD_TEST_SEED repeats a run. FLASHD_TEST_PART=n: where all shapes take long (under the sanitizers, on an
+ * emulated GPU), each run has one in n of them, as its seed has it. */
 #ifndef TESTS_KERNELS_FIXTURE_H
 #define TESTS_KERNELS_FIXTURE_H
 
@@ -42,6 +43,14 @@ UNUSED_FUNCTION static uint64_t test_seed(void)
         printf("FLASHD_TEST_SEED=%llu\n", (unsigned long long)seed);
     }
     return seed;
+}
+
+/* Whether this run has a test's idx-th shape. */
+UNUSED_FUNCTION static bool takes_part(size_t idx)
+{
+    const char *text = getenv("FLASHD_TEST_PART");
+    const uint64_t parts = text ? strtoull(text, NULL, 10) : 1;
+    return parts <= 1 || (idx + test_seed()) % parts == 0;
 }
 
 UNUSED_FUNCTION static uint32_t random_bits(struct random *r)

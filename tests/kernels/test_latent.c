@@ -624,6 +624,7 @@ static void layers(const char *isa)
     struct random random = {.seed = test_seed()};
     for (size_t i = 0; i < 2 * array_length(shapes); i++) {
         struct layer l = {.s = shapes[i / 2]};
+        if (!takes_part(i / 2)) continue;
         layer_test(&l, isa, 1 + (int)i / 2 % 2, i % 2 == 1, &random);
     }
 }
