@@ -178,7 +178,7 @@ EMULATED_TESTS := kernels/test_altup kernels/test_delta_net kernels/test_kept_bl
 EMULATED_HOPPER_TESTS := kernels/test_kept_blocks kernels/test_latent kernels/test_memory kernels/test_moe kernels/test_norm_linear unit/engine/test_load
 # Decoding, on a Hopper with as many SMs as it has, where a step of few sequences is one
 EMULATED_DECODES := stale_blocks sinks decodes_among_others mixed_lengths saved_blocks soft_caps
-emulated: emulator build/emulator/test_emulator $(EMULATED_TESTS:%=build/tests/%) $(EMULATED_HOPPER_TESTS:%=build/tests/%) build/tests/kernels/test_attention ## the CUDA kernels' tests on a GPU that is emulated
+emulated: emulator build/emulator/test_emulator $(EMULATED_TESTS:%=build/tests/%) $(EMULATED_HOPPER_TESTS:%=build/tests/%) build/tests/kernels/test_attention build/tests/kernels/test_step ## the CUDA kernels' tests on a GPU that is emulated
 	@LD_LIBRARY_PATH=build/emulator FLASHD_TEST_DEVICE=cuda FLASHD_TEST_FAMILIES='$(EMULATED_FAMILIES)' \
 		tests/run-unit build/emulator/test_emulator $(EMULATED_TESTS:%=build/tests/%)
 	@LD_LIBRARY_PATH=build/emulator FLASHD_TEST_DEVICE=cuda EMULATED_GPU=90 tests/run-unit $(EMULATED_HOPPER_TESTS:%=build/tests/%)
@@ -186,6 +186,7 @@ emulated: emulator build/emulator/test_emulator $(EMULATED_TESTS:%=build/tests/%
 		LD_LIBRARY_PATH=build/emulator FLASHD_TEST_DEVICE=cuda EMULATED_GPU=90 EMULATED_SMS=132 \
 			build/tests/kernels/test_attention test_$$name || exit 1; \
 	done
+	@LD_LIBRARY_PATH=build/emulator FLASHD_TEST_DEVICE=cuda build/tests/kernels/test_step test_slots_change_hands
 else
 emulator emulated:
 	@echo "no CUDA headers: the CUDA kernels are not emulated"

@@ -24,8 +24,7 @@ static inline bool state_run_goes_on(const struct step *s, int32_t seq)
     return seq > s->num_prefill_seqs && s->batch_slots[seq] == s->batch_slots[seq - 1];
 }
 
-/* Writes the step's runs, in the order of their tokens, num_seqs at most, and returns how many there are; none where no layer
- * has a state. */
+/* Writes the step's runs, in the order of their tokens, num_seqs at most, and returns how many there are. */
 static inline int32_t state_runs_find(const struct step *s, struct state_run *runs)
 {
     int32_t count = 0;

@@ -91,11 +91,10 @@ struct step {
     const int32_t *positions;    /* [T]; of an encoder's tokens of the second type: + max_model_len */
     const int32_t *slot_mapping; /* [G][T] block_id * BLOCK_SIZE + offset: where the token's K and V go */
     const int32_t *cu_seqlens_q; /* [S+1] */
-    const int32_t
-        *batch_slots; /* [S] whose states they go on with (device.h: delta_net); NULL: no layer has any */
-    const int32_t *seqlens_k;           /* [S] tokens of context after this step, the step's own included */
-    const int32_t *block_tables;        /* [G][S][stride]; what no token of the step sees may be any block */
-    const int32_t *logit_rows;          /* [R] token index t in [0, T), strictly ascending */
+    const int32_t *batch_slots;  /* [S] whose states they go on with (device.h: delta_net); or NULL */
+    const int32_t *seqlens_k;    /* [S] tokens of context after this step, the step's own included */
+    const int32_t *block_tables; /* [G][S][stride]; what no token of the step sees may be any block */
+    const int32_t *logit_rows;   /* [R] token index t in [0, T), strictly ascending */
     const struct sample_params *sample; /* [R] */
     const struct sequence_mask *masks;  /* [S]; NULL: all are causal */
 };

@@ -317,12 +317,13 @@ struct device_run place_run(struct slot_state *slot, const struct state_run *run
     return {run->begin, run->end, run->batch_slot, run->position, from, run->has_draft};
 }
 
+/* Where no layer has a state a batch_slot says nothing: a sequence behind cached tokens begins anywhere in one that others had. */
 void pack_runs(struct cuda_device *d, struct batch *b, int32_t *words, const struct step_layout *l,
                const struct step *step, int32_t padded_seqs)
 {
     struct device_run *to = (struct device_run *)(words + l->state_runs);
     std::vector<struct state_run> &runs = d->steps->runs;
-    const int32_t num_runs = state_runs_find(step, runs.data());
+    const int32_t num_runs = d->delta_nets.empty() ? 0 : state_runs_find(step, runs.data());
     for (int32_t i = 0; i < num_runs; i++) {
         to[i] = place_run(&d->slot_states[runs[i].batch_slot], &runs[i]);
         b->has_drafts = b->has_drafts || to[i].has_draft || to[i].from < to[i].position;

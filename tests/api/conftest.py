@@ -25,6 +25,7 @@ MODEL = ROOT / os.environ.get("FLASHD_MODEL", "models/SmolLM2-135M-Instruct.Q4_1
 SANITIZED = "san" in BINARY.parent.name
 START_SECONDS = 240 if SANITIZED else 120  # also under an emulator on a busy machine
 WAIT_SECONDS = 120
+FAULT = re.compile(r"invariant broken|runtime error:|Sanitizer: (?!SEGV|DEADLYSIGNAL|ABRT)")
 TEST_SECONDS = int(os.environ.get("TEST_SECONDS", "600"))
 os.environ["FLASHD_ALLOWED_HOST"] = "a"  # what requests that are written by hand say
 os.environ["PATH"] += f":{ROOT}/build/prometheus/usr/bin:{ROOT}/build/helm"  # tests/unpack-prometheus, tests/unpack-helm
@@ -120,6 +121,10 @@ class Server:
             self.process.send_signal(number)
         return self.process.wait(seconds)
 
+    def faults(self):
+        """What no client sees, since the next engine goes on: invariants that broke, and what the sanitizers report but signals."""
+        return [line for line in self.log().splitlines() if FAULT.search(line)]
+
 
 @contextlib.contextmanager
 def running(*options, **keywords):
@@ -128,6 +133,7 @@ def running(*options, **keywords):
         yield server
         code = server.stop()
         assert code == 0, f"ended with {code}: {server.log()}"
+        assert not server.faults(), server.log()
     finally:
         if server.process.poll() is None:
             server.process.kill()

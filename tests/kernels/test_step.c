@@ -220,9 +220,12 @@ static void model_run(struct small_model *m, const struct part *parts, int num_p
     struct device *d = m->d;
     struct step *s = &m->step->step;
     struct sample_result unused[TOKENS_MAX];
+    int32_t batch_slots[SEQS]; /* as an engine says of any model */
     test_step_clear(m->step);
+    s->batch_slots = batch_slots;
     for (int i = 0; i < num_parts; i++) {
         const struct part *p = &parts[i];
+        batch_slots[i] = p->seq;
         test_step_add(m->step, m->blocks[0][p->seq], p->first, p->count, p->decode);
         for (int32_t t = 0; t < p->count; t++) {
             int32_t token = s->num_tokens - p->count + t;
@@ -378,6 +381,39 @@ static void test_decode_runs(void **state)
 {
     (void)state;
     for_each_isa(decode_runs);
+}
+
+/* In the batch_slot of a sequence that ended with a draft, one begins behind tokens that a prefix cache has, fewer and more of them
+ * than the other had. */
+static void slots_change_hands(const char *isa)
+{
+    enum { PROMPT = 40, DRAFTED = 3, FIRST = 32, SECOND = 48, COUNT = 8 };
+    struct random random = {.seed = test_seed()};
+    struct weights w;
+    weights_init(&w, &random);
+    int32_t *ids = random_tokens(&random, LENGTH_MAX);
+    static float before[LENGTH_MAX * VOCAB], after[COUNT * VOCAB];
+    struct small_model *m = model_new(isa, 2, &w, &random);
+    model_run(m, &(struct part){1, 0, SECOND + COUNT, false, ids, before}, 1, NULL);
+    for (int i = 0; i < 2; i++) {
+        const int32_t first = i ? SECOND : FIRST;
+        struct part drafts[DRAFTED];
+        for (int k = 0; k < DRAFTED; k++)
+            drafts[k] = (struct part){1, PROMPT + k, 1, true, ids + PROMPT + k, NULL};
+        drafts[DRAFTED - 1].logits = after;
+        model_run(m, drafts, DRAFTED, NULL);
+        model_run(m, &(struct part){1, first, COUNT, false, ids + first, after}, 1, NULL);
+        assert_int_equal(num_bits_different(before + first * VOCAB, after, COUNT * VOCAB), 0);
+    }
+    model_free(m);
+    free(ids);
+    weights_free(&w);
+}
+
+static void test_slots_change_hands(void **state)
+{
+    (void)state;
+    for_each_isa(slots_change_hands);
 }
 
 /* Runs of a sequence's tokens, by turns through prefill and through decode. */
@@ -678,13 +714,15 @@ static void test_many_rows(void **state)
     if (getenv("FLASHD_TEST_DEVICE") && !getenv("FLASHD_TEST_SMALL")) for_each_isa(many_rows);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_first_logits),     cmocka_unit_test(test_same_logits),
-        cmocka_unit_test(test_decode_runs),      cmocka_unit_test(test_mixed_runs),
-        cmocka_unit_test(test_last_sampled),     cmocka_unit_test(test_saved_blocks),
-        cmocka_unit_test(test_groups_of_layers), cmocka_unit_test(test_many_rows),
+        cmocka_unit_test(test_first_logits),       cmocka_unit_test(test_same_logits),
+        cmocka_unit_test(test_decode_runs),        cmocka_unit_test(test_mixed_runs),
+        cmocka_unit_test(test_last_sampled),       cmocka_unit_test(test_saved_blocks),
+        cmocka_unit_test(test_groups_of_layers),   cmocka_unit_test(test_many_rows),
+        cmocka_unit_test(test_slots_change_hands),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -76,7 +76,10 @@ class Server:
     def stop(self):
         self.process.terminate()
         code = self.process.wait(90)
-        assert code == 0, "exit code %d: %s" % (code, pathlib.Path(self.log.name).read_text()[-2000:])
+        assert code == 0, "exit code %d: %s" % (code, self.log_end())
+
+    def log_end(self):
+        return pathlib.Path(self.log.name).read_text()[-2000:]
 
 
 class Oracle:
@@ -175,6 +178,7 @@ class Oracle:
             "vllm:generation_tokens_total": sum(r["usage"]["completion_tokens"] for r in done),
             "vllm:e2e_request_latency_seconds_count": sequences,
             'flashd_kv_blocks{state="held"}': 0,
+            "flashd_engine_deaths_total": 0,
         }
         for name, value in expected.items():
             if m.get(name) != value:
@@ -222,6 +226,8 @@ class Oracle:
         last = server.idle_metrics()
         if last["flashd_requests_admitted_total"] != last["flashd_requests_finished_total"]:
             self.problems.append("admitted %d, finished %d" % (last["flashd_requests_admitted_total"], last["flashd_requests_finished_total"]))
+        if last["flashd_engine_deaths_total"]:
+            self.problems.append("the engine died: %s" % server.log_end())
         server.stop()
 
         print("%d requests alone (%.0f s), then %d, %d at a time (%.0f s) and among %d that were abandoned; refused %d times, "

@@ -183,6 +183,8 @@ def main():
     schemas, refused = accepted(server, all_schemas(options), options.schemas)
     run.send_all(server, schemas)
     metrics = server.idle_metrics()
+    if metrics["flashd_engine_deaths_total"]:
+        run.problems.append("the engine died: %s" % server.log_end())
     server.stop()
     for problem in run.problems[:20]:
         print(problem)
