@@ -1,7 +1,9 @@
 #include <stdlib.h>
 
 #include "text/grammar/builder.h"
+#include "text/grammar/json_text.h"
 #include "text/grammar/regex.h"
+#include "text/grammar/repetition.h"
 #include "text/grammar/text_dfa.h"
 
 static int from_dfa(const struct dfa *d, struct grammar **out, struct error *err)
@@ -16,11 +18,29 @@ static int from_dfa(const struct dfa *d, struct grammar **out, struct error *err
     return status;
 }
 
+static int from_repetition(const struct regex_repetition *r, struct grammar **out, struct error *err)
+{
+    struct builder b;
+    builder_init(&b, 0);
+    json_add_classes(&b);
+    uint32_t rule = builder_rule(&b);
+    builder_set_start(&b, rule, repetition_state(&b, r));
+    int status = builder_finish(&b, rule, false, out, err);
+    builder_deinit(&b);
+    return status;
+}
+
 int grammar_from_regex(const char *pattern, size_t num_bytes, struct grammar **out, struct error *err)
 {
     const struct regex_options options = {.text = REGEX_UTF8, .whole = true};
+    struct regex_repetition repetition;
     struct dfa d;
     *out = NULL;
+    if (regex_is_repetition(pattern, num_bytes, REGEX_UTF8, true, &repetition)) {
+        int status = from_repetition(&repetition, out, err);
+        dfa_deinit(&repetition.one);
+        return status;
+    }
     int status = regex_compile(pattern, num_bytes, &options, &d, err);
     if (status == 0) status = from_dfa(&d, out, err);
     dfa_deinit(&d);

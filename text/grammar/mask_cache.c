@@ -6,13 +6,14 @@
 
 #include "base/bit_set.h"
 #include "base/check.h"
+#include "text/grammar/state_classes.h"
 #include "text/grammar/step.h"
 #include "text/grammar/vocabulary_parts.h"
 
 enum { SLOTS = 1024, KEY_MAX = 512, FAR_COUNT = UINT32_MAX - 1, FAR_BELOW = UINT32_MAX - 2, ENDS = 1 << 16 };
 
-/* The key: for each thread its state, counter and spaces, the number of frames (and ENDS when the stack
- * must have no others), then state and counter of each. */
+/* The key: for each thread its state's class, counter and spaces, the number of frames (and ENDS when the stack
+ * must have no others), then state's class and counter of each. */
 struct cached_mask {
     struct cached_mask *next;
     uint32_t hash, num_key;
@@ -24,6 +25,7 @@ struct mask_cache {
     const struct grammar *grammar;
     pthread_mutex_t mutex;
     uint32_t token_bytes; /* of the longest token */
+    uint32_t *classes;    /* state_classes.h, of texts as long as that; NULL: each state is one */
     size_t num_words, num_bytes, max_bytes;
     struct cached_mask *slots[SLOTS];
 };
@@ -39,6 +41,11 @@ int mask_cache_new(const struct grammar *g, const struct vocabulary *v, size_t m
     c->token_bytes = vocabulary_token_bytes(v);
     c->max_bytes = max_bytes;
     pthread_mutex_init(&c->mutex, NULL);
+    if (state_classes_new(g, c->token_bytes, &c->classes)) {
+        mask_cache_free(c);
+        *out = NULL;
+        return STATUS_NO_MEMORY;
+    }
     return 0;
 }
 
@@ -58,6 +65,7 @@ void mask_cache_free(struct mask_cache *c)
 {
     if (!c) return;
     drop_all(c);
+    free(c->classes);
     pthread_mutex_destroy(&c->mutex);
     free(c);
 }
@@ -83,11 +91,16 @@ static uint32_t key_count(const struct mask_cache *c, const struct thread *t)
     return has_room && min - t->count > c->token_bytes ? FAR_BELOW : t->count;
 }
 
+static uint32_t key_state(const struct mask_cache *c, uint32_t state)
+{
+    return c->classes ? c->classes[state] : state;
+}
+
 static uint32_t hash_threads(const struct mask_cache *c, const struct thread *threads, int n)
 {
     uint64_t h = (uint64_t)n;
     for (int i = 0; i < n; i++) {
-        h = (h ^ threads[i].state) * 0x9E3779B97F4A7C15u;
+        h = (h ^ key_state(c, threads[i].state)) * 0x9E3779B97F4A7C15u;
         h = (h ^ ((uint64_t)key_count(c, &threads[i]) << 8 | threads[i].spaces)) * 0x9E3779B97F4A7C15u;
     }
     return (uint32_t)(h >> 32);
@@ -99,14 +112,16 @@ static bool is_at(const struct mask_cache *c, const struct cached_mask *mask, co
     const uint32_t *key = mask->numbers, *end = key + mask->num_key;
     for (int i = 0; i < n; i++) {
         const struct thread *t = &threads[i];
-        if (key == end || key[0] != t->state || key[1] != key_count(c, t) || key[2] != t->spaces)
+        if (key == end || key[0] != key_state(c, t->state) || key[1] != key_count(c, t) ||
+            key[2] != t->spaces)
             return false;
         uint32_t num_frames = key[3] % ENDS, frame = t->stack;
         bool ends = key[3] / ENDS;
         key += 4;
         for (; num_frames > 0; num_frames--, key += 2) {
             const struct frame *own = &f->items[frame];
-            if (frame == STACK_BOTTOM || own->state != key[0] || own->count != key[1]) return false;
+            if (frame == STACK_BOTTOM || key_state(c, own->state) != key[0] || own->count != key[1])
+                return false;
             frame = own->parent;
         }
         if (ends && frame != STACK_BOTTOM) return false;
@@ -145,14 +160,14 @@ static uint32_t write_key(const struct mask_cache *c, const struct thread *threa
     for (int i = 0; i < n; i++) {
         uint32_t *head = key + length, frame = threads[i].stack;
         if (length + 4 > KEY_MAX) return 0;
-        head[0] = threads[i].state;
+        head[0] = key_state(c, threads[i].state);
         head[1] = key_count(c, &threads[i]);
         head[2] = threads[i].spaces;
         head[3] = f->touched == 0 ? ENDS : 0;
         length += 4;
         for (; frame != STACK_BOTTOM && f->items[frame].depth >= f->touched; frame = f->items[frame].parent) {
             if (length + 2 > KEY_MAX) return 0;
-            key[length++] = f->items[frame].state;
+            key[length++] = key_state(c, f->items[frame].state);
             key[length++] = f->items[frame].count;
             head[3]++;
         }

@@ -434,14 +434,20 @@ int regex_compile(const char *pattern, size_t num_bytes, const struct regex_opti
 
 /* ---- ^[set]{min,max}$ ---- */
 
-static const struct regex_node *repeated_set(const struct regex_tree *tree)
+/* What stands between ^ and $; NULL: they are not there. */
+static const struct regex_node *between_anchors(const struct regex_tree *tree)
 {
     const struct regex_node *nodes = tree->nodes.items, *root = &nodes[tree->root];
     if (root->kind != REGEX_CONCAT || nodes[root->b].kind != REGEX_END) return NULL;
     const struct regex_node *left = &nodes[root->a];
-    if (left->kind != REGEX_CONCAT || nodes[left->a].kind != REGEX_BEGIN) return NULL;
-    const struct regex_node *repeat = &nodes[left->b];
-    return repeat->kind == REGEX_REPEAT && nodes[repeat->a].kind == REGEX_SET ? repeat : NULL;
+    return left->kind == REGEX_CONCAT && nodes[left->a].kind == REGEX_BEGIN ? &nodes[left->b] : NULL;
+}
+
+static const struct regex_node *repeated_set(const struct regex_tree *tree, bool whole)
+{
+    const struct regex_node *nodes = tree->nodes.items, *repeat = between_anchors(tree);
+    if (!repeat && whole) repeat = &nodes[tree->root];
+    return repeat && repeat->kind == REGEX_REPEAT && nodes[repeat->a].kind == REGEX_SET ? repeat : NULL;
 }
 
 static bool has_range(const struct pool *set, uint32_t lo, uint32_t hi)
@@ -458,14 +464,14 @@ static bool has_all_plain(const struct pool *set)
            has_range(set, 0x80, 0x2027) && has_range(set, 0x202A, CODE_POINT_MAX);
 }
 
-bool regex_is_repetition(const char *pattern, size_t num_bytes, enum regex_text text,
+bool regex_is_repetition(const char *pattern, size_t num_bytes, enum regex_text text, bool whole,
                          struct regex_repetition *out)
 {
     struct regex_tree tree;
     const struct regex_options options = {.text = text, .whole = true};
     *out = (struct regex_repetition){0};
     bool ok = regex_parse(pattern, num_bytes, &tree, NULL) == 0;
-    const struct regex_node *repeat = ok ? repeated_set(&tree) : NULL;
+    const struct regex_node *repeat = ok ? repeated_set(&tree, whole) : NULL;
     if (repeat && compile_node(&tree, repeat->a, &options, &out->one) == 0) {
         const struct regex_node *set = pool_items(struct regex_node, &tree.nodes) + repeat->a;
         out->min = (uint32_t)repeat->min;

@@ -43,15 +43,15 @@ bool regex_look_lengths(const char *pattern, size_t num_bytes, uint32_t *min, ui
 int regex_compile(const char *pattern, size_t num_bytes, const struct regex_options *options, struct dfa *out,
                   struct error *err) must_check;
 
-/* Whether the pattern is one set of characters, repeated: ^[set]{min,max}$ (max REGEX_ANY: any number). Then
- * out matches one character of it, and tells whether everything behind ASCII belongs to it, and all plain
+/* Whether the pattern is one set of characters, repeated: ^[set]{min,max}$ (max REGEX_ANY: any number), whole: also without
+ * ^ and $. Then out matches one character of it, and tells whether everything behind ASCII belongs to it, and all plain
  * text (byte_group.h). */
 struct regex_repetition {
     struct dfa one;
     uint32_t min, max;
     bool has_all_utf8, has_all_plain;
 };
-bool regex_is_repetition(const char *pattern, size_t num_bytes, enum regex_text text,
+bool regex_is_repetition(const char *pattern, size_t num_bytes, enum regex_text text, bool whole,
                          struct regex_repetition *out);
 
 #endif

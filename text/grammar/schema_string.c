@@ -2,9 +2,9 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "text/grammar/byte_group.h"
 #include "text/grammar/counted_text.h"
 #include "text/grammar/regex.h"
+#include "text/grammar/repetition.h"
 #include "text/grammar/schema.h"
 #include "text/grammar/text_dfa.h"
 
@@ -201,23 +201,9 @@ void schema_literal_names_dfa(struct compiler *c, const struct shape *s, struct 
         schema_fail(c, STATUS_LIMIT, "propertyNames has too many names");
 }
 
-/* The class of characters that an automaton of one character takes. */
-static uint16_t add_class(struct compiler *c, const struct regex_repetition *r)
-{
-    struct char_class own = {.more = builder_dfa(&c->b, &r->one, -1, NULL, 0)};
-    for (unsigned byte = 0; byte < 256; byte++) {
-        uint32_t target = dfa_step(&r->one, r->one.start, (uint8_t)byte);
-        if (target == DFA_DEAD) continue;
-        byte_set_add(r->one.labels[target] ? &own.single : &own.lead, byte);
-    }
-    own.groups = byte_groups_inside(&own.single) | (r->has_all_utf8 ? 1u << GROUP_UTF8 : 0);
-    struct char_class *place = pool_push(&c->b.classes, 1);
-    if (place) *place = own;
-    return (uint16_t)(c->b.classes.count - 1);
-}
-
 /* A set of characters so and so many times: one state that counts. */
-static uint32_t repetition_state(struct compiler *c, const struct shape *s, const struct regex_repetition *r)
+static uint32_t string_of_repetition(struct compiler *c, const struct shape *s,
+                                     const struct regex_repetition *r)
 {
     uint32_t min = max_of(r->min, s->min_length),
              max = min_of(r->max == REGEX_ANY ? NO_LIMIT : r->max, s->max_length);
@@ -227,7 +213,7 @@ static uint32_t repetition_state(struct compiler *c, const struct shape *s, cons
     if (min > 0) end = builder_final_if(&c->b, (struct entry){.kind = ENTRY_AT_LEAST, .a = min});
     builder_set_edge(&c->b, body, '"', end);
     bool counts = min > 0 || max != NO_LIMIT;
-    builder_set_loop(&c->b, body, (struct char_loop){add_class(c, r), counts, body, max, min});
+    builder_set_loop(&c->b, body, (struct char_loop){repetition_class(&c->b, r), counts, body, max, min});
     if (body != STATE_DEAD && !counts && r->has_all_plain) builder_at(&c->b, body)->plain_left = PLAIN_ANY;
     return body;
 }
@@ -330,8 +316,8 @@ static uint32_t pattern_state(struct compiler *c, const struct shape *s)
     const struct pattern *first = s->patterns.items;
     bool is_alone = s->patterns.count == 1 && !first->negated && !excludes_strings(s);
     if (is_alone && !first->is_format &&
-        regex_is_repetition(first->text, strlen(first->text), REGEX_JSON_STRING, &repetition)) {
-        uint32_t state = repetition_state(c, s, &repetition);
+        regex_is_repetition(first->text, strlen(first->text), REGEX_JSON_STRING, false, &repetition)) {
+        uint32_t state = string_of_repetition(c, s, &repetition);
         dfa_deinit(&repetition.one);
         return state;
     }

@@ -224,12 +224,20 @@ static const char *const notations[] = {
     "list ::= \"[\" (list (\",\" list)*)? \"]\" | . | empty\nempty ::= (\"\" | [0-9]?)* \"e\"",
     "root ::= a a a\na ::= \"x\"? \"xx\"*",
     "root ::= (\"foo\" | \"foobar\" | \"f\")+ bad?\nbad ::= \"z\" bad",
+    "root ::= \"a\" [a-z]{3,90} (\"x\" [a-zA-Z ]{2,70})* (\"z\"? \"o\"){0,80} (\"z\"?){0,5} \".\"",
 };
 
 static void masks_of_other_notations(void **state)
 {
-    static const char *const patterns[] = {"(a|ab)*c?", "[^\\n]{0,5}x",
-                                           "(hello|Hello) ?world|\\d{1,3}(\\.\\d{1,3}){3}"};
+    static const char *const patterns[] = {"(a|ab)*c?",
+                                           "[^\\n]{0,5}x",
+                                           "(hello|Hello) ?world|\\d{1,3}(\\.\\d{1,3}){3}",
+                                           "[a-z ]{3,9}",
+                                           ".{0,40}",
+                                           ".{20,4000}",
+                                           "^[\\s\\S]{2,}$",
+                                           "x?[a-z ]{20,400}\\.",
+                                           "([a-c]x|of ?){40,70}e"};
     static const char *const choices[] = {"true",        "false",         "foo", "foobar",
                                           "caf\xC3\xA9", "{\"name\": 1}", ""};
     struct walk w = {.v = make_small_vocabulary()};
