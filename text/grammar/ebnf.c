@@ -1,5 +1,6 @@
 #include "text/grammar/ebnf.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -7,6 +8,7 @@
 #include "text/grammar/code_points.h"
 #include "text/grammar/names.h"
 #include "text/grammar/regex.h"
+#include "text/grammar/repetition.h"
 #include "text/grammar/schema.h"
 
 enum node_kind {
@@ -247,7 +249,7 @@ static bool read_number(struct ebnf *e, uint32_t *out)
     skip_space(e);
     size_t begin = e->at;
     for (; e->at < e->num_bytes && e->text[e->at] >= '0' && e->text[e->at] <= '9'; e->at++)
-        value = min_of(value * 10 + (uint32_t)(e->text[e->at] - '0'), (uint32_t)EBNF_REPEAT_MAX + 1);
+        value = min_of(value * 10 + (uint32_t)(e->text[e->at] - '0'), (uint32_t)REGEX_REPEAT_MAX + 1);
     bool found = e->at > begin;
     *out = value;
     skip_space(e);
@@ -261,7 +263,8 @@ static uint32_t parse_counts(struct ebnf *e, uint32_t node)
     max = min;
     if (skip(e, ",") && !read_number(e, &max)) max = NO_LIMIT;
     if (!skip(e, "}") || (!has_min && max == NO_LIMIT)) return fail(e, STATUS_INVALID, "a bad repetition");
-    if (min > EBNF_REPEAT_MAX || (max != NO_LIMIT && max > EBNF_REPEAT_MAX))
+    const uint32_t most = node_at(e, node)->kind == NODE_CLASS ? REGEX_REPEAT_MAX : EBNF_REPEAT_MAX;
+    if (min > most || (max != NO_LIMIT && max > most))
         return fail(e, STATUS_LIMIT, "a repetition that is too large");
     if (max < min) return fail(e, STATUS_INVALID, "a repetition out of order");
     return add_node(e, (struct node){.kind = NODE_REPEAT, .first = node, .min = min, .max = max});
@@ -372,16 +375,22 @@ static uint32_t call_state(struct ebnf *e, uint32_t rule, uint32_t next)
     return s;
 }
 
+/* As a regular expression has it. */
+static const char *class_text(const struct ebnf *e, const struct node *n, size_t *length)
+{
+    static const char any[] = "[\\s\\S]";
+    const char *text = e->text + n->begin;
+    const bool is_any = n->kind == NODE_CLASS && *text == '.';
+    *length = is_any ? sizeof any - 1 : n->length;
+    return is_any ? any : text;
+}
+
 static uint32_t class_state(struct ebnf *e, const struct node *n, uint32_t next)
 {
     const struct regex_options options = {.text = REGEX_UTF8, .whole = true, .work_left = &e->b.regex_work};
-    const char *text = e->text + n->begin;
-    size_t length = n->length;
     struct dfa d;
-    if (n->kind == NODE_CLASS && *text == '.') {
-        text = "[\\s\\S]";
-        length = 6;
-    }
+    size_t length;
+    const char *text = class_text(e, n, &length);
     int status = regex_compile(text, length, &options, &d, e->err);
     if (status) {
         e->status = status;
@@ -411,9 +420,34 @@ static uint32_t alternate_state(struct ebnf *e, uint32_t first, uint32_t next)
     return s;
 }
 
+/* A set of characters so and so many times. False: it is not one set. */
+static bool find_repetition(struct ebnf *e, const struct node *n, struct regex_repetition *out)
+{
+    const struct node *set = node_at(e, n->first);
+    size_t length;
+    if (set->kind != NODE_CLASS || n->max <= 1) return false;
+    const char *text = class_text(e, set, &length);
+    char *repeated = malloc(length + 1);
+    if (!repeated) return false;
+    memcpy(repeated, text, length);
+    repeated[length] = '*';
+    bool found = regex_is_repetition(repeated, length + 1, REGEX_UTF8, true, out);
+    free(repeated);
+    out->min = n->min;
+    out->max = n->max == NO_LIMIT ? REGEX_ANY : n->max;
+    return found;
+}
+
 static uint32_t repeat_state(struct ebnf *e, const struct node *n, uint32_t next)
 {
+    struct regex_repetition repetition;
     if (n->min == 1 && n->max == 1) return node_state(e, n->first, next);
+    if (find_repetition(e, n, &repetition)) {
+        const uint32_t own = builder_rule(&e->b);
+        builder_set_start(&e->b, own, repetition_state(&e->b, &repetition));
+        dfa_deinit(&repetition.one);
+        return call_state(e, own, next);
+    }
     uint32_t rule = node_rule(e, n->first), s = next;
     if (n->max == NO_LIMIT) {
         uint32_t loop = builder_state(&e->b, 0);
@@ -517,7 +551,7 @@ int grammar_from_ebnf_with_schemas(const char *text, size_t num_bytes, const cJS
     struct ebnf e = {.text = text, .num_bytes = num_bytes, .schemas = schemas, .err = err};
     *out = NULL;
     e.status = builder_init_for(&e.b, options, err);
-    if (schemas) json_add_classes(&e.b);
+    json_add_classes(&e.b);
     pool_init(&e.nodes, sizeof(struct node), EBNF_NODES_MAX);
     pool_init(&e.bytes, 1, 1 << 24);
     pool_init(&e.rules, sizeof(struct named_rule), EBNF_RULES_MAX);

@@ -8,7 +8,7 @@
  * A rule ends where the next "name ::=" begins. Escapes are those of regular expressions. Names: letters,
  * digits,
  * - and _. Left recursion is refused; so is a rule that is not there. Bounds: EBNF_NODES_MAX parts,
- * EBNF_DEPTH_MAX nested groups, repetitions up to EBNF_REPEAT_MAX. */
+ * EBNF_DEPTH_MAX nested groups, repetitions up to EBNF_REPEAT_MAX, of a class REGEX_REPEAT_MAX. */
 #ifndef TEXT_GRAMMAR_EBNF_H
 #define TEXT_GRAMMAR_EBNF_H
 

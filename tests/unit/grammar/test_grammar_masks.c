@@ -224,6 +224,7 @@ static const char *const notations[] = {
     "list ::= \"[\" (list (\",\" list)*)? \"]\" | . | empty\nempty ::= (\"\" | [0-9]?)* \"e\"",
     "root ::= a a a\na ::= \"x\"? \"xx\"*",
     "root ::= (\"foo\" | \"foobar\" | \"f\")+ bad?\nbad ::= \"z\" bad",
+    "root ::= (\"x\" [a-z ]{9,4000} [^\\n]{2,3} .*)+ \"e\"",
     "root ::= \"a\" [a-z]{3,90} (\"x\" [a-zA-Z ]{2,70})* (\"z\"? \"o\"){0,80} (\"z\"?){0,5} \".\"",
 };
 
