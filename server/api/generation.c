@@ -68,7 +68,8 @@ static struct generation *generation_create(struct exchange *x, const struct cod
 
 static void generation_free(struct generation *g)
 {
-    assert_always(!g->x && !g->preparing && !g->admitted); /* nobody will call back, and the ledger has it */
+    assert_always(!g->x && !g->preparing && !g->composing &&
+                  !g->admitted); /* nobody will call back, and the ledger has it */
     if (g->previous)
         g->previous->next = g->next;
     else
@@ -103,7 +104,7 @@ static void end_slots(struct generation *g)
 static void free_if_over(struct generation *g)
 {
     bool held = false;
-    if (generation_is_live(g) || g->preparing) return;
+    if (generation_is_live(g) || g->preparing || g->composing) return;
     if (g->moved) end_slots(g);
     for (int i = 0; i < g->num_choices; i++) held |= !choice_release_slot(&g->choices[i], &g->context);
     if (held) return;
@@ -112,6 +113,7 @@ static void free_if_over(struct generation *g)
 
 static void cancel_slots(struct generation *g)
 {
+    if (g->composing) return; /* they have all that they will */
     for (int i = 0; i < g->num_choices; i++)
         if (!choice_release_slot(&g->choices[i], &g->context))
             link_cancel(g->api->server->link, g->choices[i].slot_idx);
@@ -217,7 +219,7 @@ static bool is_on_its_way(const struct generation *g)
 
 void generation_pump(struct generation *g)
 {
-    if (is_on_its_way(g)) return;
+    if (is_on_its_way(g) || g->composing) return;
     if (g->x && g->streaming)
         generation_pump_stream(g);
     else if (g->admitted && generation_is_live(g))

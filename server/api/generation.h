@@ -14,7 +14,8 @@
  * and slots outlive the answer until the engine has let go of every slot (a cancelled sequence finishes
  * within a step) and the worker has let go of the body. Thousands may wait at once, so that what only
  * preparing needs is not kept here. Thread: the loop's; preparing a chat or a long body runs on the worker
- * pool and touches nothing but the arena, params and the server's immutable tables. */
+ * pool and touches nothing but the arena, params and the server's immutable tables. So does composing a whole answer with many log
+ * probabilities, which reads complete choices: until it is over nothing of the generation changes, whoever leaves. */
 #ifndef SERVER_API_GENERATION_H
 #define SERVER_API_GENERATION_H
 
@@ -34,7 +35,7 @@ struct generation {
     struct exchange *x;                 /* NULL: answered, in the background, or the client is gone */
     uint64_t serial;                    /* the exchange's id */
     int api_key_idx, num_choices;
-    bool preparing, admitted, streaming;
+    bool preparing, composing, admitted, streaming;
     bool counts_for_key; /* tenant.h */
     bool blocked;        /* the client does not read: wait for on_writable */
     bool begun;          /* the stream's first event was written */

@@ -7,11 +7,13 @@
  * gets what waited in pieces that its buffer can hold. */
 #include "server/api/generation_output.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "server/api/receipt.h"
+#include "server/loop_watch.h"
 #include "server/masks.h"
 
 enum {
@@ -20,6 +22,7 @@ enum {
     EVENT_TOKENS_WITH_LOGPROBS = 4, /* each may be 2 KiB of log probabilities */
     PULL_ALL = 1 << 30,
     ANSWER_BYTES_MAX = 256 << 20,
+    INLINE_LOGPROBS_MAX = 2048, /* 16 x 1,000 tokens with 20 each would hold the loop up for 0.6 s */
 };
 
 static void fail(struct generation *g, const struct choice *c);
@@ -345,26 +348,85 @@ static bool pick_likeliest(struct generation *g)
     return true;
 }
 
-static void reply_whole(struct generation *g)
+static void send_whole(struct generation *g, const struct buffer *body)
 {
     struct exchange *x = g->x;
-    struct usage usage;
-    struct buffer body;
-    buffer_init(&body, ANSWER_BYTES_MAX);
-    generation_sum_usage(g, &usage);
-    receipt_make(g);
-    bool picked = pick_likeliest(g);
-    codec_append(&body, EVENT_WHOLE, &g->answer, &(struct event){.usage = &usage});
-    if (!picked || any_choice_is_broken(g) || buffer_failed(&body)) {
+    if (g->broken || any_choice_is_broken(g) || buffer_failed(body)) {
         struct api_error error;
         api_error_set(&error, 500, "server_error", NULL, NULL,
                       "The answer is too large to send whole; ask for less, or with stream: true");
         generation_abort(g, &error, OUTCOME_ENGINE_FAULT);
     } else {
         generation_conclude(g, OUTCOME_DONE, 200);
-        if (x) exchange_reply(x, 200, "application/json", body.data, body.num_bytes);
+        if (x) exchange_reply(x, 200, "application/json", body->data, body->num_bytes);
     }
-    buffer_deinit(&body);
+}
+
+/* A whole answer in the making. */
+struct composition {
+    uv_work_t work;
+    struct generation *g;
+    struct usage usage;
+    struct buffer body;
+};
+
+static void compose(struct composition *c)
+{
+    codec_append(&c->body, EVENT_WHOLE, &c->g->answer, &(struct event){.usage = &c->usage});
+}
+
+static void work_compose(uv_work_t *work)
+{
+    compose(work->data);
+}
+
+static void after_compose(uv_work_t *work, int status)
+{
+    loop_watch_enter("a composed answer");
+    struct composition *c = work->data;
+    struct generation *g = c->g;
+    g->composing = false;
+    if (status < 0) c->body.failed = true;
+    if (g->admitted && generation_is_live(g)) send_whole(g, &c->body);
+    buffer_deinit(&c->body);
+    free(c);
+    generation_pump(g);
+}
+
+/* Codecs that keep what they tell are not for another thread. */
+static bool is_long(const struct generation *g)
+{
+    const bool is_openai = g->answer.codec == &codec_chat || g->answer.codec == &codec_completions;
+    int64_t num_tokens = 0;
+    for (int i = 0; i < g->answer.num_choices; i++)
+        num_tokens += g->answer.choices[i].num_prompt_tokens + g->answer.choices[i].num_pulled;
+    const int num_each = 1 + max_of(g->params.num_top_logprobs, g->params.num_prompt_logprobs);
+    const bool has_logprobs = g->params.logprobs || g->params.num_prompt_logprobs >= 0;
+    return is_openai && has_logprobs && num_tokens * num_each > INLINE_LOGPROBS_MAX;
+}
+
+static bool queue_compose(struct generation *g, const struct usage *usage)
+{
+    struct composition *c = calloc(1, sizeof *c);
+    if (!c) return false;
+    *c = (struct composition){.work.data = c, .g = g, .usage = *usage};
+    buffer_init(&c->body, ANSWER_BYTES_MAX);
+    g->composing = uv_queue_work(g->api->server->loop, &c->work, work_compose, after_compose) == 0;
+    if (!g->composing) free(c);
+    return g->composing;
+}
+
+static void reply_whole(struct generation *g)
+{
+    struct composition here = {.g = g};
+    generation_sum_usage(g, &here.usage);
+    receipt_make(g);
+    g->broken |= !pick_likeliest(g);
+    if (!g->broken && is_long(g) && queue_compose(g, &here.usage)) return;
+    buffer_init(&here.body, ANSWER_BYTES_MAX);
+    compose(&here);
+    send_whole(g, &here.body);
+    buffer_deinit(&here.body);
 }
 
 void generation_pump_whole(struct generation *g)

@@ -1,7 +1,9 @@
 """The official OpenAI client, with strict validation of every response."""
 
+import contextlib
 import json
 import math
+import time
 
 import httpx
 import openai
@@ -232,6 +234,32 @@ def test_chat_logprobs(client, model):
     streamed = [e for chunk in client.chat.completions.create(**options, stream=True)
                 for c in chunk.choices if c.logprobs for e in c.logprobs.content]
     assert streamed == entries
+
+
+def test_many_logprobs_of_whole_answers(client, model):
+    """So many are written beside the loop: what they are, a stream says, too."""
+    options = dict(model=model, messages=QUESTION, seed=5, n=4, max_tokens=40, logprobs=True, top_logprobs=20)
+    whole = client.chat.completions.create(**options)
+    assert sum(len(c.logprobs.content) for c in whole.choices) * 21 > 2048
+    streamed = {}
+    for chunk in client.chat.completions.create(**options, stream=True):
+        for c in chunk.choices:
+            streamed.setdefault(c.index, []).extend(c.logprobs.content if c.logprobs else [])
+    assert streamed == {c.index: c.logprobs.content for c in whole.choices}
+
+
+def test_clients_that_leave_many_logprobs(start_server):
+    """Around the moment at which their answers are written."""
+    body = {"prompt": "x", "max_tokens": 30, "n": 8, "logprobs": 20, "seed": 1}
+    with start_server() as server:
+        begin = time.monotonic()
+        expected = server.post("/v1/completions", body).json()["choices"]
+        seconds = time.monotonic() - begin
+        for i in range(30):
+            with contextlib.suppress(httpx.TimeoutException):
+                httpx.post(server.url + "/v1/completions", json=body, timeout=seconds * (0.85 + 0.01 * i))
+        assert server.post("/v1/completions", body).json()["choices"] == expected
+        server.wait_idle()
 
 
 def test_completion_logprobs(client, model):
