@@ -121,6 +121,14 @@ const char *config_find_path(int num_args, char *const *args, char *const *envir
     return NULL;
 }
 
+int config_check(const struct config *c, struct error *err)
+{
+    if (c->max_buffered_bytes >= c->max_body_bytes) return STATUS_OK;
+    return error_set(err, STATUS_INVALID,
+                     "--max-buffered-bytes %llu: not even one body of --max-body-bytes %llu would fit",
+                     (unsigned long long)c->max_buffered_bytes, (unsigned long long)c->max_body_bytes);
+}
+
 int config_load(struct config *c, int num_args, char *const *args, char *const *environment,
                 struct error *err)
 {
@@ -131,5 +139,6 @@ int config_load(struct config *c, int num_args, char *const *args, char *const *
     int status = path ? config_file_load(c, path, err) : STATUS_OK;
     if (!status) status = load_environment(c, environment, err);
     if (!status) status = arguments_load(c, num_args, args, err);
+    if (!status) status = config_check(c, err);
     return status ? status : api_keys_load(c, err);
 }

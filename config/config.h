@@ -59,6 +59,9 @@ void config_deinit(struct config *c);
 int config_load(struct config *c, int num_args, char *const *args, char *const *environment,
                 struct error *err) must_check;
 
+/* Whether the options go together: each is within its own limits already. config_load does it, too. */
+int config_check(const struct config *c, struct error *err) must_check;
+
 /* The file that the command line or the environment names; NULL: none. */
 const char *config_find_path(int num_args, char *const *args, char *const *environment);
 

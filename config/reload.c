@@ -124,6 +124,14 @@ static int check_sources(const struct config *config, char *const *environment, 
     return status ? status : refuse_pipe("--api-key-file", config->api_key_file, err);
 }
 
+/* What changes now goes together with what waits for the next start. */
+static int check_together(const struct config *config, const struct config *fresh, struct error *err)
+{
+    struct config both = *config; /* nothing of it is its own */
+    both.max_buffered_bytes = fresh->max_buffered_bytes;
+    return config_check(&both, err);
+}
+
 int config_reload(struct config *config, char *const *environment, struct config_changes *changes,
                   struct error *err)
 {
@@ -134,6 +142,7 @@ int config_reload(struct config *config, char *const *environment, struct config
     if (!status) status = check_sources(config, environment, err);
     if (!status)
         status = config_load(&fresh, config->arguments.num_items, config->arguments.items, environment, err);
+    if (!status) status = check_together(config, &fresh, err);
     if (!status) status = api_keys_merge(config, &fresh, &keys_changed, err);
     if (!status) take_over(config, &fresh, changes);
     if (keys_changed) note(changes->applied, "api-key");

@@ -320,11 +320,6 @@ static int prepare(struct listener *l, struct error *err)
     l->read_buffer = malloc(READ_BUFFER_BYTES);
     l->headers = calloc((size_t)config->max_headers, sizeof *l->headers);
     if (!l->read_buffer || !l->headers) return error_set(err, STATUS_NO_MEMORY, "out of memory");
-    if (config->max_buffered_bytes < config->max_body_bytes)
-        return error_set(err, STATUS_INVALID,
-                         "--max-buffered-bytes %llu: not even one body of --max-body-bytes %llu would fit",
-                         (unsigned long long)config->max_buffered_bytes,
-                         (unsigned long long)config->max_body_bytes);
     uint64_t seeds[2];
     if (getrandom(seeds, sizeof seeds, 0) != sizeof seeds)
         return error_set(err, STATUS_IO, "no random numbers: %s", strerror(errno));

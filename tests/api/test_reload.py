@@ -109,3 +109,16 @@ def test_options(start_server, tmp_path):
         lines = server.log().count("\n")
         assert server.post("/v1/completions", ASK).status_code == 200
         assert server.log().count("\n") == lines, "an info line came through"
+
+
+def test_what_would_not_start_is_not_read(start_server, tmp_path):
+    """Nor what goes with a limit that waits for the next start alone."""
+    config = tmp_path / "flashd.yaml"
+    config.write_text("max-buffered-bytes: 64MiB\n")
+    with start_server("--config", str(config)) as server:
+        for text in ("max-buffered-bytes: 1MiB\n", "max-buffered-bytes: 4MiB\nmax-body-bytes: 2MiB\n"):
+            config.write_text(text)
+            told = reload(server, "the configuration was not read again: ")
+            assert "--max-buffered-bytes" in told and "--max-body-bytes 8388608 would fit" in told
+        config.write_text("max-buffered-bytes: 8MiB\n")
+        reload(server, "read again: --max-buffered-bytes\n")

@@ -144,6 +144,7 @@ static void what_is_wrong_is_said(void **state)
         {"\xc3(", "MODEL must be UTF-8"},
         {"-p", "there is no option \"-p\", they begin with --; a MODEL of that name is ./-p"},
         {"--config=/", "--config /: Is a directory"},
+        {"--max-buffered-bytes=1MiB", "not even one body of --max-body-bytes 8388608 would fit"},
         {"--kv-offload-bytes=4GB", "(or like 64K, 64MiB, 4G), got \"4GB\""},
         {"--max-num-seq=3", "there is no option \"--max-num-seq\"; did you mean \"--max-num-seqs\"?"},
         {"--gpu-memory", "did you mean \"--gpu-memory-utilization\"?"},

@@ -428,23 +428,6 @@ static void test_held_heads_are_bounded(void **state)
     rig_end(&rig);
 }
 
-static void test_a_bound_below_one_body_is_refused(void **state)
-{
-    (void)state;
-    struct rig rig;
-    struct error err = {0};
-    rig_init(&rig);
-    rig.config.max_buffered_bytes = rig.config.max_body_bytes - 1;
-    assert_int_equal(uv_loop_init(&rig.loop), 0);
-    rig.server = (struct server){.loop = &rig.loop, .config = &rig.config};
-    assert_int_equal(listener_open(&rig.listener, &rig.server, rig_routes, &err), STATUS_INVALID);
-    assert_non_null(strstr(err.text, "--max-buffered-bytes"));
-    listener_close(&rig.listener);
-    listener_deinit(&rig.listener);
-    assert_int_equal(uv_loop_close(&rig.loop), 0);
-    config_deinit(&rig.config);
-}
-
 /* Neither descriptors nor what the kernel watches for a user may run out at a connection. */
 static void test_as_many_as_the_system_allows(void **state)
 {
@@ -474,7 +457,6 @@ int main(void)
         cmocka_unit_test(test_unread_answers_are_bounded),
         cmocka_unit_test(test_streams_go_on_beyond_the_bound),
         cmocka_unit_test(test_held_heads_are_bounded),
-        cmocka_unit_test(test_a_bound_below_one_body_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
