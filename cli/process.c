@@ -1,6 +1,7 @@
 #include "cli/process.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,8 +15,9 @@ enum {
     DESCRIPTORS_MIN = 64, /* model files, log, loop, a probe or two; more connections need more */
     WORKERS = 4,
     WORKERS_MAX = 64,
-    WORKERS_NICE = 10,            /* a tenth of the time of a thread that computes */
-    WORKER_STACK_BYTES = 8 << 20, /* libuv's choice for its workers */
+    WORKERS_NICE = 10,         /* a tenth of the time of a thread that computes */
+    STACK_BYTES = 8 << 20,     /* of every thread; libuv's choice for its workers */
+    STACK_BYTES_MIN = 1 << 20, /* of the first thread, whose stack the system alone makes larger */
 };
 
 bool process_open_standard_descriptors(void)
@@ -45,8 +47,28 @@ static uint64_t raise_limit(__rlimit_resource_t resource)
     return limit.rlim_max;
 }
 
+/* Texts with others in them are read by functions that call themselves, as deep as --max-json-depth goes. Threads get the stack
+ * that they need, whatever the limit was; libuv asks for as much as the limit is. */
+static int raise_stack(struct error *err)
+{
+    struct rlimit limit;
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    pthread_setattr_default_np(&attributes);
+    pthread_attr_destroy(&attributes);
+    if (getrlimit(RLIMIT_STACK, &limit) || limit.rlim_cur >= STACK_BYTES) return STATUS_OK;
+    limit.rlim_cur = min_of(limit.rlim_max, (rlim_t)STACK_BYTES);
+    setrlimit(RLIMIT_STACK, &limit);
+    if (limit.rlim_cur >= STACK_BYTES_MIN) return STATUS_OK;
+    return error_set(err, STATUS_LIMIT, "the stack may have %llu KiB (ulimit -s), but needs at least %d",
+                     (unsigned long long)(limit.rlim_cur >> 10), STACK_BYTES_MIN >> 10);
+}
+
 int process_raise_limits(struct error *err)
 {
+    int status = raise_stack(err);
+    if (status) return status;
     raise_limit(RLIMIT_FSIZE);
     uint64_t num_descriptors = raise_limit(RLIMIT_NOFILE);
     if (num_descriptors >= DESCRIPTORS_MIN) return STATUS_OK;
@@ -74,8 +96,7 @@ static void wait_for_post(void *sem)
 /* Whether that many can be had at once. */
 static int try_threads(int count)
 {
-    static const uv_thread_options_t options = {.flags = UV_THREAD_HAS_STACK_SIZE,
-                                                .stack_size = WORKER_STACK_BYTES};
+    static const uv_thread_options_t options = {.flags = UV_THREAD_HAS_STACK_SIZE, .stack_size = STACK_BYTES};
     uv_thread_t threads[WORKERS_MAX + 1];
     uv_sem_t sem;
     int uv_status = uv_sem_init(&sem, 0), num_started = 0;

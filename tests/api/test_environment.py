@@ -81,6 +81,23 @@ def test_too_few_descriptors(number):
     assert code == (127 if "loading shared" in said else 1) or number < 5
 
 
+def nested_schema(num_levels):
+    schema = {"type": "string"}
+    for _ in range(num_levels):
+        schema = {"type": "object", "properties": {"a": schema}, "required": ["a"]}
+    return schema
+
+
+def test_a_small_stack():
+    """Threads ask for what they need; the first one's stack is the system's to grow."""
+    kib = 1 << 10
+    with running("--max-json-depth", "512", preexec_fn=limits(STACK=(128 * kib, resource.RLIM_INFINITY))) as server:
+        ask = {"prompt": "a", "max_tokens": 3, "structured_outputs": {"json": nested_schema(120)}}
+        assert server.post("/v1/completions", ask).status_code == 200
+    code, said = run("serve", MODEL, "--port", free_port(), preexec_fn=limits(STACK=(512 * kib, 512 * kib)))
+    assert code == 1 and "ulimit -s" in said
+
+
 @pytest.mark.parametrize("soft, hard", [(64, 64), (5, 4096), (20, 200)])
 def test_few_descriptors(soft, hard):
     """More clients than descriptors: some are turned away, those that are let in are answered, and afterwards all are."""
