@@ -1,6 +1,7 @@
 #include "server/identity.h"
 
 #include <dirent.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -25,6 +26,24 @@ static int64_t add_file(struct sha256_ctx *hash, const char *path)
     if (!path || stat(path, &st)) return 0;
     add_stat(hash, path, &st);
     return S_ISREG(st.st_mode) ? st.st_size : 0;
+}
+
+/* Of a model that is split into NAME-00001-of-0000N.gguf and so on, all behind the first. */
+static int64_t add_parts(struct sha256_ctx *hash, const char *path)
+{
+    static const char first[] = "-00001-of-00000.gguf";
+    char part[4096];
+    size_t n = path ? strlen(path) : 0;
+    int num_parts = 0;
+    int64_t num_bytes = 0;
+    if (n < sizeof first || n >= sizeof part) return 0;
+    n -= sizeof first - 1;
+    if (sscanf(path + n, "-00001-of-%5d.gguf", &num_parts) != 1) return 0;
+    for (int i = 2; i <= num_parts; i++) {
+        snprintf(part, sizeof part, "%.*s-%05d-of-%05d.gguf", (int)n, path, i, num_parts);
+        num_bytes += add_file(hash, part);
+    }
+    return num_bytes;
 }
 
 static bool is_engines(const char *name)
@@ -62,6 +81,7 @@ static int64_t look_at(const struct config *config, bool engines_alone, uint8_t 
     int64_t num_bytes = 0;
     sha256_init(&hash);
     if (!folder || !engines_alone) num_bytes = add_file(&hash, config->model);
+    if (!folder) num_bytes += add_parts(&hash, config->model);
     if (!engines_alone) add_file(&hash, config->chat_template);
     if (folder) {
         num_bytes = add_folder(&hash, folder, engines_alone);

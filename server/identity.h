@@ -15,8 +15,8 @@ enum { IDENTITY_BYTES = 32 };
 struct identity_files {
     uint8_t digest[IDENTITY_BYTES];
     uint8_t engines
-        [IDENTITY_BYTES]; /* of those that the engine reads: the model's file, or a folder's weights and JSON */
-    int64_t num_bytes;    /* of the model: of its file, or of all in its folder */
+        [IDENTITY_BYTES]; /* of those that the engine reads: the model's file or all of its parts, or a folder's weights and JSON */
+    int64_t num_bytes; /* of the model: of its file or parts, or of all in its folder */
 };
 
 void identity_look_at_files(const struct config *config, struct identity_files *out);

@@ -79,6 +79,26 @@ static void test_a_file(void **state)
     assert_false(identity_engine_may_go_on(&config, &before));
 }
 
+static void test_a_file_in_parts(void **state)
+{
+    char file[128];
+    struct config config = {.model = file};
+    struct identity_files before;
+    (void)state;
+    snprintf(file, sizeof file, "%s/m-00001-of-00002.gguf", folder);
+    write_file("m-00001-of-00002.gguf", "one");
+    write_file("m-00002-of-00002.gguf", "two");
+    write_file("m-00003-of-00002.gguf", "nobody's");
+    identity_look_at_files(&config, &before);
+    assert_int_equal(before.num_bytes, strlen("one") + strlen("two"));
+    remove_file("m-00003-of-00002.gguf");
+    assert_true(identity_engine_may_go_on(&config, &before));
+    write_file("m-00002-of-00002.gguf", "another");
+    assert_false(identity_engine_may_go_on(&config, &before));
+    remove_file("m-00001-of-00002.gguf");
+    remove_file("m-00002-of-00002.gguf");
+}
+
 static void test_none_is_for_the_engine_to_tell(void **state)
 {
     struct config config = {.model = "/nowhere/model.gguf"};
@@ -92,6 +112,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_folder, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_file, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_file_in_parts, set_up, tear_down),
         cmocka_unit_test(test_none_is_for_the_engine_to_tell),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
