@@ -21,9 +21,13 @@ static int check_socket(int fd, struct error *err)
     return STATUS_OK;
 }
 
+/* It made the pair of sockets, whether it is still there or not: what it left listens in any case. */
 static bool is_from_predecessor(const char *value)
 {
-    return value && atoi(value) == (int)getppid();
+    struct ucred maker;
+    socklen_t n = sizeof maker;
+    return value && getsockopt(INHERITED_TOLD_FD, SOL_SOCKET, SO_PEERCRED, &maker, &n) == 0 &&
+           atoi(value) == (int)maker.pid;
 }
 
 static bool is_from_systemd(const char *count, const char *pid)

@@ -8,12 +8,13 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import threading
 
 import httpx
 import pytest
 
-from conftest import BINARY, MODEL, Server, wait_until
+from conftest import BINARY, MODEL, Server, running, wait_until
 from test_deploy import service_manager
 from test_signals import Stream
 
@@ -192,6 +193,31 @@ def test_told_to_end_while_another_starts():
         os.kill(server.pids[1], signal.SIGCONT)
         wait_until(lambda: not is_alive(server.pids[1]), server)
         server.end = lambda: None
+
+
+# Becomes a new process with what one left that had made it, and ended before it began.
+ORPHAN = """
+import fcntl, os, socket, sys
+ours, theirs = socket.socketpair()
+old = os.fork()
+if old == 0:
+    listening = socket.create_server(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])))
+    pair = socket.socketpair(type=socket.SOCK_SEQPACKET)
+    socket.send_fds(theirs, [b"2"], [listening.fileno(), pair[0].fileno()])
+    os._exit(0)
+_, fds, _, _ = socket.recv_fds(ours, 1, 2)
+os.waitpid(old, 0)
+for fd, to in zip([fcntl.fcntl(fd, fcntl.F_DUPFD, 10) for fd in fds], (3, 4)):
+    os.dup2(fd, to)
+os.execve(sys.argv[1], sys.argv[1:], {**os.environ, "FLASHD_UPGRADE_OF": str(old)})
+"""
+
+
+def test_the_old_process_ends_before_the_new_one_begins():
+    """Clients that wait on its socket are answered."""
+    with running(emulator=(sys.executable, "-c", ORPHAN)) as server:
+        assert server.post("/v1/completions", ASK).status_code == 200
+        assert server.stop() == 0
 
 
 def test_keys_and_systemd_go_along(tmp_path):
