@@ -122,7 +122,16 @@ void connection_note_buffers(struct connection *c)
     c->num_buffered_bytes = now;
     c->listener->num_buffered_bytes += (uint64_t)change;
     if (c->peer) c->peer->num_buffered_bytes += (uint64_t)change;
+    if (c->api_key_idx >= 0) c->listener->key_buffered_bytes[c->api_key_idx] += (uint64_t)change;
     if (change) http_metrics_add_buffered_bytes(change);
+}
+
+void connection_note_key(struct connection *c)
+{
+    uint64_t *of_keys = c->listener->key_buffered_bytes;
+    if (c->api_key_idx >= 0) of_keys[c->api_key_idx] -= c->num_buffered_bytes;
+    c->api_key_idx = c->request ? c->request->x.api_key_idx : -1;
+    if (c->api_key_idx >= 0) of_keys[c->api_key_idx] += c->num_buffered_bytes;
 }
 
 /* A client on this machine may be a proxy, and many. */
@@ -134,10 +143,13 @@ static bool counts_peer(const struct connection *c)
 bool connection_has_room(const struct connection *c, size_t n)
 {
     const struct listener *l = c->listener;
-    uint64_t max_bytes = l->config->max_buffered_bytes,
-             most_of_peer = max_of(max_bytes / 2, 2 * l->config->max_body_bytes);
+    uint64_t max_bytes = l->config->max_buffered_bytes, least = 2 * l->config->max_body_bytes,
+             most_of_peer = max_of(max_bytes / 2, least),
+             most_of_key = max_of(max_bytes - max_bytes / 4, least);
     if (n > max_bytes || l->num_buffered_bytes > max_bytes - n) return false;
-    return !counts_peer(c) || c->peer->num_buffered_bytes + n <= most_of_peer;
+    if (counts_peer(c) && c->peer->num_buffered_bytes + n > most_of_peer) return false;
+    if (c->api_key_idx < 0 || l->auth.num_keys < 2) return true;
+    return l->key_buffered_bytes[c->api_key_idx] + n <= most_of_key;
 }
 
 /* ---- the end ---- */
@@ -155,6 +167,7 @@ static void destroy_request(struct connection *c)
         http_metrics_observe_request(r->route, r->http_status, clock_monotonic_ns() - r->x.arrival_ns);
     http_request_destroy(c->request);
     c->request = NULL;
+    connection_note_key(c);
     connection_release_body(c);
 }
 
@@ -498,6 +511,7 @@ static struct connection *create(struct listener *l)
     c->num_references = 2;
     c->state = CONNECTION_READING;
     c->since_ms = uv_now(l->loop);
+    c->api_key_idx = -1;
     buffer_init(&c->input, l->limits.max_header_bytes + CONNECTION_WAITING_BYTES + READ_BUFFER_BYTES);
     buffer_init(&c->body, 0);
     if (init_socket(c)) {

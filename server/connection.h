@@ -66,6 +66,7 @@ struct connection {
     struct buffer input; /* read, not consumed yet */
     struct buffer body;
     size_t num_buffered_bytes; /* in the listener's sum */
+    int api_key_idx;           /* in whose sum, too; -1: nobody's, as between requests */
     uint64_t first_byte_ns;
     int64_t num_requests;
     /* deadlines, in the loop's milliseconds */
@@ -99,7 +100,9 @@ void connection_on_timer(uv_timer_t *timer);
 void connection_begin_next(struct connection *c); /* the response is written: the next request, or the end */
 void connection_release_body(struct connection *c);
 void connection_note_buffers(struct connection *c); /* after buffers grew or shrank: the listener's sum */
-void connection_touch(struct connection *c);        /* it waits from now on */
+/* What is held for it is its request's key's until the request is gone. */
+void connection_note_key(struct connection *c);
+void connection_touch(struct connection *c); /* it waits from now on */
 void connection_watch_hangup(struct connection *c);
 void connection_stop_hangup(struct connection *c);
 /* Sends something to a client that has said all it will, so that one that is gone answers with a reset. */
@@ -128,7 +131,8 @@ static inline bool connection_is_open(const struct connection *c)
 
 /* Whether the response about to begin is the last one of this connection. */
 bool connection_is_last_response(const struct connection *c);
-/* Whether n more bytes may be held for clients (--max-buffered-bytes): half of them for one address, or two bodies. */
+/* Whether n more bytes may be held for clients (--max-buffered-bytes): half of them for one address, three
+ * quarters for one of several keys, two bodies in any case. */
 bool connection_has_room(const struct connection *c, size_t n);
 /* More is waiting for the client than should: a stream pauses. */
 bool connection_is_ahead(const struct connection *c);

@@ -16,11 +16,13 @@ enum {
 
 static int refuse_for_room(const struct connection *c, struct refusal *why)
 {
+    const struct listener *l = c->listener;
     return refuse(why, 503,
                   "%llu bytes of requests and answers are held for all clients, %llu of them for this one's "
-                  "address (--max-buffered-bytes)",
-                  (unsigned long long)c->listener->num_buffered_bytes,
-                  (unsigned long long)(c->peer ? c->peer->num_buffered_bytes : 0));
+                  "address, %llu for its key (--max-buffered-bytes)",
+                  (unsigned long long)l->num_buffered_bytes,
+                  (unsigned long long)(c->peer ? c->peer->num_buffered_bytes : 0),
+                  (unsigned long long)(c->api_key_idx >= 0 ? l->key_buffered_bytes[c->api_key_idx] : 0));
 }
 
 /* Both return how many bytes they used. */

@@ -194,6 +194,7 @@ void connection_begin_request(struct connection *c, const struct gate_head *head
                 c->num_requests >= l->config->max_requests_per_connection;
     c->closes = last || has_body; /* a body that nobody reads ends the connection */
     if (!dispatch_head(l, c->request)) return;
+    connection_note_key(c);
     c->closes = last;
     buffer_init(&c->body, l->config->max_body_bytes);
     if (!has_body) {

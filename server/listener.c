@@ -309,6 +309,24 @@ static int choose_max_connections(const struct config *config)
     return (int)room;
 }
 
+/* Those of before keep their places, and what is held for them. */
+int listener_reload_keys(struct listener *l, struct error *err)
+{
+    struct auth auth;
+    int status = auth_init(&auth, &l->config->api_key, err);
+    if (status) return status;
+    uint64_t *held = realloc(l->key_buffered_bytes, ((size_t)auth.num_keys + 1) * sizeof *held);
+    if (!held) {
+        auth_deinit(&auth);
+        return error_set(err, STATUS_NO_MEMORY, "out of memory");
+    }
+    for (int i = l->auth.num_keys; i < auth.num_keys; i++) held[i] = 0;
+    l->key_buffered_bytes = held;
+    auth_deinit(&l->auth);
+    l->auth = auth;
+    return STATUS_OK;
+}
+
 static int prepare(struct listener *l, struct error *err)
 {
     const struct config *config = l->config;
@@ -325,7 +343,7 @@ static int prepare(struct listener *l, struct error *err)
         return error_set(err, STATUS_IO, "no random numbers: %s", strerror(errno));
     l->request_seed = seeds[0];
     int status = peers_init(&l->peers, l->max_connections, seeds[1], err);
-    return status ? status : auth_init(&l->auth, &config->api_key, err);
+    return status ? status : listener_reload_keys(l, err);
 }
 
 /* libuv's table of watchers is indexed by descriptor, grows with it, and libuv ends the process when there is
@@ -377,16 +395,6 @@ int listener_open(struct listener *l, struct server *server, const struct route 
     }
     if (status) listener_stop(l);
     return status;
-}
-
-int listener_reload_keys(struct listener *l, struct error *err)
-{
-    struct auth auth;
-    int status = auth_init(&auth, &l->config->api_key, err);
-    if (status) return status;
-    auth_deinit(&l->auth);
-    l->auth = auth;
-    return STATUS_OK;
 }
 
 int listener_accept(struct listener *l, struct error *err)
@@ -443,6 +451,7 @@ void listener_deinit(struct listener *l)
 {
     assert_always(l->num_connections == 0);
     auth_deinit(&l->auth);
+    free(l->key_buffered_bytes);
     peers_deinit(&l->peers);
     free(l->headers);
     free(l->read_buffer);

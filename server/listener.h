@@ -52,6 +52,7 @@ struct listener {
     uint64_t warned_ms;                  /* of accepting that fails; 0: never */
     uint64_t num_requests, request_seed; /* for ids */
     uint64_t num_buffered_bytes;         /* of input, bodies and answers, held by all connections */
+    uint64_t *key_buffered_bytes;        /* [auth.num_keys] of it, held for requests with each key */
     char *read_buffer;           /* libuv hands over each read before it begins the next: one is enough */
     struct gate_header *headers; /* scratch, max_headers of them */
 };

@@ -242,6 +242,8 @@ static void rig_end(struct rig *rig)
     assert_int_equal(rig->listener.num_busy, 0);
     assert_int_equal(rig->listener.num_buffered_bytes, 0);
     assert_int_equal(rig->listener.num_open, 0);
+    for (int i = 0; i < rig->listener.auth.num_keys; i++)
+        assert_int_equal(rig->listener.key_buffered_bytes[i], 0);
     listener_deinit(&rig->listener);
     assert_int_equal(uv_loop_close(&rig->loop), 0);
     assert_int_equal(arena_total_bytes(), 0);

@@ -339,6 +339,44 @@ static void test_bodies_of_one_address_leave_room(void **state)
     rig_end(&rig);
 }
 
+/* So has another key, where all come from one proxy. */
+static void test_bodies_of_one_key_leave_room(void **state)
+{
+    (void)state;
+    enum { CLIENTS = 8, BODY_BYTES = 1000000 };
+    static char body[BODY_BYTES];
+    struct rig rig;
+    struct error err = {0};
+    rig_init(&rig);
+    assert_int_equal(config_set(&rig.config, "api-key", "one", "test", &err), 0);
+    assert_int_equal(config_set(&rig.config, "api-key", "two", "test", &err), 0);
+    rig.config.max_body_bytes = 1 << 20;
+    rig.config.max_buffered_bytes = MAX_BUFFERED;
+    rig_start(&rig);
+    int fds[CLIENTS], num_refused = 0;
+    for (int i = 0; i < CLIENTS; i++) {
+        fds[i] = client_connect(&rig);
+        client_send_text(
+            fds[i], "POST /raw HTTP/1.1\r\nHost: a\r\nx-api-key: one\r\nContent-Length: 1000000\r\n\r\n");
+        client_send(fds[i], body, sizeof body - 1);
+    }
+    for (int i = 0; i < CLIENTS; i++) {
+        struct pollfd p = {.fd = fds[i], .events = POLLIN};
+        num_refused += poll(&p, 1, 100) == 1;
+    }
+    assert_in_range(num_refused, 1, CLIENTS - 1);
+    int other = client_connect(&rig);
+    client_send_text(other, "POST /raw HTTP/1.1\r\nHost: a\r\nx-api-key: two\r\nConnection: close\r\n"
+                            "Content-Length: 500000\r\n\r\n");
+    client_send(other, body, sizeof body / 2);
+    char *answer = client_read(other, "\r\n\r\n");
+    assert_int_equal(status_of(answer), 200);
+    free(answer);
+    close(other);
+    for (int i = 0; i < CLIENTS; i++) close(fds[i]);
+    rig_end(&rig);
+}
+
 /* Answers of 16 MB that nobody reads: the second finds no room. */
 static void test_unread_answers_are_bounded(void **state)
 {
@@ -454,6 +492,7 @@ int main(void)
         cmocka_unit_test(test_peers),
         cmocka_unit_test(test_held_bodies_are_bounded),
         cmocka_unit_test(test_bodies_of_one_address_leave_room),
+        cmocka_unit_test(test_bodies_of_one_key_leave_room),
         cmocka_unit_test(test_unread_answers_are_bounded),
         cmocka_unit_test(test_streams_go_on_beyond_the_bound),
         cmocka_unit_test(test_held_heads_are_bounded),
