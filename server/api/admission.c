@@ -11,7 +11,7 @@ enum {
     RETRY_AFTER_MAX_S = 60,
     RETRY_AFTER_LOADING_S = 1,
     RETRY_AFTER_DRAINING_S = 5,
-    ESTIMATE_NS = 250000000, /* many are refused at once: all of them are told the same for so long */
+    ESTIMATE_NS = 250000000,
     LEARN_FROM_ANSWERS = 32,
 };
 
@@ -166,17 +166,26 @@ static double seconds_to_room(const struct admission *a, const struct server *se
     return seconds;
 }
 
-static int whole_seconds(double seconds)
+static bool is_fresh(const struct room_estimate *room, uint64_t now_ns)
 {
-    return (int)fmin(fmax(ceil(seconds), 1), RETRY_AFTER_MAX_S);
+    return room->made_ns > 0 && now_ns - room->made_ns < ESTIMATE_NS;
+}
+
+static void estimate(struct room_estimate *room, double seconds, uint64_t now_ns)
+{
+    room->retry_after_seconds = (int)fmin(fmax(ceil(seconds), 1), RETRY_AFTER_MAX_S);
+    room->made_ns = now_ns;
 }
 
 int admission_retry_after(const struct admission *a, const struct server *server, int api_key_idx,
-                          int32_t num_missing)
+                          int32_t num_missing, struct room_estimate *room)
 {
+    uint64_t now_ns = clock_monotonic_ns();
     struct link_stats stats;
+    if (is_fresh(room, now_ns)) return room->retry_after_seconds;
     link_stats(server->link, &stats);
-    return whole_seconds(seconds_to_room(a, server, &stats, api_key_idx, num_missing, 0));
+    estimate(room, seconds_to_room(a, server, &stats, api_key_idx, num_missing, 0), now_ns);
+    return room->retry_after_seconds;
 }
 
 static int refuse(struct admission *a, const struct server *server, const struct link_stats *stats,
@@ -184,18 +193,16 @@ static int refuse(struct admission *a, const struct server *server, const struct
                   struct api_error *err)
 {
     uint64_t now_ns = clock_monotonic_ns();
-    if (a->estimated_ns == 0 || now_ns - a->estimated_ns >= ESTIMATE_NS) {
-        double seconds = seconds_to_room(a, server, stats, ANY_KEY, missing_sequences, missing_tokens);
-        a->retry_after_seconds = whole_seconds(seconds);
-        a->estimated_ns = now_ns;
-    }
+    if (!is_fresh(&a->room, now_ns))
+        estimate(&a->room, seconds_to_room(a, server, stats, ANY_KEY, missing_sequences, missing_tokens),
+                 now_ns);
     api_error_set(
         err, 429, "rate_limit_error", "rate_limit_exceeded", NULL,
         "The server is full: %d sequences run and %llu wait with %llu prompt tokens; try again in %d s "
         "(%s)",
         stats->num_running, (unsigned long long)admission_num_waiting(a, stats),
-        (unsigned long long)num_waiting_tokens(a, stats), a->retry_after_seconds, option);
-    err->retry_after_seconds = a->retry_after_seconds;
+        (unsigned long long)num_waiting_tokens(a, stats), a->room.retry_after_seconds, option);
+    err->retry_after_seconds = a->room.retry_after_seconds;
     return STATUS_LIMIT;
 }
 

@@ -16,11 +16,17 @@ struct generation;
 /* Without max_tokens an answer may fill the context, but few do: it is expected to have as many as this. */
 enum { TYPICAL_ANSWER_TOKENS = 256 };
 
+/* When there will be room, of all or of one key: all that is in flight is looked at. Many are refused at once, and are told
+ * the same for a quarter of a second. */
+struct room_estimate {
+    uint64_t made_ns; /* 0: never */
+    int retry_after_seconds;
+};
+
 struct admission {
     uint64_t num_submitted, submitted_prompt_tokens; /* sequences, ever */
     double answer_share;                             /* of what answers may have, what they have had lately */
-    uint64_t estimated_ns;                           /* when the backlog was last computed ahead; 0: never */
-    int retry_after_seconds;
+    struct room_estimate room;
 };
 
 void admission_init(struct admission *a);
@@ -33,9 +39,9 @@ int admission_check(struct admission *a, const struct server *server, int32_t nu
  */
 int admission_check_early(struct admission *a, const struct server *server, struct api_error *err) must_check;
 
-/* Seconds until so many of this key's sequences have ended, 1 at least. */
+/* Seconds until so many of this key's sequences have ended, 1 at least. room: the key's. */
 int admission_retry_after(const struct admission *a, const struct server *server, int api_key_idx,
-                          int32_t num_missing);
+                          int32_t num_missing, struct room_estimate *room);
 
 /* Before its slots go to the engine. */
 void admission_count_submitted(struct admission *a, const struct generation *g);

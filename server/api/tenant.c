@@ -56,8 +56,9 @@ void tenant_forget(struct generation *g)
 static int refuse(struct api *api, int api_key_idx, int64_t num_missing, const struct api_key_terms *terms,
                   const char *limit, struct api_error *err)
 {
-    const struct key_use *use = use_of(api, api_key_idx);
-    int seconds = admission_retry_after(&api->admission, api->server, api_key_idx, (int32_t)num_missing);
+    struct key_use *use = use_of(api, api_key_idx);
+    int seconds =
+        admission_retry_after(&api->admission, api->server, api_key_idx, (int32_t)num_missing, &use->room);
     api_error_set(
         err, 429, "rate_limit_error", "rate_limit_exceeded", NULL,
         "The API key%s%s has %lld sequences with %llu prompt tokens in flight, and may have %s; try "

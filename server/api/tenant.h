@@ -9,7 +9,7 @@
 
 #include "base/digest.h"
 #include "link/request_slots.h"
-#include "server/api/api_error.h"
+#include "server/api/admission.h"
 
 struct api;
 struct generation;
@@ -25,6 +25,7 @@ struct key_use {
     int64_t num_sequences;
     uint64_t num_prompt_tokens;
     struct receipt_chain chain;
+    struct room_estimate room;
 };
 
 /* Of a request with this key (-1: none) and this x-tenant (NULL: none). */
