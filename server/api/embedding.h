@@ -22,8 +22,4 @@ int embedding_form_read(const struct server *server, const cJSON *body, struct e
  * A row of zeros has no direction and stays one of zeros. */
 void embedding_append(struct buffer *out, const float *row, const struct embedding_form *form);
 
-/* x, finite, as a JSON number of at most 9 digits that reads as the same float. */
-enum { FLOAT_CHARS_MAX = 20 };
-size_t embedding_write_float(char out[FLOAT_CHARS_MAX], float x);
-
 #endif

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/utf8.h"
+#include "server/api/number_text.h"
 
 static const float LOGPROB_FLOOR = -9999.0f;
 
@@ -40,7 +41,7 @@ static void make_token_text(const struct logprobs_part *part, int32_t id, struct
 
 static void append_logprob(struct buffer *out, float logprob)
 {
-    buffer_printf(out, "%.9g", (double)(logprob > LOGPROB_FLOOR ? logprob : LOGPROB_FLOOR) + 0.0);
+    number_append_float(out, (logprob > LOGPROB_FLOOR ? logprob : LOGPROB_FLOOR) + 0.0f); /* not -0 */
 }
 
 static int32_t token_at(const struct logprobs_part *part, int32_t position)
@@ -75,7 +76,10 @@ static void append_entry(const struct logprobs_part *part, struct buffer *out, i
     buffer_append_text(out, ",\"logprob\":");
     append_logprob(out, logprob);
     buffer_append_text(out, ",\"bytes\":[");
-    for (size_t i = 0; i < n; i++) buffer_printf(out, i ? ",%u" : "%u", bytes[i]);
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0) buffer_append_char(out, ',');
+        number_append_count(out, bytes[i]);
+    }
     buffer_append_char(out, ']');
 }
 
@@ -168,12 +172,16 @@ static void append_ranked(const struct logprobs_part *part, struct buffer *out, 
 {
     struct token_text text;
     decode_token(part->tokenizer, id, &text);
-    buffer_printf(out, "\"%d\":{\"logprob\":", id);
+    buffer_append_char(out, '"');
+    number_append_count(out, (uint32_t)id);
+    buffer_append_text(out, "\":{\"logprob\":");
     append_logprob(out, logprob);
+    buffer_append_text(out, ",\"rank\":");
     if (rank > 0)
-        buffer_printf(out, ",\"rank\":%d,\"decoded_token\":", rank);
+        number_append_count(out, (uint32_t)rank);
     else
-        buffer_append_text(out, ",\"rank\":null,\"decoded_token\":");
+        buffer_append_text(out, "null");
+    buffer_append_text(out, ",\"decoded_token\":");
     buffer_append_json(out, text.text, text.num_bytes);
     buffer_append_char(out, '}');
 }
