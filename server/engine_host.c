@@ -108,11 +108,13 @@ static int spawn(struct engine_host *h, char **args, struct error *err)
                                           .stdio_count = array_length(files)};
     uv_pipe_init(h->loop, &h->wake_pipe, 0);
     int uv_status = uv_spawn(h->loop, &h->process, &options);
+    bool has_proc = access("/proc/self", F_OK) == 0;
     h->process.data = h->wake_pipe.data = h;
     if (uv_status) {
         uv_close((uv_handle_t *)&h->process, NULL);
         uv_close((uv_handle_t *)&h->wake_pipe, NULL);
-        return error_set(err, STATUS_IO, "cannot start the engine's process: %s", uv_strerror(uv_status));
+        return error_set(err, STATUS_IO, "cannot start the engine's process: %s%s", uv_strerror(uv_status),
+                         has_proc ? "" : "; /proc is not mounted here (--engine thread does without)");
     }
     h->num_open = 2;
     uv_read_start((uv_stream_t *)&h->wake_pipe, on_alloc, on_bytes);

@@ -254,6 +254,21 @@ def test_few_threads(for_others):
 
 
 @pytest.mark.skipif(SANITIZED, reason="the sanitizers replace the allocator themselves")
+def without(folder, *command):
+    """command where the folder is empty."""
+    return ["unshare", "-m", "sh", "-c", f'mount -t tmpfs none {folder} && exec "$0" "$@"', *map(str, command)]
+
+
+@pytest.mark.skipif(subprocess.run(without("/proc", "true"), stderr=subprocess.DEVNULL).returncode != 0, reason="mounts are root's")
+def test_no_proc():
+    """As in a bare chroot: a thread is the engine there, or a sentence says so."""
+    command = without("/proc", BINARY, "serve", MODEL, "--port", free_port())
+    done = subprocess.run(command, stderr=subprocess.PIPE, timeout=START_SECONDS, text=True)
+    assert done.returncode == 1 and "/proc is not mounted here (--engine thread does without)" in done.stderr
+    with running("--engine", "thread", emulator=without("/proc")) as server:
+        assert answers(server)
+
+
 def test_the_first_allocations_of_a_start():
     """libuv ends the process without a word when its own tables cannot grow; nobody else does."""
     with faults.plan_and_environment() as (plan, environment):
