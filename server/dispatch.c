@@ -5,6 +5,7 @@
 #include <strings.h>
 
 #include "config/api_keys.h"
+#include "server/absent.h"
 #include "server/api/json_gate.h"
 #include "server/connection.h"
 #include "server/http_metrics.h"
@@ -32,6 +33,12 @@ static void refuse_unknown_url(struct listener *l, struct exchange *x)
 {
     char path[TARGET_SHORT_BYTES], routes[512], meant[128] = "";
     target_shorten(x->path, path);
+    const char *reason = absent_reason(x->path);
+    if (reason) {
+        exchange_error(x, 404, invalid_request, "unknown_url", NULL, 0, "there is no %s here; %s", path,
+                       reason);
+        return;
+    }
     bool all = router_list(l->routes, routes, sizeof routes);
     const char *suggestion = router_suggest(l->routes, x->path);
     if (suggestion) snprintf(meant, sizeof meant, "; did you mean %s?", suggestion);

@@ -133,6 +133,16 @@ def test_unknown_urls_say_what_was_meant(server, asked, meant):
     assert status(answer) == 404 and f"did you mean {meant}?" in json.loads(split(answer)[1])["error"]["message"]
 
 
+@pytest.mark.parametrize("path, instead", [
+    ("/v1/batches", "send each by itself"), ("/v1/messages/batches", "send each by itself"), ("/v1/files/file-1/content", "files are not kept"),
+    ("/v1/audio/speech", "text alone"), ("/v1/conversations", "previous_response_id"), ("/api/create", "started with"), ("/generate_stream", "POST /v1/completions")])
+def test_what_is_not_here_is_said_with_what_there_is(server, path, instead):
+    reply = server.post(path, {})
+    error = reply.json()["error"]
+    said = error if isinstance(error, str) else error["message"]
+    assert reply.status_code == 404 and said.startswith(f"there is no {path} here; ") and instead in said and len(said) < 200
+
+
 def test_an_escaped_slash_is_no_slash(server):
     assert status(ask(server, get("/v1%2fmodels"))) == 404
     answer = ask(server, get("/v1/models/meta%2Fllama"))  # but may be in a model's name
