@@ -81,6 +81,7 @@ void takeover_begin(struct takeover *t, struct listener *listener, int fd,
                     const uint8_t identity[IDENTITY_BYTES])
 {
     *t = (struct takeover){.listener = listener, .fd = -1};
+    register_metrics(); /* 0 where nobody is replaced: a series that comes with an upgrade has no increase */
     if (fd < 0) return;
     if (!handover_send(fd, HANDOVER_SERVES, identity, NULL) || uv_poll_init(listener->loop, &t->poll, fd)) {
         close(fd); /* one that is gone has let go */
@@ -88,7 +89,6 @@ void takeover_begin(struct takeover *t, struct listener *listener, int fd,
     }
     t->fd = fd;
     t->poll.data = t;
-    register_metrics();
     uv_poll_start(&t->poll, UV_READABLE | UV_DISCONNECT, on_message);
     uv_unref((uv_handle_t *)&t->poll);
 }

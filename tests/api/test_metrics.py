@@ -60,6 +60,8 @@ def test_series_exist_from_the_start(start_server):
                 for sample in found[name].samples:
                     assert sample.labels["model_name"] == 'odd "name"\\' and sample.labels["engine"] == "0"
                     assert sample.value == 0 or kind == "gauge"
+        taken = {s.labels["result"]: s.value for s in found["flashd_streams_taken_over"].samples}
+        assert taken == {"taken": 0, "refused": 0}, "before any upgrade, too"
         states = {s.labels["sleep_state"]: s.value for s in found["vllm:engine_sleep_state"].samples}
         assert states == {"awake": 1, "weights_offloaded": 0, "discard_all": 0}
         lora, = found["vllm:lora_requests_info"].samples
