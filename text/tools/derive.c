@@ -561,12 +561,10 @@ static bool read_calls(struct derivation *d, const char *text)
 static void clear(struct tool_format *f)
 {
     const char **texts[] = {
-        &f->think_open,    &f->think_close,    &f->content_open,        &f->content_close,
-        &f->section_begin, &f->section_end,    &f->call_begin,          &f->name_end,
-        &f->call_end,      &f->call_separator, &f->other_call_begin,    &f->other_name_end,
-        &f->key_begin,     &f->key_end[0],     &f->key_end[1],          &f->value_end,
-        &f->header,        &f->answer_end,     &f->parameter_separator, &f->quote,
-        &f->calls_end};
+        &f->think_open,  &f->think_close,         &f->content_open, &f->content_close, &f->section_begin,
+        &f->section_end, &f->call_begin,          &f->name_end,     &f->call_end,      &f->call_separator,
+        &f->key_begin,   &f->key_end[0],          &f->key_end[1],   &f->value_end,     &f->header,
+        &f->answer_end,  &f->parameter_separator, &f->quote,        &f->calls_end};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) *texts[i] = "";
 }
 
@@ -600,6 +598,7 @@ static void derive(struct derivation *d)
         take_notation(f, family ? family : &tool_format_generic);
     f->renders_tools = renders_tools;
     f->loses_results = !f->renders_calls && probe_loses_results(&d->probe);
+    if (tool_format_add_others(f, chat_template_source(d->probe.template)) != 0) d->failed = true;
 }
 
 int tool_format_derive(const struct chat_template *t, const cJSON *variables, struct tool_format **out,

@@ -10,8 +10,8 @@
 #define NOTHING                                                                                              \
     .think_open = "", .think_close = "", .content_open = "", .content_close = "", .section_begin = "",       \
     .section_end = "", .call_begin = "", .name_end = "", .call_end = "", .call_separator = "",               \
-    .other_call_begin = "", .other_name_end = "", .key_begin = "", .key_end = {"", ""}, .value_end = "",     \
-    .parameter_separator = "", .quote = "", .header = "", .answer_end = "", .calls_end = ""
+    .key_begin = "", .key_end = {"", ""}, .value_end = "", .parameter_separator = "", .quote = "",           \
+    .header = "", .answer_end = "", .calls_end = ""
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Woverride-init"
@@ -38,14 +38,17 @@ static const struct {
      {NOTHING, .origin = TOOLS_FAMILY, .is_parallel = true, .section_begin = "<|tool_call|>[",
       .section_end = "]", .call_separator = ", ", .call_begin = "{\"name\": \"",
       .name_end = "\", \"arguments\": ", .call_end = "}"}},
-    /* gpt-oss writes the recipient behind the channel, renders it in front of it. */
+    /* gpt-oss writes the recipient behind the channel, renders it in front of it. What it says in front of calls has
+     * the channel commentary, too. */
     {"<|channel|>commentary",
      {NOTHING, .origin = TOOLS_FAMILY, .renders_calls = true, .content_beside_calls = CONTENT_EMPTY,
       .think_open = "<|channel|>analysis<|message|>", .think_close = "<|end|>",
-      .content_open = "<|channel|>final<|message|>", .content_close = "<|start|>assistant",
+      .content_open = "<|channel|>\x03\x04<|message|>", .content_close = "<|start|>assistant",
       .call_begin = " to=functions.", .name_end = "<|channel|>commentary json<|message|>",
-      .other_call_begin = "<|channel|>commentary to=functions.",
-      .other_name_end = " <|constrain|>json<|message|>", .calls_end = "<|call|>"}},
+      .others = {{"<|channel|>\x03 to=functions.", " <|constrain|>json<|message|>"},
+                 {"<|channel|>\x03 to=functions.", "\x04<|message|>"},
+                 {" to=functions.", "\x04<|message|>"}},
+      .num_others = 3, .calls_end = "<|call|>"}},
 };
 
 #pragma GCC diagnostic pop

@@ -7,8 +7,8 @@
  *   parameter key_begin KEY key_end VALUE value_end
  *
  * SLOT_ID, SLOT_INDEX and SLOT_TYPE in a text stand for the id of a call, for a running number and for the name of a
- * value's type. White space at the
- * ends of the texts around content and reasoning is not kept: it belongs to neither. */
+ * value's type (or another word); SLOT_WORDS for whatever stands up to what follows it, on one line and without a
+ * bracket or quote. White space at the ends of the texts around content and reasoning is not kept: it belongs to neither. */
 #ifndef TEXT_TOOLS_FORMAT_H
 #define TEXT_TOOLS_FORMAT_H
 
@@ -18,6 +18,7 @@
 #define SLOT_ID '\x01'
 #define SLOT_INDEX '\x02'
 #define SLOT_TYPE '\x03'
+#define SLOT_WORDS '\x04'
 
 enum argument_notation {
     ARGUMENTS_JSON,        /* an object */
@@ -32,6 +33,12 @@ enum value_notation {
 
 enum { FOR_STRING, FOR_OTHER, NUM_VALUE_KINDS };
 
+/* A further way in which a call may begin: call_begin, with what must stand in front of it, and name_end. */
+struct other_begin {
+    const char *begin, *name_end;
+};
+enum { OTHER_BEGINS_MAX = 4 };
+
 struct tool_format {
     struct arena arena; /* of the texts */
     enum tool_format_origin origin;
@@ -42,8 +49,8 @@ struct tool_format {
     const char *think_open, *think_close, *content_open, *content_close;
     const char *section_begin, *section_end;
     const char *call_begin, *name_end, *call_end, *call_separator;
-    /* A second way in which a call may begin; "" for none. */
-    const char *other_call_begin, *other_name_end;
+    struct other_begin others[OTHER_BEGINS_MAX];
+    int num_others;
     enum argument_notation notation;
     enum value_notation values;
     bool is_python; /* True, None */
@@ -57,5 +64,8 @@ struct tool_format {
 /* families.c: a format of the table for a template's source, NULL when it has none. */
 const struct tool_format *tool_family_find(const char *source);
 extern const struct tool_format tool_format_generic;
+
+/* other_begins.c: adds to a format how its models begin calls, too. source: the template's. STATUS_NO_MEMORY. */
+int tool_format_add_others(struct tool_format *f, const char *source) must_check;
 
 #endif

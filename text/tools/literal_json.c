@@ -207,7 +207,7 @@ static enum literal_type read_list(struct reader *r, char close)
         if (!first) {
             if (!take(r, ",")) return LITERAL_NONE;
             skip_spaces(r);
-            if (close == ')' && r->at < r->end && *r->at == close) break;
+            if (r->at < r->end && *r->at == close) break; /* as Python has it */
             buffer_append_text(r->out, ", ");
         }
         if (!read_value(r)) return LITERAL_NONE;
@@ -238,6 +238,8 @@ static enum literal_type read_object(struct reader *r)
         if (r->at < r->end && *r->at == '}') break;
         if (!first) {
             if (!take(r, ",")) return LITERAL_NONE;
+            skip_spaces(r);
+            if (r->at < r->end && *r->at == '}') break;
             buffer_append_text(r->out, ", ");
         }
         if (!read_name(r)) return LITERAL_NONE;

@@ -51,6 +51,20 @@ static bool is_slot_byte(char slot, char c)
     return slot == SLOT_INDEX ? c >= '0' && c <= '9' : c >= 'a' && c <= 'z';
 }
 
+enum { WORDS_BYTES_MAX = 48 };
+
+/* Bytes up to where the rest of the text matches, none included. */
+static ssize_t match_words(const char *rest, struct span at, struct match_id *id)
+{
+    for (size_t n = 0; n <= WORDS_BYTES_MAX; n++) {
+        ssize_t length = match_text(rest, span_from(at, n), id);
+        if (length != MATCH_NOT) return length < 0 ? length : (ssize_t)n + length;
+        if (n == at.num_bytes) return more(at);
+        if (strchr("{}[]\"\n", at.bytes[n])) return MATCH_NOT; /* NUL, too */
+    }
+    return MATCH_NOT;
+}
+
 /* An id, a number or a word; at least one byte, and the byte behind it must be known. */
 static ssize_t match_slot(char slot, struct span at, struct match_id *id)
 {
@@ -64,15 +78,25 @@ static ssize_t match_slot(char slot, struct span at, struct match_id *id)
     return n > 0 ? (ssize_t)n : MATCH_NOT;
 }
 
+/* Whether white space may stand in front of this byte of a text: where the text has some, next to JSON's punctuation, and
+ * in front of a mark. */
+static bool is_loose(const char *text, size_t i)
+{
+    if (match_is_space(text[i])) return true;
+    return i > 0 && (is_punctuation(text[i]) || is_punctuation(text[i - 1]) || text[i] == '<');
+}
+
 ssize_t match_text(const char *text, struct span at, struct match_id *id)
 {
     size_t j = 0, n = strlen(text);
     while (n > 0 && match_is_space(text[n - 1])) n--;
     for (size_t i = 0; i < n; i++) {
-        bool loose =
-            match_is_space(text[i]) || (i > 0 && (is_punctuation(text[i]) || is_punctuation(text[i - 1])));
-        if (loose) j += skip_spaces(span_from(at, j));
+        if (is_loose(text, i)) j += skip_spaces(span_from(at, j));
         if (match_is_space(text[i])) continue;
+        if (text[i] == SLOT_WORDS) {
+            ssize_t length = match_words(text + i + 1, span_from(at, j), id);
+            return length < 0 ? length : (ssize_t)j + length;
+        }
         if (j == at.num_bytes) return more(at);
         if (is_slot(text[i])) {
             ssize_t length = match_slot(text[i], span_from(at, j), id);

@@ -1,7 +1,7 @@
 /* match.h - whether a text stands at a place of an answer, as far as the answer is known.
  *
  * White space in the text matches any (MATCH_SPACES_MAX bytes at most), none included, and next to JSON's
- * punctuation there may be some that the text does not show. White space at the end of the text is left to
+ * punctuation and in front of a mark's < there may be some that the text does not show. White space at the end of the text is left to
  * whoever matches next. The result for a beginning is never taken back by more bytes. */
 #ifndef TEXT_TOOLS_MATCH_H
 #define TEXT_TOOLS_MATCH_H

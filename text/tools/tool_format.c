@@ -58,7 +58,7 @@ bool tool_format_opens_reasoning(const struct tool_format *f, const char *prompt
 }
 
 /* The texts that an answer may hold, for whoever looks through all. */
-enum { NUM_TEXTS = 18 };
+enum { NUM_TEXTS = 16 };
 struct named_text {
     const char *name, *text;
 };
@@ -76,8 +76,6 @@ static void list_texts(const struct tool_format *f, struct named_text out[NUM_TE
         {"call_begin", f->call_begin},
         {"name_end", f->name_end},
         {"call_end", f->call_end},
-        {"other_call_begin", f->other_call_begin},
-        {"other_name_end", f->other_name_end},
         {"key_begin", f->key_begin},
         {"key_end", f->key_end[FOR_STRING]},
         {"key_end_other", f->key_end[FOR_OTHER]},
@@ -94,6 +92,12 @@ bool tool_format_mentions(const struct tool_format *f, const char *text, size_t 
     list_texts(f, texts);
     for (int i = 0; i < NUM_TEXTS && num_bytes > 0; i++)
         if (memmem(texts[i].text, strlen(texts[i].text), text, num_bytes)) return true;
+    for (int i = 0; i < f->num_others && num_bytes > 0; i++) {
+        const struct other_begin *o = &f->others[i];
+        if (memmem(o->begin, strlen(o->begin), text, num_bytes) ||
+            memmem(o->name_end, strlen(o->name_end), text, num_bytes))
+            return true;
+    }
     return false;
 }
 
@@ -116,7 +120,15 @@ void tool_format_describe(const struct tool_format *f, struct buffer *out)
         buffer_printf(out, ", \"%s\": ", texts[i].name);
         buffer_append_json_text(out, texts[i].text);
     }
-    buffer_printf(out, ", \"renders_calls\": %s, \"renders_tools\": %s, \"content_beside_calls\": \"%s\"",
+    buffer_append_text(out, ", \"others\": [");
+    for (int i = 0; i < f->num_others; i++) {
+        buffer_append_text(out, i ? ", [" : "[");
+        buffer_append_json_text(out, f->others[i].begin);
+        buffer_append_text(out, ", ");
+        buffer_append_json_text(out, f->others[i].name_end);
+        buffer_append_text(out, "]");
+    }
+    buffer_printf(out, "], \"renders_calls\": %s, \"renders_tools\": %s, \"content_beside_calls\": \"%s\"",
                   f->renders_calls ? "true" : "false", f->renders_tools ? "true" : "false",
                   contents[f->content_beside_calls]);
     buffer_printf(out, ", \"wants_argument_text\": %s, \"is_parallel\": %s, \"is_bare\": %s",

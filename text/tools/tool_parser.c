@@ -5,8 +5,11 @@
 #include <cjson/cJSON.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/check.h"
+#include "text/tools/argument_text.h"
+#include "text/tools/call_object.h"
 #include "text/tools/format.h"
 #include "text/tools/literal_json.h"
 #include "text/tools/match.h"
@@ -27,17 +30,13 @@ enum state {
 };
 
 /* A name that no tool has is held back no longer than this. */
-enum { JSON_DEPTH_MAX = 256, UNKNOWN_NAME_MAX = 48 };
+enum { UNKNOWN_NAME_MAX = 48 };
+
+/* A call that is looked at whole, again with each of its bytes. */
+enum { OBJECT_BYTES_MAX = 1 << 16 };
 
 /* An answer that is cut off behind so many bytes of what a call begins with was so within one, or behind any, behind a call. */
 enum { BEGUN_BYTES_MIN = 5 };
-
-/* Brackets and strings of a JSON text, not its grammar: what is in between is the client's to judge. */
-struct json_scan {
-    char closing[JSON_DEPTH_MAX];
-    int depth;
-    bool in_string, is_escaped;
-};
 
 struct tool_parser {
     const struct tool_format *format;
@@ -48,7 +47,7 @@ struct tool_parser {
     bool keeps_reasoning, is_whole, failed, has_text, has_calls, is_start, has_parameters;
     bool drops_spaces; /* white space at the front belongs to a mark that has been taken */
     unsigned types;    /* of the parameter */
-    struct json_scan json;
+    struct argument_scan json;
     struct literal_scan literal;
     size_t num_scanned; /* bytes of held that were looked at already */
     size_t num_begun;   /* bytes at the end of held that a call has begun with */
@@ -159,6 +158,9 @@ static bool skip_spaces(const struct tool_parser *p, size_t *at)
 struct head {
     size_t name_at, name_bytes;
     struct match_id id;
+    /* The call is an object that was read whole. */
+    bool is_object;
+    struct call_object object;
 };
 
 static bool is_name_byte(char c)
@@ -180,6 +182,12 @@ static ssize_t match_name(const struct tool_parser *p, size_t at)
     return (ssize_t)n;
 }
 
+/* A mark that ends a call behind its arguments, without the brackets in front of it. */
+static const char *end_mark(const struct tool_format *f)
+{
+    return f->call_end + strspn(f->call_end, "}]) \n");
+}
+
 /* What arguments begin with, so that a call is known to be one before it is announced. */
 static ssize_t match_arguments_begin(const struct tool_parser *p, size_t at)
 {
@@ -190,7 +198,11 @@ static ssize_t match_arguments_begin(const struct tool_parser *p, size_t at)
     if (f->notation != ARGUMENTS_TAGGED) {
         at += (size_t)spaces;
         if (at == p->held.num_bytes) return MATCH_NOT;
-        return p->held.data[at] == (f->notation == ARGUMENTS_JSON ? '{' : '"') ? spaces : MATCH_NOT;
+        if (p->held.data[at] == (f->notation == ARGUMENTS_JSON ? '{' : '"')) return spaces;
+        /* There are none, and the call ends. */
+        bool may_end = f->notation == ARGUMENTS_JSON && *f->call_end && end_mark(f) == f->call_end;
+        ssize_t end = may_end ? match_text(f->call_end, held_from(p, at), NULL) : MATCH_NOT;
+        return end < 0 ? end : spaces;
     }
     ssize_t key = match_text(f->key_begin, held_from(p, at + (size_t)spaces), NULL);
     ssize_t end = match_text(f->call_end, held_from(p, at + (size_t)spaces), NULL);
@@ -220,21 +232,102 @@ static ssize_t match_head(const struct tool_parser *p, size_t at, const char *fi
     head->name_at = at;
     head->name_bytes = (size_t)name;
     at += (size_t)name;
-    ssize_t n = match_text(name_end, held_from(p, at), &head->id);
+    ssize_t n = 0;
+    if (*name_end == '<' || *name_end == '[') { /* a mark by itself */
+        n = match_spaces(held_from(p, at));
+        if (n < 0 || n > MATCH_SPACES_MAX) return n < 0 ? n : MATCH_NOT;
+        at += (size_t)n;
+    }
+    n = match_text(name_end, held_from(p, at), &head->id);
     if (n < 0) return n;
     at += (size_t)n;
     n = match_arguments_begin(p, at);
     return n < 0 ? n : (ssize_t)(at + (size_t)n);
 }
 
-/* Either way to begin; first: what stands before the call. */
+/* Whether a name that may go on can be a tool's, or one that a model has made up. */
+static bool may_be_name(const struct tool_parser *p, struct slice name, bool is_whole)
+{
+    for (size_t i = 0; i < name.n; i++)
+        if (!is_name_byte(name.bytes[i])) return false;
+    if (is_whole && tool_find(p->tools, name.bytes, name.n)) return true;
+    if (!is_whole && tool_any_begins(p->tools, name.bytes, name.n)) return true;
+    return !p->format->is_bare && name.n <= UNKNOWN_NAME_MAX;
+}
+
+/* first, begin up to its bracket, and an object that is a call, looked at whole: the length of all. */
+static ssize_t match_object(const struct tool_parser *p, size_t at, const char *first, const char *begin,
+                            struct head *head)
+{
+    const char *bracket = strchr(begin, '{');
+    char front[TOOL_LITERAL_MAX + 1] = "";
+    if (!bracket || p->format->notation == ARGUMENTS_TAGGED) return MATCH_NOT;
+    memcpy(front, begin, (size_t)(bracket - begin));
+    const char *const parts[] = {first, front};
+    for (int i = 0; i < 2; i++) {
+        ssize_t n = match_text(parts[i], held_from(p, at), &head->id);
+        if (n >= 0) at += (size_t)n;
+        if (n >= 0 && *parts[i]) n = match_spaces(held_from(p, at));
+        if (n < 0 || n > MATCH_SPACES_MAX) return n < 0 ? n : MATCH_NOT;
+        if (*parts[i]) at += (size_t)n;
+    }
+    struct call_object *o = &head->object;
+    const struct span here = held_from(p, at);
+    if (here.num_bytes == 0) return more(p);
+    if (*here.bytes != '{') return MATCH_NOT;
+    enum call_object_state state = call_object_read(here.bytes, here.num_bytes, o);
+    if (state == CALL_OBJECT_NOT || o->num_bytes > OBJECT_BYTES_MAX) return MATCH_NOT;
+    if (o->name.n > 0 && !may_be_name(p, o->name, o->name_is_whole)) return MATCH_NOT;
+    if (state == CALL_OBJECT_MORE) return more(p);
+    if (p->format->is_bare && !o->has_arguments) return MATCH_NOT; /* any object may have a name */
+    head->is_object = true;
+    head->name_at = (size_t)(o->name.bytes - p->held.data);
+    head->name_bytes = o->name.n;
+    return (ssize_t)(at + o->num_bytes);
+}
+
+/* As the format has it, or else as an object with other keys. */
+static ssize_t match_begin(const struct tool_parser *p, size_t at, const char *first, const char *begin,
+                           const char *name_end, struct head *head)
+{
+    head->is_object = false;
+    ssize_t n = match_head(p, at, first, begin, name_end, head);
+    return n == MATCH_NOT ? match_object(p, at, first, begin, head) : n;
+}
+
+/* Any way to begin; first: what stands before the call. */
 static ssize_t match_call(const struct tool_parser *p, size_t at, const char *first, struct head *head)
 {
     const struct tool_format *f = p->format;
     if (!p->tools) return MATCH_NOT;
-    ssize_t n = match_head(p, at, first, f->call_begin, f->name_end, head);
-    if (n != MATCH_NOT || !*f->other_call_begin) return n;
-    return match_head(p, at, "", f->other_call_begin, f->other_name_end, head);
+    ssize_t n = match_begin(p, at, first, f->call_begin, f->name_end, head);
+    for (int i = 0; i < f->num_others && n == MATCH_NOT; i++)
+        n = match_begin(p, at, "", f->others[i].begin, f->others[i].name_end, head);
+    return n;
+}
+
+/* The arguments of a call that was read whole. */
+static void emit_object_arguments(struct tool_parser *p, const struct call_object *o)
+{
+    struct argument_scan scan = {.depth = 0};
+    enum argument_state state = ARGUMENT_BROKEN;
+    struct buffer text;
+    bool ended;
+    buffer_init(&text, SIZE_MAX / 2);
+    if (o->is_string)
+        argument_unescape(o->arguments.bytes, o->arguments.n, &ended, &text);
+    else
+        buffer_append(&text, o->arguments.bytes, o->arguments.n);
+    if (text.num_bytes > 0 && text.data[0] == '{')
+        argument_scan(&scan, text.data, text.num_bytes, &state, &p->out);
+    if (text.num_bytes == 0) buffer_append_text(&p->out, "{}");
+    if (state != ARGUMENT_WHOLE && text.num_bytes > 0) { /* the client's to judge */
+        buffer_clear(&p->out);
+        buffer_append(&p->out, text.data, text.num_bytes);
+    }
+    if (buffer_failed(&text)) p->failed = true;
+    buffer_deinit(&text);
+    emit_arguments(p);
 }
 
 static void begin_call(struct tool_parser *p, const struct head *head, size_t num_bytes)
@@ -245,14 +338,20 @@ static void begin_call(struct tool_parser *p, const struct head *head, size_t nu
     const char *name = p->held.data + head->name_at;
     const struct tool_event event = {
         .kind = TOOL_CALL_BEGIN, .bytes = name, .num_bytes = head->name_bytes, .id = head->id.text};
-    p->function = tool_find(p->tools, name, head->name_bytes);
-    p->sink(p->context, &event);
-    take(p, num_bytes);
-    p->state = states[p->format->notation];
-    p->json = (struct json_scan){.depth = 0};
     p->has_calls = true;
     p->has_parameters = false;
     p->num_scanned = 0;
+    p->function = tool_find(p->tools, name, head->name_bytes);
+    p->sink(p->context, &event);
+    if (head->is_object) {
+        emit_object_arguments(p, &head->object);
+        take(p, num_bytes);
+        p->state = AFTER_ARGUMENTS;
+        return;
+    }
+    take(p, num_bytes);
+    p->state = states[p->format->notation];
+    p->json = (struct argument_scan){.depth = 0};
     if (p->format->notation == ARGUMENTS_JSON_STRING) take(p, 1); /* the quote */
 }
 
@@ -275,12 +374,22 @@ static size_t spaces_before(const struct tool_parser *p, size_t at)
     return n;
 }
 
+/* A call of a function that is there, behind marks of its own: models forget to end their reasoning. */
+static bool ends_reasoning(const struct tool_parser *p, size_t at, ssize_t *length, struct head *head)
+{
+    if (p->format->is_bare) return false;
+    *length = match_call(p, at, p->format->section_begin, head);
+    if (*length < 0) return *length == MATCH_MORE;
+    return tool_find(p->tools, p->held.data + head->name_at, head->name_bytes);
+}
+
 /* The mark at a place, with its length or MATCH_MORE. */
 static enum mark mark_at(const struct tool_parser *p, size_t at, ssize_t *length, struct head *head)
 {
     const struct tool_format *f = p->format;
     const struct span here = held_from(p, at);
-    if (p->state == IN_REASONING) return stands(f->think_close, here, length) ? MARK_THINK_CLOSE : MARK_NONE;
+    if (p->state == IN_REASONING && stands(f->think_close, here, length)) return MARK_THINK_CLOSE;
+    if (p->state == IN_REASONING) return ends_reasoning(p, at, length, head) ? MARK_CALL : MARK_NONE;
     bool at_start = !p->has_text && spaces_before(p, at) == at;
     if (!f->is_bare || at_start) {
         *length = match_call(p, at, f->section_begin, head);
@@ -288,7 +397,7 @@ static enum mark mark_at(const struct tool_parser *p, size_t at, ssize_t *length
     }
     if (p->keeps_reasoning) return MARK_NONE;
     if (stands(f->think_open, here, length)) return MARK_THINK_OPEN;
-    if (at_start && stands(f->think_close, here, length)) return MARK_DROP;
+    if ((at_start || *f->content_open) && stands(f->think_close, here, length)) return MARK_DROP;
     if (stands(f->content_open, here, length) || stands(f->content_close, here, length)) return MARK_DROP;
     return MARK_NONE;
 }
@@ -379,19 +488,38 @@ static bool step_plain(struct tool_parser *p)
 
 /* ---- between calls ---- */
 
+/* The section's end, also without the bracket of its list. */
+static ssize_t match_section_end(const struct tool_parser *p, size_t at)
+{
+    const char *end = p->format->section_end, *mark = end + strspn(end, "]");
+    ssize_t n = *end ? match_text(end, held_from(p, at), NULL) : MATCH_NOT;
+    return n == MATCH_NOT && *mark && mark > end ? match_text(mark, held_from(p, at), NULL) : n;
+}
+
+/* Calls that are bare objects may have a semicolon between them (Llama 3). */
+static bool skip_semicolon(const struct tool_parser *p, size_t *at)
+{
+    if (!p->format->is_bare || *at == p->held.num_bytes || p->held.data[*at] != ';') return true;
+    ssize_t n = match_spaces(held_from(p, *at + 1));
+    if (n >= 0 && n <= MATCH_SPACES_MAX && *at + 1 + (size_t)n < p->held.num_bytes) *at += 1 + (size_t)n;
+    return n >= 0;
+}
+
 static bool step_after_call(struct tool_parser *p)
 {
     const struct tool_format *f = p->format;
     struct head head;
-    size_t at;
+    size_t at, behind;
     if (!skip_spaces(p, &at)) return false;
+    behind = at;
+    if (!skip_semicolon(p, &behind)) return false;
     ssize_t call =
-        *f->call_begin || *f->call_separator ? match_call(p, at, f->call_separator, &head) : MATCH_NOT;
+        *f->call_begin || *f->call_separator ? match_call(p, behind, f->call_separator, &head) : MATCH_NOT;
     if (call >= 0) {
         begin_call(p, &head, (size_t)call);
         return true;
     }
-    ssize_t end = *f->section_end ? match_text(f->section_end, held_from(p, at), NULL) : MATCH_NOT;
+    ssize_t end = match_section_end(p, at);
     p->num_begun = p->is_whole ? p->num_begun : call == MATCH_MORE ? p->held.num_bytes - at : 0;
     if (call == MATCH_MORE || end == MATCH_MORE) return false;
     if (end >= 0) take(p, at + (size_t)end);
@@ -401,16 +529,51 @@ static bool step_after_call(struct tool_parser *p)
     return true;
 }
 
+/* Further members of an object behind the arguments say nothing: moves at to the bracket behind them. False: more bytes are
+ * needed to tell. */
+static bool skip_members(const struct tool_parser *p, size_t *at)
+{
+    const struct tool_format *f = p->format;
+    const char *text = p->held.data + *at;
+    size_t left = min_of(p->held.num_bytes - *at, (size_t)TOOL_LITERAL_MAX), n = 1;
+    bool in_string = false;
+    if (f->notation == ARGUMENTS_TAGGED || !strchr(f->call_begin, '{') || left == 0 || *text != ',')
+        return true;
+    while (n < left && match_is_space(text[n])) n++;
+    if (n < left && text[n] != '"') return true;
+    for (; n < left && (in_string || text[n] != '}'); n++) {
+        if (text[n] == '"') in_string = !in_string;
+        if (text[n] == '\\' && in_string) n++;
+    }
+    if (n < left) *at += n;
+    return n < left || left == TOOL_LITERAL_MAX || p->is_whole;
+}
+
+/* call_end, or its mark where a bracket was forgotten. */
+static ssize_t match_call_end(const struct tool_parser *p, size_t at)
+{
+    const struct span rest = {p->held.data + at, p->held.num_bytes - at, .is_whole = false};
+    const char *mark = end_mark(p->format);
+    ssize_t n = match_text(p->format->call_end, rest, NULL);
+    if (n == MATCH_NOT && *mark) n = match_text(mark, rest, NULL);
+    if (n == MATCH_MORE && p->is_whole)
+        n = (ssize_t)rest.num_bytes; /* cut within the mark, which is no text for that */
+    return n;
+}
+
 static bool step_after_arguments(struct tool_parser *p)
 {
-    size_t at;
+    size_t at, bracket;
     if (!skip_spaces(p, &at)) return false;
-    const struct span rest = {p->held.data + at, p->held.num_bytes - at, .is_whole = false};
-    const char *call_end = p->format->call_end, *mark = call_end + strspn(call_end, "}]) \n");
-    ssize_t n = match_text(call_end, rest, NULL);
-    if (n == MATCH_NOT && *mark) n = match_text(mark, rest, NULL); /* a bracket was forgotten */
-    if (n == MATCH_MORE && !p->is_whole) return false;
-    if (n == MATCH_MORE) n = (ssize_t)rest.num_bytes; /* cut within the mark, which is no text for that */
+    ssize_t n = match_call_end(p, at);
+    bracket = at;
+    if (n == MATCH_NOT && !skip_members(p, &bracket)) return false;
+    if (bracket > at) {
+        at = bracket;
+        n = match_call_end(p, at);
+        if (n == MATCH_NOT) n = 1;
+    }
+    if (n == MATCH_MORE) return false;
     if (n >= 0) take(p, at + (size_t)n);
     end_call(p, true, AFTER_CALL);
     return true;
@@ -418,80 +581,45 @@ static bool step_after_arguments(struct tool_parser *p)
 
 /* ---- arguments as JSON ---- */
 
-/* False when a bracket closes what was not opened. */
-static bool scan_json_byte(struct json_scan *s, char c)
-{
-    if (s->is_escaped) {
-        s->is_escaped = false;
-    } else if (s->in_string) {
-        s->is_escaped = c == '\\';
-        s->in_string = c != '"';
-    } else if (c == '"') {
-        s->in_string = true;
-    } else if (c == '{' || c == '[') {
-        if (s->depth == JSON_DEPTH_MAX) return false;
-        s->closing[s->depth++] = c == '{' ? '}' : ']';
-    } else if (c == '}' || c == ']') {
-        if (s->depth == 0 || s->closing[s->depth - 1] != c) return false;
-        s->depth--;
-    }
-    return true;
-}
-
 static bool step_json(struct tool_parser *p)
 {
-    size_t n = 0;
-    bool fits = true, ended = false;
-    while (n < p->held.num_bytes && fits && !ended) {
-        fits = scan_json_byte(&p->json, p->held.data[n]);
-        n += fits;
-        ended = fits && p->json.depth == 0 && !p->json.in_string;
-    }
-    bool some = n > 0;
-    emit_held(p, TOOL_ARGUMENTS, n);
-    if (!fits)
-        break_call(p);
-    else if (ended)
+    if (p->json.depth == 0 && p->held.data[0] != '{') { /* the call ends without any */
+        emit(p, TOOL_ARGUMENTS, "{}", 2);
         p->state = AFTER_ARGUMENTS;
-    return some || !fits;
-}
-
-/* The text within a JSON string; \u escapes stay, since the arguments are JSON too, but for quotes. */
-static ssize_t unescape(struct tool_parser *p, size_t at)
-{
-    static const char names[] = "nrtbf/\"\\", values[] = "\n\r\t\b\f/\"\\";
-    size_t left = p->held.num_bytes - at;
-    if (left < 2) return MATCH_MORE;
-    char c = p->held.data[at + 1];
-    const char *known = c ? strchr(names, c) : NULL;
-    if (known) {
-        buffer_append_char(&p->out, values[known - names]);
-        return 2;
+        return true;
     }
-    buffer_append(&p->out, p->held.data + at, 2);
-    return 2;
+    enum argument_state state;
+    size_t n = argument_scan(&p->json, p->held.data, p->held.num_bytes, &state, &p->out);
+    emit_arguments(p);
+    take(p, n);
+    if (state == ARGUMENT_BROKEN)
+        break_call(p);
+    else if (state == ARGUMENT_WHOLE)
+        p->state = AFTER_ARGUMENTS;
+    return state != ARGUMENT_MORE;
 }
 
 static bool step_json_string(struct tool_parser *p)
 {
-    size_t n = 0;
-    while (n < p->held.num_bytes && p->held.data[n] != '"') {
-        ssize_t taken = 1;
-        if (p->held.data[n] == '\\')
-            taken = unescape(p, n);
-        else
-            buffer_append_char(&p->out, p->held.data[n]);
-        if (taken < 0) break;
-        n += (size_t)taken;
-    }
-    bool ended = n < p->held.num_bytes && p->held.data[n] == '"';
+    bool ended;
+    size_t n = argument_unescape(p->held.data, p->held.num_bytes, &ended, &p->out);
     emit_arguments(p);
-    take(p, n + ended);
+    take(p, n);
     if (ended) p->state = AFTER_ARGUMENTS;
     return ended;
 }
 
 /* ---- tagged arguments ---- */
+
+/* The first mark of a text, up to a slot. */
+static ssize_t match_mark(const char *text, struct span at)
+{
+    while (match_is_space(*text)) text++;
+    size_t n = strcspn(text, ">\x01\x02\x03");
+    n += text[n] == '>';
+    while (n > 0 && match_is_space(text[n - 1])) n--;
+    return n > 0 ? match_exact(text, n, at) : MATCH_NOT;
+}
 
 static bool is_key_byte(char c)
 {
@@ -523,21 +651,39 @@ static ssize_t match_tail(const struct tool_parser *p, const char *text, size_t 
     return length == MATCH_NOT ? 0 : length;
 }
 
-/* KEY key_end: the length of all, and which of the two ends it was. */
-static ssize_t match_key(const struct tool_parser *p, size_t at, size_t *key_bytes, int *kind)
+/* A quote around the name of a parameter whose value is a literal: its length, none included. */
+static ssize_t match_quote(const struct tool_parser *p, size_t at)
 {
     const struct tool_format *f = p->format;
-    ssize_t best = MATCH_NOT;
+    if (f->values != VALUES_LITERAL || at == p->held.num_bytes) return 0;
+    if (p->held.data[at] == '"') return 1;
+    ssize_t n = *f->quote ? match_exact(f->quote, strlen(f->quote), held_from(p, at)) : MATCH_NOT;
+    return n == MATCH_NOT ? 0 : n;
+}
+
+/* KEY key_end: where the key is, the length of all, and which of the two ends it was. */
+static ssize_t match_key(const struct tool_parser *p, size_t at, struct slice *key, int *kind)
+{
+    const struct tool_format *f = p->format;
+    ssize_t best = MATCH_NOT, quote = match_quote(p, at);
+    if (quote < 0) return quote;
+    at += (size_t)quote;
     size_t n = 0;
     while (at + n < p->held.num_bytes && n <= TOOL_LITERAL_MAX && is_key_byte(p->held.data[at + n])) n++;
     if (n == 0 || n > TOOL_LITERAL_MAX) return at == p->held.num_bytes ? more(p) : MATCH_NOT;
     if (at + n == p->held.num_bytes) return more(p);
+    *key = (struct slice){p->held.data + at, n};
+    if (quote > 0) {
+        quote = match_quote(p, at + n);
+        if (quote <= 0) return quote < 0 ? quote : MATCH_NOT;
+        at += (size_t)quote;
+        if (at + n == p->held.num_bytes) return more(p);
+    }
     for (*kind = FOR_STRING; *kind < NUM_VALUE_KINDS; ++*kind) {
         best = match_text(f->key_end[*kind], held_from(p, at + n), NULL);
         if (best != MATCH_NOT) break;
     }
     if (best < 0) return best;
-    *key_bytes = n;
     at += n + (size_t)best;
     ssize_t tail = match_tail(p, f->key_end[*kind], at);
     return tail < 0 ? tail : (ssize_t)at + tail;
@@ -549,6 +695,14 @@ static void end_parameters(struct tool_parser *p, size_t num_bytes)
     emit(p, TOOL_ARGUMENTS, "}", p->has_parameters ? 1 : 0);
     take(p, num_bytes);
     p->state = AFTER_ARGUMENTS;
+}
+
+/* Whether an answer is over behind the first mark of what ends a call, or only white space stands there. */
+static bool match_begun_end(const struct tool_parser *p, size_t at)
+{
+    const struct span rest = {p->held.data + at, p->held.num_bytes - at, .is_whole = false};
+    return rest.num_bytes == 0 || (match_mark(p->format->call_end, rest) >= 0 &&
+                                   match_text(p->format->call_end, rest, NULL) == MATCH_MORE);
 }
 
 /* A key, or the end of the call, which is left for the next state. */
@@ -564,16 +718,24 @@ static bool step_before_key(struct tool_parser *p)
     }
     if (end == MATCH_MORE && !*f->key_begin) return false;
     ssize_t n = match_text(f->key_begin, held_from(p, at), NULL), key = MATCH_NOT;
-    size_t key_bytes = 0;
+    struct slice name = {"", 0};
     int kind = 0;
-    if (n >= 0) key = match_key(p, at + (size_t)n, &key_bytes, &kind);
+    if (n >= 0) key = match_key(p, at + (size_t)n, &name, &kind);
     if (n == MATCH_MORE || key == MATCH_MORE || (n < 0 && end == MATCH_MORE)) return false;
+    if (key < 0 && p->is_whole && match_begun_end(p, at)) {
+        end_parameters(p, at);
+        return true;
+    }
+    if (key < 0 && p->held.data[at] == *f->call_end && strchr("})", *f->call_end)) { /* without its mark */
+        end_parameters(p, at + 1);
+        return true;
+    }
     if (key < 0) {
         break_call(p);
         return true;
     }
     bool is_told = strcmp(f->key_end[FOR_STRING], f->key_end[FOR_OTHER]) != 0;
-    begin_value(p, p->held.data + at + (size_t)n, key_bytes, kind == FOR_STRING, is_told);
+    begin_value(p, name.bytes, name.n, kind == FOR_STRING, is_told);
     take(p, (size_t)key);
     return true;
 }
@@ -590,16 +752,6 @@ static ssize_t match_value_end(const struct tool_parser *p, size_t at, size_t *v
     ssize_t length = lead > 0 ? match_exact(text, lead + n, held_from(p, at)) : MATCH_NOT;
     if (length == MATCH_NOT) length = match_exact(core, n, held_from(p, at));
     return length;
-}
-
-/* The first mark of a text, up to a slot. */
-static ssize_t match_mark(const char *text, struct span at)
-{
-    while (match_is_space(*text)) text++;
-    size_t n = strcspn(text, ">\x01\x02\x03");
-    n += text[n] == '>';
-    while (n > 0 && match_is_space(text[n - 1])) n--;
-    return n > 0 ? match_exact(text, n, at) : MATCH_NOT;
 }
 
 /* Whether what stands behind a value's end goes on with the call or ends it, or begins another: else the end is a part of the
@@ -621,6 +773,29 @@ static ssize_t match_behind_value(const struct tool_parser *p, size_t at)
     return best == MATCH_MORE && p->is_whole ? 0 : best;
 }
 
+/* An end that was forgotten in front of the call's: the white space there, where behind the call's end comes another call, the
+ * section's end, or nothing. */
+static ssize_t match_forgotten_end(const struct tool_parser *p, size_t at)
+{
+    const struct tool_format *f = p->format;
+    const char *const texts[] = {f->section_end, f->call_begin, f->section_begin, f->call_separator};
+    size_t behind = at;
+    if (*f->parameter_separator || !*f->key_begin || !*f->call_end) return MATCH_NOT;
+    while (behind < p->held.num_bytes && match_is_space(p->held.data[behind])) behind++;
+    const ssize_t spaces = (ssize_t)(behind - at), end = match_text(f->call_end, held_from(p, behind), NULL);
+    if (spaces > MATCH_SPACES_MAX || end < 0) return spaces > MATCH_SPACES_MAX ? MATCH_NOT : end;
+    behind += (size_t)end;
+    while (behind < p->held.num_bytes && match_is_space(p->held.data[behind])) behind++;
+    if (behind == p->held.num_bytes) return p->is_whole ? spaces : MATCH_MORE;
+    ssize_t best = MATCH_NOT;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        ssize_t n = match_mark(texts[i], held_from(p, behind));
+        if (n >= 0) return spaces;
+        if (n == MATCH_MORE) best = MATCH_MORE;
+    }
+    return best;
+}
+
 /* Looks for the end from where it looked last: the bytes of the value so far, and in *end the length of
  * value_end behind them, or a MATCH_. */
 static size_t find_value_end(struct tool_parser *p, ssize_t *end)
@@ -630,6 +805,7 @@ static size_t find_value_end(struct tool_parser *p, ssize_t *end)
         *end = match_value_end(p, at, &value_bytes);
         ssize_t goes_on = *end >= 0 ? match_behind_value(p, at + (size_t)*end) : *end;
         if (goes_on < 0) *end = goes_on;
+        if (*end == MATCH_NOT) *end = match_forgotten_end(p, at);
         if (*end == MATCH_NOT) continue;
         p->num_scanned = at;
         return at;
@@ -651,14 +827,30 @@ static bool step_string(struct tool_parser *p)
     return end >= 0;
 }
 
+/* A boolean however it is written: TRUE, true\n. */
+static enum literal_type append_boolean(const char *text, size_t n, struct buffer *out)
+{
+    static const char *const words[] = {"true", "false"};
+    struct slice s = slice_strip((struct slice){text, n});
+    for (int i = 0; i < 2; i++) {
+        if (s.n != strlen(words[i]) || strncasecmp(s.bytes, words[i], s.n) != 0) continue;
+        buffer_append_text(out, words[i]);
+        return LITERAL_BOOLEAN;
+    }
+    return LITERAL_NONE;
+}
+
 /* A value that is no string where its schema or its look says so; else a string. */
 static void append_value(struct tool_parser *p, const char *text, size_t n)
 {
     struct buffer json;
     buffer_init(&json, SIZE_MAX / 2);
     enum literal_type type = literal_to_json(text, n, p->format->quote, &json);
+    bool may_be_text = p->types == 0 || (p->types & LITERAL_STRING);
     bool allowed = p->types == 0 || (p->types & type);
-    if (type != LITERAL_NONE && type != LITERAL_STRING && allowed) {
+    if (type == LITERAL_NONE && (p->types & LITERAL_BOOLEAN) && !may_be_text)
+        type = append_boolean(text, n, &json);
+    if (type != LITERAL_NONE && (may_be_text ? type != LITERAL_STRING && allowed : true)) {
         buffer_append(&p->out, json.data, json.num_bytes);
     } else {
         buffer_append_char(&p->out, '"');
@@ -686,6 +878,19 @@ static bool step_value(struct tool_parser *p)
     return end >= 0 || n > TOOL_VALUE_MAX;
 }
 
+/* Words that a family's quotes were forgotten around. */
+static enum literal_type append_unquoted(const char *text, size_t n, struct buffer *out)
+{
+    struct slice s = slice_strip((struct slice){text, n});
+    for (size_t i = 0; i < s.n; i++)
+        if (!s.bytes[i] || strchr("{}[]()<>\"'", s.bytes[i])) return LITERAL_NONE;
+    if (s.n == 0) return LITERAL_NONE;
+    buffer_append_char(out, '"');
+    literal_append_escaped(out, s.bytes, s.n);
+    buffer_append_char(out, '"');
+    return LITERAL_STRING;
+}
+
 static bool step_literal(struct tool_parser *p)
 {
     bool ended;
@@ -694,6 +899,8 @@ static bool step_literal(struct tool_parser *p)
     if (!ended && p->num_scanned <= TOOL_VALUE_MAX) return false;
     enum literal_type type = LITERAL_NONE;
     if (ended) type = literal_to_json(p->held.data, p->num_scanned, p->format->quote, &p->out);
+    if (ended && type == LITERAL_NONE && *p->format->quote)
+        type = append_unquoted(p->held.data, p->num_scanned, &p->out);
     if (type == LITERAL_NONE) {
         break_call(p);
         return true;
@@ -772,8 +979,11 @@ static void finish_call(struct tool_parser *p)
         end_call(p, true, AFTER_CALL);
         return;
     }
+    if (p->state == IN_JSON) emit_held(p, TOOL_ARGUMENTS, p->held.num_bytes);
+    if (p->state == IN_JSON_STRING) take(p, p->held.num_bytes);
     bool is_parameters = p->state == BEFORE_KEY || p->state == AFTER_VALUE;
-    if (is_parameters && p->held.num_bytes == 0 && !p->failed) {
+    if (is_parameters && p->held.num_bytes == spaces_before(p, p->held.num_bytes) && !p->failed) {
+        take(p, p->held.num_bytes);
         end_parameters(p, 0);
         end_call(p, true, AFTER_CALL);
         return;

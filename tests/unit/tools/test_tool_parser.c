@@ -44,7 +44,8 @@ static void check(int format, const char *text, const char *expected)
 static void derived(void **state)
 {
     (void)state;
-    for (int i = 0; i < NUM_FORMATS; i++) assert_int_equal(tool_format_origin(formats[i]), TOOLS_DERIVED);
+    for (int i = 0; i < NUM_FORMATS; i++)
+        assert_int_equal(tool_format_origin(formats[i]), i == FORMAT_CHANNELS ? TOOLS_FAMILY : TOOLS_DERIVED);
     assert_false(tool_format_is_parallel(formats[FORMAT_BARE]));
     assert_true(tool_format_is_parallel(formats[FORMAT_RAW]));
     assert_int_equal(tool_format_content_beside_calls(formats[FORMAT_JSON]), CONTENT_KEPT);
@@ -198,6 +199,163 @@ static void cut_off(void **state)
     answers_are_cut = false;
 }
 
+/* Objects with other keys, in another order, with arguments of other types; each is a call of look. */
+static void objects(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *object, *arguments;
+    } cases[] = {
+        {"{\"arguments\": {\"a\": [1, \"}\"]}, \"name\": \"look\"}", "{\"a\": [1, \"}\"]}"},
+        {"{\"name\": \"look\", \"parameters\": {\"a\": 1}}", "{\"a\": 1}"},
+        {"{\"name\": \"look\", \"arguments\": {\"a\": 1}, \"id\": \"x}\"}", "{\"a\": 1}"},
+        {"{\"id\": 7, \"name\": \"look\", \"arguments\": {\"a\": 1}}", "{\"a\": 1}"},
+        {"{\"type\": \"function\", \"function\": {\"name\": \"look\", \"arguments\": {\"a\": 1}}}",
+         "{\"a\": 1}"},
+        {"{\"function\": \"look\", \"parameters\": {\"a\": 1}}", "{\"a\": 1}"},
+        {"{\"name\": \"look\", \"arguments\": \"{\\\"a\\\": \\\"b\\\\nc\\\"}\"}", "{\"a\": \"b\\nc\"}"},
+        {"{\"name\": \"look\", \"arguments\": \"\"}", "{}"},
+        {"{\"name\": \"look\", \"arguments\": null}", "{}"},
+        {"{\"name\": \"look\"}", "{}"},
+        /* What is no object is the client's to judge. */
+        {"{\"name\": \"look\", \"arguments\": \"soon\"}", "soon"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[256], expected[256];
+        snprintf(expected, sizeof expected, "C(look)A(%s)E(whole)", cases[i].arguments);
+        if (strstr(cases[i].object, "arguments") || strstr(cases[i].object, "parameters"))
+            check(FORMAT_BARE, cases[i].object, expected);
+        snprintf(text, sizeof text, "<calls>[%s]</calls>", cases[i].object);
+        check(FORMAT_LISTED, text, expected);
+        snprintf(text, sizeof text, "<calls>%s</calls>", cases[i].object);
+        check(FORMAT_LISTED, text, expected);
+        snprintf(text, sizeof text, "Now.\n<tool_call>\n%s\n</tool_call>\nWell.", cases[i].object);
+        snprintf(expected, sizeof expected, "T(Now.)C(look)A(%s)E(whole)T(\nWell.)", cases[i].arguments);
+        check(FORMAT_JSON, text, expected);
+    }
+    check(FORMAT_LISTED, "<calls>[{\"arguments\": {}, \"name\": \"look\"}, {\"name\": \"look_up\"}]</calls>",
+          "C(look)A({})E(whole)C(look_up)A({})E(whole)");
+    check(FORMAT_BARE,
+          "{\"name\": \"look\", \"parameters\": {}}; {\"parameters\": {}, \"name\": \"look_up\"}",
+          "C(look)A({})E(whole)C(look_up)A({})E(whole)");
+    check(FORMAT_BARE, "{\"name\": \"look\", \"parameters\": {}}; and", "C(look)A({})E(whole)T(; and)");
+}
+
+static void objects_that_are_no_calls(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "{\"name\": \"John\", \"age\": 3}",
+        "{\"name\": \"look\"}",
+        "{\"name\": \"look\", \"age\": 3}",
+        "{\"arguments\": {}, \"name\": \"other\"}",
+        "{\"arguments\": {}}",
+        "{\"name\": \"look\", \"name\": \"look\"}",
+        "{\"name\": \"look\", \"parameters\": [1]}",
+        "{\"name\": \"look\", \"parameters\": {}",
+        "{\"name\": \"lo\\u006fk\"}",
+        "{}",
+        "{\"type\": \"function\", \"function\": {\"function\": {\"name\": \"look\"}}}",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char expected[256];
+        bool has_begun = i == 7; /* its arguments are whole */
+        snprintf(expected, sizeof expected, "T(%s)", texts[i]);
+        check(FORMAT_BARE, texts[i], has_begun ? "C(look)A({})E(whole)" : expected);
+    }
+    check(FORMAT_JSON, "<tool_call>\n{\"arguments\": {}, \"name\": \"",
+          "T(<tool_call>\n{\"arguments\": {}, \"name\": \")");
+}
+
+/* JSON as models write it. */
+static void mended_arguments(void **state)
+{
+    (void)state;
+    check(FORMAT_JSON,
+          "<tool_call>\n{\"name\": \"look\", \"arguments\": {\"a\": \"b\n\tTrue,}\", \"c\": [True, False, "
+          "None, ], "
+          "\"d\": 1e5 ,}}\n</tool_call>",
+          "C(look)A({\"a\": \"b\\n\\tTrue,}\", \"c\": [true, false, null ], \"d\": 1e5 })E(whole)");
+    check(FORMAT_JSON, "<tool_call>\n{\"name\": \"look\", \"arguments\": {\"a\": 1,",
+          "C(look)A({\"a\": 1,)E(broken)");
+    check(FORMAT_JSON, "<tool_call>\n{\"name\": \"look\", \"arguments\": {\"a\": Tr",
+          "C(look)A({\"a\": Tr)E(broken)");
+    check(FORMAT_STRING, "[CALL]look[ID]ab-12[ARGS]\"{\\\"a\\\": \\", "C(look|ab-12)A({\"a\": )E(broken)");
+    check(FORMAT_NUMBERED, "<begin><call>look:0<arguments></call><finish>", "C(look)A({})E(whole)");
+    check(FORMAT_NUMBERED, "<begin> <call>look:0 <arguments> {\"a\": 1} </call> <finish>",
+          "C(look)A({\"a\": 1})E(whole)");
+    check(FORMAT_RAW,
+          "<calls><invoke=look><parameter=days>\n\"3\"\n</parameter><parameter=note>[1,{\"a\":2,},]</"
+          "parameter></"
+          "invoke></calls>",
+          "C(look)A({\"days\": \"3\", \"note\": [1, {\"a\": 2}]})E(whole)");
+    check(FORMAT_RAW,
+          "<calls><invoke=look><parameter=days>None</parameter><parameter=days>3.0</parameter></invoke>",
+          "C(look)A({\"days\": null, \"days\": 3.0})E(whole)");
+    check(FORMAT_QUOTED, "<|tool>call:look{\"city\": Paris by night, <|q|>days<|q|>:3}<tool|>",
+          "C(look)A({\"city\": \"Paris by night\", \"days\": 3})E(whole)");
+}
+
+static void forgotten_marks(void **state)
+{
+    (void)state;
+#define PARIS "<parameter=city>\nParis\n</parameter>\n"
+    check(FORMAT_NESTED, "Now.\n<function=look>\n" PARIS "</function>\n</tool_call>",
+          "T(Now.)C(look)A({\"city\": \"Paris\"})E(whole)");
+    check(FORMAT_NESTED, "<tool_call>\n<function=look>\n" PARIS "</function>",
+          "C(look)A({\"city\": \"Paris\"})E(whole)");
+    check(FORMAT_NESTED, "<tool_call>\n<function=look>\n" PARIS, "C(look)A({\"city\": \"Paris\"})E(whole)");
+    check(FORMAT_NESTED, "<tool_call>\n<function=look>\n<parameter=city>\nParis\n</function>\n</tool_call>",
+          "C(look)A({\"city\": \"Paris\"})E(whole)");
+    check(FORMAT_NESTED,
+          "<tool_call>\n<function=look>\n<parameter=days>\n3\n</function>\n</tool_call>\n"
+          "<tool_call>\n<function=look_up>\n</function>\n</tool_call>",
+          "C(look)A({\"days\": 3})E(whole)C(look_up)A({})E(whole)");
+    /* What only looks like the call's end is a part of the value. */
+    check(FORMAT_NESTED,
+          "<tool_call>\n<function=look>\n<parameter=city>\na\n</function>\n</tool_call> b\n</parameter>\n"
+          "</function>\n</tool_call>",
+          "C(look)A({\"city\": \"a\\n</function>\\n</tool_call> b\"})E(whole)");
+    check(FORMAT_NUMBERED, "<call>look:0<arguments>{}</call>", "C(look)A({})E(whole)");
+    check(FORMAT_QUOTED, "<|tool>call:look{days:3}", "C(look)A({\"days\": 3})E(whole)");
+    check(FORMAT_QUOTED, "<|tool>look{days:3}<tool|>", "C(look)A({\"days\": 3})E(whole)");
+    /* A call of a function that is there ends reasoning that was not ended. */
+    check_from(FORMAT_JSON, true, "hm\n<tool_call>\n{\"name\": \"look\", \"arguments\": {}}\n</tool_call>",
+               "R(hm)C(look)A({})E(whole)");
+    check_from(FORMAT_JSON, true,
+               "hm\n<tool_call>\n{\"name\": \"no\", \"arguments\": {}}\n</tool_call></think>So.",
+               "R(hm\n<tool_call>\n{\"name\": \"no\", \"arguments\": {}}\n</tool_call>)T(So.)");
+}
+
+static void channels(void **state)
+{
+    (void)state;
+    static const char *const heads[] = {
+        "<|channel|>commentary to=functions.look <|constrain|>json<|message|>",
+        "<|channel|>commentary to=functions.look <|constrain|>json <|message|>",
+        "<|channel|>commentary to=functions.look json<|message|>",
+        "<|channel|>commentary to=functions.look code<|message|>",
+        "<|channel|>commentary to=functions.look<|message|>",
+        "<|channel|>analysis to=functions.look code<|message|>",
+        " to=functions.look<|channel|>commentary json<|message|>",
+        " to=functions.look<|channel|>commentary <|constrain|>json<|message|>",
+        " to=functions.look<|channel|>analysis<|message|>",
+    };
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+        char text[256];
+        snprintf(text, sizeof text, "<|channel|>analysis<|message|>hm<|end|><|start|>assistant%s{\"a\": 1}",
+                 heads[i]);
+        check(FORMAT_CHANNELS, text, "R(hm)C(look)A({\"a\": 1})E(whole)");
+    }
+    check(FORMAT_CHANNELS,
+          "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant<|channel|>commentary "
+          "to=functions.look "
+          "<|constrain|>json<|message|>{}",
+          "T(I look.)C(look)A({})E(whole)");
+    check(FORMAT_CHANNELS, "<|channel|>final <|constrain|>json<|message|>{\"a\": 1}", "T({\"a\": 1})");
+    check(FORMAT_CHANNELS, "<|channel|>final and <|message|", "T(<|channel|>final and <|message|)");
+}
+
 /* Text that mentions a trigger waits for no more than 64 bytes behind it. */
 static void released(void **state)
 {
@@ -247,6 +405,20 @@ static void splits(void **state)
                                          "<begin><call>look:0<arguments>",
                                          "{}</call>",
                                          "<finish>",
+                                         "{\"name\": \"look\"",
+                                         ", \"arguments\": \"{}\"",
+                                         ", \"id\": 1}",
+                                         "<calls>[",
+                                         "<tool_call>\n<function=look>",
+                                         "</function>\n</tool_call>",
+                                         "<|tool>call:look{days:",
+                                         "True,",
+                                         "<|q|>",
+                                         "}<tool|>",
+                                         "<|channel|>commentary",
+                                         " to=functions.look",
+                                         "<|message|>",
+                                         "<|end|><|start|>assistant",
                                          "\xC3",
                                          "\xA9",
                                          "{",
@@ -281,6 +453,11 @@ int main(void)
         cmocka_unit_test(mentions),
         cmocka_unit_test(broken),
         cmocka_unit_test(cut_off),
+        cmocka_unit_test(objects),
+        cmocka_unit_test(objects_that_are_no_calls),
+        cmocka_unit_test(mended_arguments),
+        cmocka_unit_test(forgotten_marks),
+        cmocka_unit_test(channels),
         cmocka_unit_test(released),
         cmocka_unit_test(splits),
     };

@@ -25,6 +25,10 @@ enum {
     FORMAT_STRING,
     FORMAT_NUMBERED,
     FORMAT_TYPED,
+    FORMAT_LISTED,
+    FORMAT_NESTED,
+    FORMAT_QUOTED,
+    FORMAT_CHANNELS,
     NUM_FORMATS
 };
 
@@ -61,6 +65,28 @@ static const char *const format_templates[NUM_FORMATS] = {
                "'object' if v is mapping else 'null' if v is none else 'array' }}{{ '<|sep|>' }}"
                "{{ v if v is string else v | tojson }}{{ '<|close|>key<|sep|>' }}{% endfor %}"
                "{{ '<|close|>call<|sep|>' }}{% endfor %}"),
+    [FORMAT_LISTED] = TEMPLATE("", "{{ '<calls>[' }}{%- for c in m.tool_calls %}{{ '{\"name\": \"' + "
+                                   "c.function.name + '\", \"arguments\": ' }}"
+                                   "{{ c.function.arguments | tojson }}{{ '}' }}{{ ', ' if not loop.last "
+                                   "}}{% endfor %}{{ ']</calls>' }}"),
+    [FORMAT_NESTED] = TEMPLATE(
+        THINK, "{%- for c in m.tool_calls %}{{ '<tool_call>\n<function=' + c.function.name + '>\n' }}"
+               "{%- for k, v in c.function.arguments.items() %}{{ '<parameter=' + k + '>\n' }}"
+               "{{ v if v is string else v | tojson }}{{ '\n</parameter>\n' }}{% endfor %}"
+               "{{ '</function>\n</tool_call>' }}{% endfor %}"),
+    [FORMAT_QUOTED] = TEMPLATE(
+        "",
+        "{%- macro value(v) %}{%- if v is string %}{{ '<|q|>' + v + '<|q|>' }}{%- elif v is mapping %}{{ '{' "
+        "}}"
+        "{%- for k, w in v.items() %}{{ ',' if not loop.first }}{{ k + ':' + value(w) }}{% endfor %}{{ '}' }}"
+        "{%- elif v is sequence %}{{ '[' }}{%- for w in v %}{{ ',' if not loop.first }}{{ value(w) }}{% "
+        "endfor %}"
+        "{{ ']' }}{%- else %}{{ v | tojson }}{% endif %}{%- endmacro %}"
+        "{%- for c in m.tool_calls %}{{ '<|tool>call:' + c.function.name + value(c.function.arguments) + "
+        "'<tool|>' }}"
+        "{% endfor %}"),
+    /* Known by its mark: gpt-oss. */
+    [FORMAT_CHANNELS] = "{# <|channel|>commentary #}" TEMPLATE("", ""),
 };
 
 static const char tools_of_answers[] __attribute__((unused)) =
