@@ -1,16 +1,19 @@
 #include "text/tools/tool_grammar.h"
 
 #include <cjson/cJSON.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
+#include "text/grammar/schema.h"
 #include "text/tools/format.h"
 #include "text/tools/literal_json.h"
 #include "text/tools/match.h"
 #include "text/tools/slice.h"
 #include "text/tools/tool_types.h"
 
-enum { EBNF_BYTES_MAX = 16 << 20, DEFINITIONS_BYTES_MAX = 64 << 20 };
+enum { EBNF_BYTES_MAX = 16 << 20, DEFINITIONS_BYTES_MAX = 64 << 20, LENGTH_STATES_MAX = 4000 };
 
 struct writer {
     const struct tool_format *format;
@@ -54,15 +57,33 @@ static void write_text(struct writer *w, const char *text)
     }
 }
 
-/* Any text that does not hold the mark. */
-static void write_until(struct writer *w, struct slice mark)
+static void write_not_mark(struct writer *w, struct slice mark)
 {
     buffer_append_text(w->out, "/^(?![\\s\\S]*");
     for (size_t i = 0; i < mark.n; i++) {
         if (strchr("/\\^$.*+?()[]{}|", mark.bytes[i])) buffer_append_char(w->out, '\\');
         buffer_append_char(w->out, mark.bytes[i]);
     }
-    buffer_append_text(w->out, ")[\\s\\S]*$/ ");
+    buffer_append_char(w->out, ')');
+}
+
+/* Any text that does not hold the mark. */
+static void write_until(struct writer *w, struct slice mark)
+{
+    write_not_mark(w, mark);
+    buffer_append_text(w->out, "[\\s\\S]*$/ ");
+}
+
+/* A pattern within the slashes. */
+static void write_pattern(struct writer *w, const char *before, const char *pattern, const char *behind)
+{
+    buffer_append_text(w->out, before);
+    for (const char *c = pattern; *c; c++) {
+        if (*c == '/') buffer_append_char(w->out, '\\');
+        buffer_append_char(w->out, *c);
+        if (*c == '\\' && c[1]) buffer_append_char(w->out, *++c);
+    }
+    buffer_append_text(w->out, behind);
 }
 
 /* ---- schemas ---- */
@@ -128,17 +149,53 @@ static bool refers(const cJSON *schema)
     return false;
 }
 
+#define TOO_LARGE                                                                                            \
+    "the tools have too many parameters beside so large definitions ($defs); make them fewer or smaller"
+
 /* A parameter's schema is a document by itself, with what it may refer to. */
 static void add_definitions(struct writer *w, cJSON *schema, const cJSON *definitions)
 {
     if (!definitions || !cJSON_IsObject(schema) || get(schema, definitions->string) || w->status) return;
     w->definitions_bytes += json_bytes(definitions);
     if (w->definitions_bytes > DEFINITIONS_BYTES_MAX)
-        fail(w, STATUS_LIMIT,
-             "the tools have too many parameters beside so large definitions ($defs); make them fewer or "
-             "smaller");
+        fail(w, STATUS_LIMIT, TOO_LARGE);
     else
         cJSON_AddItemToObject(schema, definitions->string, cJSON_Duplicate(definitions, true));
+}
+
+#define PROPERTIES "#/properties/"
+#define MOVED_PROPERTIES ".properties" /* under $defs */
+
+/* Whether some reference leads to the document's properties; moves: it then leads to where they are moved. */
+static bool refers_to_properties(cJSON *schema, bool moves)
+{
+    cJSON *reference = cJSON_GetObjectItemCaseSensitive(schema, "$ref");
+    bool found =
+        cJSON_IsString(reference) && !strncmp(reference->valuestring, PROPERTIES, strlen(PROPERTIES));
+    if (found && moves) {
+        char *text = cJSON_malloc(strlen(reference->valuestring) + sizeof "#/$defs/" MOVED_PROPERTIES);
+        if (text)
+            sprintf(text, "#/$defs/" MOVED_PROPERTIES "/%s", reference->valuestring + strlen(PROPERTIES));
+        found = text && cJSON_SetValuestring(reference, text);
+        cJSON_free(text);
+    }
+    for (cJSON *child = schema->child; child; child = child->next)
+        found |= refers_to_properties(child, moves);
+    return found;
+}
+
+/* Its other properties, which would say something of the value if they stood where they did. */
+static void add_properties(struct writer *w, cJSON *schema, const cJSON *properties)
+{
+    if (!properties || w->status || !refers_to_properties(schema, false)) return;
+    cJSON *definitions = cJSON_GetObjectItemCaseSensitive(schema, "$defs");
+    if (!definitions) definitions = cJSON_AddObjectToObject(schema, "$defs");
+    w->definitions_bytes += json_bytes(properties);
+    if (w->definitions_bytes > DEFINITIONS_BYTES_MAX)
+        fail(w, STATUS_LIMIT, TOO_LARGE);
+    else if (!cJSON_AddItemToObject(definitions, MOVED_PROPERTIES, cJSON_Duplicate(properties, true)))
+        fail(w, STATUS_NO_MEMORY, "no memory for a schema");
+    refers_to_properties(schema, true);
 }
 
 static void write_value_schema(struct writer *w, const cJSON *property, const cJSON *function)
@@ -148,14 +205,44 @@ static void write_value_schema(struct writer *w, const cJSON *property, const cJ
     if (schema && refers(schema)) {
         add_definitions(w, schema, get(parameters, "$defs"));
         add_definitions(w, schema, get(parameters, "definitions"));
+        add_properties(w, schema, get(parameters, "properties"));
     }
     write_schema(w, cJSON_GetStringValue(get(function, "name")), schema);
 }
 
 /* ---- parameters ---- */
 
-/* The strings of an enum or const, or any text without the mark. */
-static void write_raw(struct writer *w, const cJSON *schema, struct slice mark)
+/* A length that a schema asks for; -1: none, or more than is held. */
+static double length_of(const cJSON *schema, const char *key, size_t most)
+{
+    const cJSON *n = get(schema, key);
+    bool is_held = cJSON_IsNumber(n) && n->valuedouble >= 0 && n->valuedouble <= (double)most;
+    return is_held ? floor(n->valuedouble) : -1;
+}
+
+/* Any text without the mark that the schema's pattern, format and lengths allow. An automaton has a state for each length and
+ * each byte of the mark: longer ones are not held. */
+static void write_text_of(struct writer *w, const cJSON *schema, struct slice mark)
+{
+    const char *pattern = cJSON_GetStringValue(get(schema, "pattern")),
+               *format = cJSON_GetStringValue(get(schema, "format"));
+    if (format) format = schema_format_pattern(format);
+    size_t longest =
+        (pattern || format ? LENGTH_STATES_MAX / 8 : LENGTH_STATES_MAX) / max_of(mark.n, (size_t)1);
+    double least = length_of(schema, "minLength", longest), most = length_of(schema, "maxLength", longest);
+    write_not_mark(w, mark);
+    if (pattern) write_pattern(w, "(?=[\\s\\S]*(?:", pattern, "))");
+    if (format) write_pattern(w, "(?=(?:", format, ")$)");
+    if (most >= 0)
+        buffer_printf(w->out, "(?=[\\s\\S]{%.0f,%.0f}$)", max_of(least, 0.0), most);
+    else if (least > 0)
+        buffer_printf(w->out, "(?=[\\s\\S]{%.0f,}$)", least);
+    buffer_append_text(w->out, "[\\s\\S]*$/ ");
+}
+
+/* The strings of an enum or const, or any text without the mark that the schema allows. Where other values than null may
+ * stand, too, they look like text, and any is let in. */
+static void write_raw(struct writer *w, const cJSON *schema, const cJSON *function, struct slice mark)
 {
     const cJSON *value = get(schema, "const"), *items = get(schema, "enum"), *item;
     if (cJSON_IsString(value)) {
@@ -163,7 +250,13 @@ static void write_raw(struct writer *w, const cJSON *schema, struct slice mark)
         return;
     }
     if (!items || !items->child) {
-        write_until(w, mark);
+        unsigned types = tool_schema_types(function, schema);
+        if (types == (LITERAL_STRING | LITERAL_NULL)) buffer_append_text(w->out, "( \"null\" | ");
+        if (types == LITERAL_STRING || types == (LITERAL_STRING | LITERAL_NULL))
+            write_text_of(w, schema, mark);
+        else
+            write_until(w, mark);
+        if (types == (LITERAL_STRING | LITERAL_NULL)) buffer_append_text(w->out, ") ");
         return;
     }
     buffer_append_text(w->out, "( ");
@@ -191,7 +284,7 @@ static void write_alternatives(struct writer *w, const cJSON *list, const cJSON 
         buffer_append_text(w->out, between);
         between = "| ";
         if (is_text)
-            write_raw(w, tool_schema_follow(function, item), mark);
+            write_raw(w, tool_schema_follow(function, item), function, mark);
         else
             write_value_schema(w, item, function);
     }
@@ -210,7 +303,7 @@ static void write_string(struct writer *w, const cJSON *property, const cJSON *f
     if (list && list->child && !says_itself)
         write_alternatives(w, list, function, mark);
     else
-        write_raw(w, schema, mark);
+        write_raw(w, schema, function, mark);
 }
 
 static void write_value_end(struct writer *w)
@@ -242,9 +335,6 @@ static void write_parameter(struct writer *w, const cJSON *function, const cJSON
     const struct tool_format *f = w->format;
     const cJSON any = {.type = cJSON_Object};
     bool is_text = types == 0 || (types & LITERAL_STRING);
-    if (*f->quote && (types == 0 || (types & (LITERAL_ARRAY | LITERAL_OBJECT))))
-        fail(w, STATUS_UNSUPPORTED,
-             "this model writes lists and objects in a notation that cannot be held to a schema");
     write_text(w, f->key_begin);
     write_bytes(w, property->string, strlen(property->string));
     write_text(w, f->key_end[is_text ? FOR_STRING : FOR_OTHER]);
@@ -368,9 +458,6 @@ int tool_grammar_write(const struct tool_format *f, const struct tool_demand *d,
     bool must_call = !d->answer && !d->behind_trigger;
     struct writer w = {.format = f, .out = ebnf, .schemas = schemas, .err = err, .only_strict = !must_call};
     bool is_parallel = d->is_parallel && f->is_parallel;
-    if (f->notation == ARGUMENTS_JSON_STRING)
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "this model writes arguments as a string, which cannot be held to a schema");
     bool begins_with_call = !*f->section_begin && d->behind_trigger;
     buffer_append_text(ebnf, "root ::= ");
     write_answer(&w, d->answer);

@@ -1,9 +1,10 @@
 /* tool_grammar.h - answers that must be calls, or calls or JSON, as a grammar.
  *
  * Names and arguments are those of the request's tools: JSON by each function's schema, tagged parameters in the
- * schema's order, each by its own. A raw string is any text without its closing mark, or one of its enum.
- * Refused with a sentence: a notation whose arguments cannot be held to a schema, many parameters that refer to large
- * definitions, and what grammar.h refuses.
+ * schema's order, each by its own. A raw string is one of its enum, or a text without its closing mark that its pattern,
+ * format and lengths allow. Where a model writes arguments as a string, or lists and objects with quotes of its own, a call
+ * has them as JSON, which the parser reads, too.
+ * Refused with a sentence: many parameters that refer to large definitions, and what grammar.h refuses.
  * Thread: pure functions. */
 #ifndef TEXT_TOOLS_TOOL_GRAMMAR_H
 #define TEXT_TOOLS_TOOL_GRAMMAR_H

@@ -198,7 +198,8 @@ static ssize_t match_arguments_begin(const struct tool_parser *p, size_t at)
     if (f->notation != ARGUMENTS_TAGGED) {
         at += (size_t)spaces;
         if (at == p->held.num_bytes) return MATCH_NOT;
-        if (p->held.data[at] == (f->notation == ARGUMENTS_JSON ? '{' : '"')) return spaces;
+        if (p->held.data[at] == '{') return spaces;
+        if (p->held.data[at] == '"' && f->notation == ARGUMENTS_JSON_STRING) return spaces;
         /* There are none, and the call ends. */
         bool may_end = f->notation == ARGUMENTS_JSON && *f->call_end && end_mark(f) == f->call_end;
         ssize_t end = may_end ? match_text(f->call_end, held_from(p, at), NULL) : MATCH_NOT;
@@ -352,7 +353,10 @@ static void begin_call(struct tool_parser *p, const struct head *head, size_t nu
     take(p, num_bytes);
     p->state = states[p->format->notation];
     p->json = (struct argument_scan){.depth = 0};
-    if (p->format->notation == ARGUMENTS_JSON_STRING) take(p, 1); /* the quote */
+    if (p->state == IN_JSON_STRING && p->held.data[0] == '{')
+        p->state = IN_JSON; /* as a forced call has them */
+    else if (p->state == IN_JSON_STRING)
+        take(p, 1); /* the quote */
 }
 
 /* ---- text and reasoning ---- */

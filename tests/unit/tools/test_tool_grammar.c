@@ -240,6 +240,130 @@ static void strict_functions_bind_no_others(void **state)
     tear_down(&r);
 }
 
+/* What was let in, parsed. */
+static void check_call(const struct rig *r, const char *text, const char *expected)
+{
+    struct buffer out;
+    assert_true(accepts(r, text));
+    parse_joined(r->format, false, text, strlen(text), 0, &out);
+    assert_string_equal(out.data, expected);
+    buffer_deinit(&out);
+}
+
+/* Arguments as a string, and values with a family's quotes: JSON where a call is forced. */
+static void calls_in_other_notations(void **state)
+{
+    (void)state;
+    struct rig r;
+    set_up(&r, FORMAT_STRING, (struct tool_demand){.name = "look"});
+    check_call(&r, "[CALL]look[ID]abcdefgh1[ARGS]{\"city\": \"a\", \"at\": [1, 2]}",
+               "C(look|abcdefgh1)A({\"city\": \"a\", \"at\": [1, 2]})E(whole)");
+    assert_false(accepts(&r, "[CALL]look[ID]abcdefgh1[ARGS]{\"city\": 1}"));
+    tear_down(&r);
+    static const char tools[] = "[{\"function\":{\"name\":\"look\",\"parameters\":{\"type\":\"object\","
+                                "\"properties\":{\"city\":{\"type\":"
+                                "\"string\"},\"tags\":{\"type\":\"array\",\"items\":{\"type\":\"string\"},"
+                                "\"minItems\":1},\"where\":{\"type\":"
+                                "\"object\",\"properties\":{\"x\":{\"type\":\"number\"}},\"required\":[\"x\"]"
+                                ",\"additionalProperties\":false}},"
+                                "\"required\":[\"city\"]}}}]";
+    set_up_tools(&r, FORMAT_QUOTED, tools, (struct tool_demand){.name = "look"});
+    check_call(
+        &r, "<|tool>call:look{city:<|q|>a \"b\"<|q|>,tags:[\"<|\", \"}\"],where:{\"x\": 1.5}}<tool|>",
+        "C(look)A({\"city\": \"a \\\"b\\\"\", \"tags\": [\"<|\", \"}\"], \"where\": {\"x\": 1.5}})E(whole)");
+    assert_false(accepts(&r, "<|tool>call:look{city:<|q|>a<|q|>,tags:[]}<tool|>"));
+    assert_false(accepts(&r, "<|tool>call:look{city:<|q|>a<|q|>,where:{\"y\": 1}}<tool|>"));
+    tear_down(&r);
+}
+
+#define VALUE(value) "<calls>\n<invoke=f>\n<parameter=a>\n" value "\n</parameter>\n</invoke>\n</calls>"
+
+/* Patterns, formats and lengths of raw strings; characters are counted. */
+static void raw_strings_are_held(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *schema, *good[3], *bad[4];
+    } cases[] = {
+        {"\"pattern\":\"^[a-c/]+$\"", {"a/b"}, {"", "d", "ad"}},
+        {"\"pattern\":\"b|\\\\d\"", {"abc", "x1"}, {"ac", ""}},
+        {"\"minLength\":2,\"maxLength\":3",
+         {"ab", "\xC3\xA9\xC3\xA9\xC3\xA9", "a\nb"},
+         {"a", "abcd", "", "null"}},
+        {"\"minLength\":300", {}, {"a", ""}},
+        {"\"maxLength\":5000", {"", "a", "</parameter"}, {}},
+        {"\"format\":\"date\"", {"2024-02-29"}, {"2023-02-29", "soon", "x 2024-02-29"}},
+        {"\"format\":\"none\",\"maxLength\":1", {"a"}, {"ab"}},
+        {"\"pattern\":\"^a\",\"format\":\"email\",\"maxLength\":6", {"a@b.cd"}, {"b@b.cd", "a@b.cde"}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (int nullable = 0; nullable < 2; nullable++) {
+            char tools[512], text[256];
+            struct rig r;
+            snprintf(tools, sizeof tools,
+                     "[{\"function\":{\"name\":\"f\",\"parameters\":{\"properties\":{\"a\":{\"type\":%s,%s}},"
+                     "\"required\":[\"a\"]}}}]",
+                     nullable ? "[\"string\",\"null\"]" : "\"string\"", cases[i].schema);
+            set_up_tools(&r, FORMAT_RAW, tools, (struct tool_demand){.name = "f"});
+            for (int k = 0; k < 3 && cases[i].good[k]; k++) {
+                snprintf(text, sizeof text, VALUE("%s"), cases[i].good[k]);
+                assert_true(accepts(&r, text));
+            }
+            for (int k = 0; k < 4 && cases[i].bad[k]; k++) {
+                snprintf(text, sizeof text, VALUE("%s"), cases[i].bad[k]);
+                assert_int_equal(accepts(&r, text), nullable && !strcmp(cases[i].bad[k], "null"));
+            }
+            if (nullable) assert_true(accepts(&r, VALUE("null")));
+            tear_down(&r);
+        }
+    }
+}
+
+static void raw_strings_of_every_format(void **state)
+{
+    (void)state;
+    static const char *const formats[] = {
+        "date", "time", "date-time",     "duration",     "email", "hostname",     "ipv4",
+        "ipv6", "uri",  "uri-reference", "uri-template", "uuid",  "json-pointer", "relative-json-pointer",
+        "regex"};
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+        char tools[256];
+        struct rig r;
+        snprintf(tools, sizeof tools,
+                 "[{\"function\":{\"name\":\"f\",\"parameters\":{\"properties\":{\"a\":{\"type\":\"string\","
+                 "\"format\":"
+                 "\"%s\"}},\"required\":[\"a\"]}}}]",
+                 formats[i]);
+        set_up_tools(&r, FORMAT_RAW, tools, (struct tool_demand){.name = "f"});
+        assert_false(accepts(&r, VALUE("\n")));
+        tear_down(&r);
+    }
+}
+
+/* As zod writes schemas that are there twice. */
+static void references_to_other_parameters(void **state)
+{
+    (void)state;
+    static const char tools[] =
+        "[{\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{\"a\":{\"type\":"
+        "\"object\","
+        "\"properties\":{\"x\":{\"type\":\"integer\"}},\"required\":[\"x\"],\"additionalProperties\":false},"
+        "\"b\":{"
+        "\"$ref\":\"#/properties/a\"},\"c\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/properties/"
+        "b\"}},\"d\":{"
+        "\"$ref\":\"#/properties/a/properties/x\"}}}}}]";
+    struct rig r;
+    set_up_tools(&r, FORMAT_RAW, tools, (struct tool_demand){.name = "f"});
+#define PARAMETER_OF(name, value) "<parameter=" name ">\n" value "\n</parameter>\n"
+#define INVOKE(parameters) "<calls>\n<invoke=f>\n" parameters "</invoke>\n</calls>"
+    assert_true(accepts(&r, INVOKE(PARAMETER_OF("b", "{\"x\": 1}") PARAMETER_OF("c", "[{\"x\": 2}]")
+                                       PARAMETER_OF("d", "3"))));
+    assert_false(accepts(&r, INVOKE(PARAMETER_OF("b", "{\"y\": 1}"))));
+    assert_false(accepts(&r, INVOKE(PARAMETER_OF("c", "[{\"x\": true}]"))));
+    assert_false(accepts(&r, INVOKE(PARAMETER_OF("d", "true"))));
+    tear_down(&r);
+}
+
 static void what_cannot_be_held_is_refused(void **state)
 {
     (void)state;
@@ -247,11 +371,7 @@ static void what_cannot_be_held_is_refused(void **state)
     struct grammar *g;
     struct error err = {0};
     cJSON *tools = cJSON_Parse(tools_text);
-    struct tool_format *f = format_of(format_templates[FORMAT_STRING]);
-    assert_int_equal(tool_grammar_make(f, &(struct tool_demand){.tools = tools}, &options, &g, &err),
-                     STATUS_UNSUPPORTED);
-    tool_format_free(f);
-    f = format_of(format_templates[FORMAT_JSON]);
+    struct tool_format *f = format_of(format_templates[FORMAT_JSON]);
     assert_int_equal(
         tool_grammar_make(f, &(struct tool_demand){.tools = tools, .name = "no"}, &options, &g, &err),
         STATUS_INVALID);
@@ -293,6 +413,10 @@ int main(void)
                                        cmocka_unit_test(calls_or_an_answer),
                                        cmocka_unit_test(null_parameters_are_absent),
                                        cmocka_unit_test(strict_functions_bind_no_others),
+                                       cmocka_unit_test(calls_in_other_notations),
+                                       cmocka_unit_test(raw_strings_are_held),
+                                       cmocka_unit_test(raw_strings_of_every_format),
+                                       cmocka_unit_test(references_to_other_parameters),
                                        cmocka_unit_test(what_cannot_be_held_is_refused),
                                        cmocka_unit_test(many_references_to_much_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
