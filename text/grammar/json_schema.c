@@ -120,7 +120,8 @@ const char *schema_path(struct compiler *c, const cJSON *node)
 
 static uint32_t hash_conjunction(const struct conjunction *k)
 {
-    uint64_t h = (uint64_t)(uintptr_t)k->origin;
+    uint64_t h = (uint64_t)(uintptr_t)k->origin *
+                 0x9E3779B97F4A7C15u; /* often the only atom's node: ^ would leave nothing */
     for (int i = 0; i < k->num_atoms; i++)
         h = (h ^ ((uint64_t)(uintptr_t)k->atoms[i].node + k->atoms[i].done * 2u + k->atoms[i].negated)) *
             0x9E3779B97F4A7C15u;
