@@ -1,10 +1,11 @@
 #include <stdlib.h>
 
+#include "base/check.h"
 #include "text/grammar/builder.h"
 #include "text/grammar/json_text.h"
 #include "text/grammar/regex.h"
 #include "text/grammar/repetition.h"
-#include "text/grammar/text_dfa.h"
+#include "text/grammar/text_tree.h"
 
 static int from_dfa(const struct dfa *d, struct grammar **out, struct error *err)
 {
@@ -50,14 +51,24 @@ int grammar_from_regex(const char *pattern, size_t num_bytes, struct grammar **o
 int grammar_from_choices(const char *const *texts, const size_t *num_bytes, int num_choices,
                          struct grammar **out, struct error *err)
 {
-    struct dfa d;
+    struct builder b;
+    struct tree_text *choices = calloc((size_t)max_of(num_choices, 1), sizeof *choices);
     *out = NULL;
-    int status = text_dfa_of(texts, num_bytes, num_choices, &d);
-    if (status)
-        return error_set(err, status, "the choices are too long: more than %d bytes together",
-                         DFA_STATES_MAX);
-    status = from_dfa(&d, out, err);
-    dfa_deinit(&d);
+    if (!choices) return error_set(err, STATUS_NO_MEMORY, "no memory for the choices");
+    if (num_choices == 0) {
+        free(choices);
+        return error_set(err, STATUS_INVALID, "there are no choices");
+    }
+    for (int i = 0; i < num_choices; i++) choices[i] = (struct tree_text){texts[i], num_bytes[i]};
+    builder_init(&b, 0);
+    uint32_t rule = builder_rule(&b);
+    builder_set_start(&b, rule, text_tree_state(&b, choices, (uint32_t)num_choices));
+    int status = builder_status(&b) == STATUS_LIMIT
+                     ? error_set(err, STATUS_LIMIT, "the choices are too long: more than %d bytes together",
+                                 GRAMMAR_STATES_MAX)
+                     : builder_finish(&b, rule, false, out, err);
+    builder_deinit(&b);
+    free(choices);
     return status;
 }
 

@@ -1,26 +1,14 @@
 /* Values that stand in the schema: enum and const. Scalars become a tree of their texts, so that a long enum
  * is one state per letter. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "text/grammar/schema.h"
+#include "text/grammar/text_tree.h"
 #include "text/json_numbers.h"
 
-struct literal {
-    const char *text;
-    size_t num_bytes;
-};
-
-static int compare_literals(const void *a, const void *b)
-{
-    const struct literal *x = a, *y = b;
-    int order = memcmp(x->text, y->text, min_of(x->num_bytes, y->num_bytes));
-    return order ? order : x->num_bytes < y->num_bytes ? -1 : x->num_bytes > y->num_bytes;
-}
-
 /* The text of a scalar; false when there is no exact one. */
-static bool literal_text(struct compiler *c, const cJSON *value, struct literal *out)
+static bool literal_text(struct compiler *c, const cJSON *value, struct tree_text *out)
 {
     static const char *const words[] = {"false", "true", "null"};
     if (cJSON_IsString(value)) {
@@ -30,44 +18,23 @@ static bool literal_text(struct compiler *c, const cJSON *value, struct literal 
         if (c->status) return false;
         text[0] = text[n + 1] = '"';
         memcpy(text + 1, inside, n);
-        *out = (struct literal){text, n + 2};
+        *out = (struct tree_text){text, n + 2};
         return true;
     }
     const char *digits = json_long_integer(value);
     if (digits) {
-        *out = (struct literal){digits, strlen(digits)};
+        *out = (struct tree_text){digits, strlen(digits)};
         return true;
     }
     if (cJSON_IsNumber(value)) {
         char *text = schema_alloc(c, 32);
         if (c->status || !schema_number_text(value->valuedouble, text)) return false;
-        *out = (struct literal){text, strlen(text)};
+        *out = (struct tree_text){text, strlen(text)};
         return true;
     }
     const char *word = words[cJSON_IsNull(value) ? 2 : cJSON_IsTrue(value)];
-    *out = (struct literal){word, strlen(word)};
+    *out = (struct tree_text){word, strlen(word)};
     return true;
-}
-
-/* The texts l[0 .. n - 1], which share their first depth bytes. */
-static uint32_t tree(struct compiler *c, const struct literal *l, uint32_t n, size_t depth)
-{
-    struct byte_edge edges[256];
-    uint32_t num_edges = 0, i = 0;
-    bool ends = false;
-    for (; i < n && l[i].num_bytes == depth; i++) ends = true;
-    if (ends && i == n) return BUILDER_FINAL;
-    if (n == 1) return builder_text(&c->b, l->text + depth, l->num_bytes - depth, BUILDER_FINAL);
-    while (i < n) {
-        char byte = l[i].text[depth];
-        uint32_t begin = i;
-        while (i < n && l[i].text[depth] == byte) i++;
-        edges[num_edges++] =
-            (struct byte_edge){(uint8_t)byte, (uint8_t)byte, tree(c, l + begin, i - begin, depth + 1)};
-    }
-    uint32_t state = builder_state(&c->b, ends ? STATE_FINAL : 0);
-    builder_set_edges(&c->b, state, edges, num_edges);
-    return state;
 }
 
 static uint32_t value_state(struct compiler *c, const cJSON *value, uint32_t next, int depth);
@@ -110,7 +77,7 @@ static void refuse_number(struct compiler *c, const cJSON *value)
 /* States that take exactly the value and go on in next. */
 static uint32_t value_state(struct compiler *c, const cJSON *value, uint32_t next, int depth)
 {
-    struct literal l;
+    struct tree_text l;
     if (depth > SCHEMA_DEPTH_MAX) schema_fail(c, STATUS_LIMIT, "a constant is nested too deeply");
     if (c->status) return STATE_DEAD;
     if (cJSON_IsArray(value) || cJSON_IsObject(value)) return composite_state(c, value, next, depth);
@@ -118,7 +85,7 @@ static uint32_t value_state(struct compiler *c, const cJSON *value, uint32_t nex
         refuse_number(c, value);
         return STATE_DEAD;
     }
-    return builder_text(&c->b, l.text, l.num_bytes, next);
+    return builder_text(&c->b, l.bytes, l.num_bytes, next);
 }
 
 uint32_t schema_literal_state(struct compiler *c, const cJSON *value, uint32_t next)
@@ -128,10 +95,10 @@ uint32_t schema_literal_state(struct compiler *c, const cJSON *value, uint32_t n
 
 const char *schema_literal_text(struct compiler *c, const cJSON *value, size_t *num_bytes)
 {
-    struct literal l = {"", 0};
+    struct tree_text l = {"", 0};
     if (!literal_text(c, value, &l)) refuse_number(c, value);
     *num_bytes = l.num_bytes;
-    return l.text;
+    return l.bytes;
 }
 
 static uint32_t choose(struct compiler *c, const uint32_t *states, uint32_t n)
@@ -152,7 +119,7 @@ uint32_t schema_literals_state(struct compiler *c, const struct shape *s)
 {
     uint32_t num_states = 0, num_scalars = 0, n = (uint32_t)s->literals.count;
     uint32_t *states = schema_alloc(c, (n + 1) * sizeof *states);
-    struct literal *scalars = schema_alloc(c, (n + 1) * sizeof *scalars);
+    struct tree_text *scalars = schema_alloc(c, (n + 1) * sizeof *scalars);
     for (uint32_t i = 0; i < n && !c->status; i++) {
         const cJSON *value = s->literals.nodes[i];
         if (!schema_literal_fits(c, s, value)) continue;
@@ -163,8 +130,7 @@ uint32_t schema_literals_state(struct compiler *c, const struct shape *s)
     }
     if (c->status) return STATE_DEAD;
     if (num_scalars > 0) {
-        qsort(scalars, num_scalars, sizeof *scalars, compare_literals);
-        states[num_states++] = tree(c, scalars, num_scalars, 0);
+        states[num_states++] = text_tree_state(&c->b, scalars, num_scalars);
     }
     return choose(c, states, num_states);
 }

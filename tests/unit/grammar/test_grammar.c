@@ -482,6 +482,40 @@ static void other_notations_have_sentences(void **state)
     assert_int_not_equal(grammar_from_choices(NULL, NULL, 0, &g, &err), 0);
 }
 
+/* Texts as a client may send them: many, long ones that begin alike, and each a beginning of the next. */
+static void choices_and_enums_of_any_length(void **state)
+{
+    (void)state;
+    enum { NUM = 3000, LONG = 200000 };
+    char *a = malloc(LONG + 2);
+    const char **texts = calloc(NUM, sizeof *texts);
+    size_t *sizes = calloc(NUM, sizeof *sizes);
+    struct grammar *g = NULL;
+    struct error err = {0};
+    memset(a, 'a', LONG);
+    memcpy(a + LONG, "b", 2);
+    for (int i = 0; i < NUM; i++) {
+        texts[i] = a;
+        sizes[i] = (size_t)i + 1;
+    }
+    texts[NUM - 1] = a;
+    sizes[NUM - 1] = LONG + 1;
+    assert_int_equal(grammar_from_choices(texts, sizes, NUM, &g, &err), 0);
+    assert_true(accepts(g, a));
+    assert_true(accepts(g, a + LONG - 2) == false && accepts(g, "a"));
+    grammar_free(g);
+    cJSON *schema = cJSON_CreateObject(), *values = cJSON_AddArrayToObject(schema, "enum");
+    cJSON_AddItemToArray(values, cJSON_CreateString(a));
+    a[LONG] = 'c';
+    cJSON_AddItemToArray(values, cJSON_CreateString(a));
+    assert_int_equal(grammar_from_json_schema(schema, &(struct grammar_options){0}, &g, &err), 0);
+    grammar_free(g);
+    cJSON_Delete(schema);
+    free(texts);
+    free(sizes);
+    free(a);
+}
+
 static void patterns_stand_between_slashes(void **state)
 {
     (void)state;
@@ -606,6 +640,7 @@ int main(void)
         cmocka_unit_test(structural_tags_are_refused_with_sentences),
         cmocka_unit_test(patterns_match_as_ecma_says),
         cmocka_unit_test(other_notations_have_sentences),
+        cmocka_unit_test(choices_and_enums_of_any_length),
         cmocka_unit_test(patterns_stand_between_slashes),
         cmocka_unit_test(a_grammar_may_end_with_what_is_optional),
         cmocka_unit_test(a_thousand_alternatives_are_followed),
