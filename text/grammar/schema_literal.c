@@ -47,8 +47,8 @@ static uint32_t composite_state(struct compiler *c, const cJSON *value, uint32_t
     builder_set_edge(b, close, is_object ? '}' : ']', next);
     int n = cJSON_GetArraySize(value);
     state = close;
-    for (int i = n; i-- > 0 && !c->status;) {
-        const cJSON *item = cJSON_GetArrayItem(value, i);
+    const cJSON *item = n > 0 ? value->child->prev : NULL; /* the last */
+    for (int i = n; i-- > 0 && !c->status; item = item->prev) {
         if (i + 1 < n) {
             uint32_t comma = builder_state(b, STATE_SPACES);
             builder_set_edge(b, comma, ',', state);

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "text/grammar/schema.h"
+#include "text/grammar/names.h"
 #include "text/grammar/text_dfa.h"
 
 enum { PATTERNS_MAX = 20 };
@@ -95,13 +96,6 @@ struct conjunction schema_property(struct compiler *c, const struct shape *s, co
 
 /* ---- the listed properties ---- */
 
-static struct property *find_property(const struct object *o, const char *name)
-{
-    for (uint32_t i = 0; i < o->num_properties; i++)
-        if (!strcmp(o->properties[i].name, name)) return &o->properties[i];
-    return NULL;
-}
-
 static void add_property(struct object *o, const char *name)
 {
     struct compiler *c = o->c;
@@ -132,23 +126,30 @@ static bool name_allowed(struct compiler *c, const struct shape *s, const char *
     return true;
 }
 
+/* The property of this name, which is added where there is none. */
+static struct property *list_property(struct object *o, struct names *names, const char *name)
+{
+    uint32_t i = names_find(names, name, strlen(name), o->num_properties);
+    if (i == NAMES_FULL) schema_fail(o->c, STATUS_NO_MEMORY, "no memory for the names of an object");
+    if (i == o->num_properties) add_property(o, name);
+    return o->c->status ? NULL : &o->properties[i];
+}
+
 static void list_properties(struct object *o)
 {
     const struct shape *s = o->s;
+    struct names names;
+    names_init(&names, SCHEMA_KEYS_MAX + 1);
     for (int i = 0; i < s->objects.count; i++) {
         const cJSON *map = schema_get(s->objects.nodes[i], "properties");
         for (const cJSON *p = map ? map->child : NULL; p && !o->c->status; p = p->next)
-            if (s->objects.count == 1 || !find_property(o, p->string)) add_property(o, p->string);
+            (void)list_property(o, &names, p->string);
     }
     for (int i = 0; i < s->required.count && !o->c->status; i++) {
-        const char *name = s->required.nodes[i]->valuestring;
-        struct property *p = find_property(o, name);
-        if (!p) {
-            add_property(o, name);
-            p = &o->properties[o->num_properties - 1];
-        }
-        if (!o->c->status) p->required = true;
+        struct property *p = list_property(o, &names, s->required.nodes[i]->valuestring);
+        if (p) p->required = true;
     }
+    names_deinit(&names);
 }
 
 static void list_patterns(struct object *o)
