@@ -11,9 +11,11 @@
 #define YEAR "(?:[0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)"
 #define LEAP_YEAR "(?:[0-9][0-9](?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
 #define FULL_DATE "(?:" YEAR "-" MONTH_DAY "|" LEAP_YEAR "-02-29)"
+/* Leap seconds at offset 0 alone. */
+#define FRACTION "(?:\\.[0-9]{1,9})?"
 #define TIME                                                                                                 \
-    "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,9})?(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-"  \
-    "9])"
+    "(?:(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]" FRACTION "(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])|" \
+    "23:59:60" FRACTION "(?:[Zz]|[+-]00:00))"
 #define DATE_TIME FULL_DATE "[Tt]" TIME
 #define OCTET "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 #define IPV4 OCTET "(?:\\." OCTET "){3}"
@@ -30,18 +32,21 @@
 #define HOSTNAME LABEL "(?:\\." LABEL "){0,5}"
 #define ATOM "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 #define EMAIL ATOM "(?:\\." ATOM ")*@" HOSTNAME
-#define PCHAR "(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})"
-#define PCHAR_NO_COLON "(?:[A-Za-z0-9._~!$&'()*+,;=@-]|%[0-9A-Fa-f]{2})"
-#define REG_NAME "(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*"
-#define USER "(?:(?:[A-Za-z0-9._~!$&'()*+,;=:-]|%[0-9A-Fa-f]{2})*@)?"
-#define AUTHORITY USER REG_NAME "(?::[0-9]*)?"
-#define QUERY "(?:\\?(?:" PCHAR "|[/?])*)?(?:#(?:" PCHAR "|[/?])*)?"
-#define URI_PATH                                                                                             \
-    "(?://" AUTHORITY "(?:/" PCHAR "*)*|/(?:" PCHAR "+(?:/" PCHAR "*)*)?|" PCHAR "+(?:/" PCHAR "*)*|)"
-#define URI "[A-Za-z][A-Za-z0-9+.-]*:" URI_PATH QUERY
-#define RELATIVE_PATH                                                                                        \
-    "(?://" AUTHORITY "(?:/" PCHAR "*)*|/(?:" PCHAR "+(?:/" PCHAR "*)*)?|" PCHAR_NO_COLON "+(?:/" PCHAR      \
-    "*)*|)"
+/* more: what an IRI has beside a URI's characters. */
+#define PCHAR(more) "(?:[A-Za-z0-9._~!$&'()*+,;=:@" more "-]|%[0-9A-Fa-f]{2})"
+#define PCHAR_NO_COLON(more) "(?:[A-Za-z0-9._~!$&'()*+,;=@" more "-]|%[0-9A-Fa-f]{2})"
+#define REG_NAME(more) "(?:[A-Za-z0-9._~!$&'()*+,;=" more "-]|%[0-9A-Fa-f]{2})*"
+#define USER(more) "(?:(?:[A-Za-z0-9._~!$&'()*+,;=:" more "-]|%[0-9A-Fa-f]{2})*@)?"
+#define AUTHORITY(more) USER(more) REG_NAME(more) "(?::[0-9]*)?"
+#define QUERY(more) "(?:\\?(?:" PCHAR(more) "|[/?])*)?(?:#(?:" PCHAR(more) "|[/?])*)?"
+#define SEGMENTS(more) "(?:/" PCHAR(more) "*)*"
+#define BEHIND_SCHEME(more)                                                                                  \
+    "(?://" AUTHORITY(more) SEGMENTS(more) "|/(?:" PCHAR(more) "+" SEGMENTS(more) ")?|"
+#define URI(more)                                                                                            \
+    "[A-Za-z][A-Za-z0-9+.-]*:" BEHIND_SCHEME(more) PCHAR(more) "+" SEGMENTS(more) "|)" QUERY(more)
+#define REFERENCE(more)                                                                                      \
+    "(?:" URI(more) "|" BEHIND_SCHEME(more) PCHAR_NO_COLON(more) "+" SEGMENTS(more) "|)" QUERY(more) ")"
+#define UCS "\\u00A0-\\uD7FF\\uF900-\\uFDCF\\uFDF0-\\uFFEF\\u{10000}-\\u{1FFFD}"
 #define DURATION                                                                                             \
     "P(?:[0-9]{1,9}W|(?:[0-9]{1,9}Y(?:[0-9]{1,9}M(?:[0-9]{1,9}D)?)?|[0-9]{1,9}M(?:[0-9]{1,9}D)?|[0-9]{1,9}"  \
     "D)(?:T(?:" DURATION_TIME "))?|T(?:" DURATION_TIME "))"
@@ -74,10 +79,10 @@ static const struct {
     {"idn-hostname", HOSTNAME},
     {"ipv4", IPV4},
     {"ipv6", IPV6},
-    {"uri", URI},
-    {"iri", URI},
-    {"uri-reference", "(?:" URI "|" RELATIVE_PATH QUERY ")"},
-    {"iri-reference", "(?:" URI "|" RELATIVE_PATH QUERY ")"},
+    {"uri", URI("")},
+    {"iri", URI(UCS)},
+    {"uri-reference", REFERENCE("")},
+    {"iri-reference", REFERENCE(UCS)},
     {"uri-template",
      "(?:[!#$&()*+,\\-./0-9:;=?@A-Z\\[\\]_a-z~]|%[0-9A-Fa-f]{2}|\\{[+#./"
      ";?&]?[A-Za-z0-9_]+(?:\\*|:[1-9][0-9]{0,3})?(?:,[A-Za-z0-9_]+(?:\\*|:[1-9][0-9]{0,3})?)*\\})*"},
