@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 #include "text/tools/argument_text.h"
-#include "text/tools/call_object.h"
+#include "text/tools/call_head.h"
 #include "text/tools/format.h"
 #include "text/tools/literal_json.h"
 #include "text/tools/match.h"
@@ -28,12 +28,6 @@ enum state {
     AFTER_VALUE,
     AFTER_ARGUMENTS,
 };
-
-/* A name that no tool has is held back no longer than this. */
-enum { UNKNOWN_NAME_MAX = 48 };
-
-/* A call that is looked at whole, again with each of its bytes. */
-enum { OBJECT_BYTES_MAX = 1 << 16 };
 
 /* An answer that is cut off behind so many bytes of what a call begins with was so within one, or behind any, behind a call. */
 enum { BEGUN_BYTES_MIN = 5 };
@@ -155,156 +149,10 @@ static bool skip_spaces(const struct tool_parser *p, size_t *at)
 
 /* ---- the head of a call ---- */
 
-struct head {
-    size_t name_at, name_bytes;
-    struct match_id id;
-    /* The call is an object that was read whole. */
-    bool is_object;
-    struct call_object object;
-};
-
-static bool is_name_byte(char c)
+static ssize_t match_call(const struct tool_parser *p, size_t at, const char *first, struct call_head *head)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           (c && strchr("_-./", c)) || (c & 0x80);
-}
-
-static ssize_t match_name(const struct tool_parser *p, size_t at)
-{
-    const char *name = p->held.data + at;
-    size_t n = 0, left = p->held.num_bytes - at;
-    while (n < left && n <= TOOL_NAME_MAX && is_name_byte(name[n])) n++;
-    bool may_be_known = tool_any_begins(p->tools, name, n);
-    if (n > (may_be_known ? (size_t)TOOL_NAME_MAX : (size_t)UNKNOWN_NAME_MAX)) return MATCH_NOT;
-    if (p->format->is_bare && !may_be_known) return MATCH_NOT;
-    if (n == left) return more(p);
-    if (n == 0 || (p->format->is_bare && !tool_find(p->tools, name, n))) return MATCH_NOT;
-    return (ssize_t)n;
-}
-
-/* A mark that ends a call behind its arguments, without the brackets in front of it. */
-static const char *end_mark(const struct tool_format *f)
-{
-    return f->call_end + strspn(f->call_end, "}]) \n");
-}
-
-/* What arguments begin with, so that a call is known to be one before it is announced. */
-static ssize_t match_arguments_begin(const struct tool_parser *p, size_t at)
-{
-    const struct tool_format *f = p->format;
-    ssize_t spaces = match_spaces(held_from(p, at));
-    if (spaces < 0) return spaces;
-    if (spaces > MATCH_SPACES_MAX) return MATCH_NOT;
-    if (f->notation != ARGUMENTS_TAGGED) {
-        at += (size_t)spaces;
-        if (at == p->held.num_bytes) return MATCH_NOT;
-        if (p->held.data[at] == '{') return spaces;
-        if (p->held.data[at] == '"' && f->notation == ARGUMENTS_JSON_STRING) return spaces;
-        /* There are none, and the call ends. */
-        bool may_end = f->notation == ARGUMENTS_JSON && *f->call_end && end_mark(f) == f->call_end;
-        ssize_t end = may_end ? match_text(f->call_end, held_from(p, at), NULL) : MATCH_NOT;
-        return end < 0 ? end : spaces;
-    }
-    ssize_t key = match_text(f->key_begin, held_from(p, at + (size_t)spaces), NULL);
-    ssize_t end = match_text(f->call_end, held_from(p, at + (size_t)spaces), NULL);
-    if (key >= 0 || end >= 0) return 0;
-    return key == MATCH_MORE || end == MATCH_MORE ? MATCH_MORE : MATCH_NOT;
-}
-
-/* begin NAME name_end and what must follow; the length up to the arguments. */
-static ssize_t match_head(const struct tool_parser *p, size_t at, const char *first, const char *begin,
-                          const char *name_end, struct head *head)
-{
-    const char *parts[] = {first, begin};
-    head->id.text[0] = '\0';
-    for (int i = 0; i < 2; i++) {
-        ssize_t n = match_text(parts[i], held_from(p, at), &head->id);
-        if (n < 0) return n;
-        at += (size_t)n;
-        /* White space that the text ends with is still to be taken. */
-        if (*parts[i]) {
-            n = match_spaces(held_from(p, at));
-            if (n < 0 || n > MATCH_SPACES_MAX) return n < 0 ? n : MATCH_NOT;
-            at += (size_t)n;
-        }
-    }
-    ssize_t name = match_name(p, at);
-    if (name < 0) return name;
-    head->name_at = at;
-    head->name_bytes = (size_t)name;
-    at += (size_t)name;
-    ssize_t n = 0;
-    if (*name_end == '<' || *name_end == '[') { /* a mark by itself */
-        n = match_spaces(held_from(p, at));
-        if (n < 0 || n > MATCH_SPACES_MAX) return n < 0 ? n : MATCH_NOT;
-        at += (size_t)n;
-    }
-    n = match_text(name_end, held_from(p, at), &head->id);
-    if (n < 0) return n;
-    at += (size_t)n;
-    n = match_arguments_begin(p, at);
-    return n < 0 ? n : (ssize_t)(at + (size_t)n);
-}
-
-/* Whether a name that may go on can be a tool's, or one that a model has made up. */
-static bool may_be_name(const struct tool_parser *p, struct slice name, bool is_whole)
-{
-    for (size_t i = 0; i < name.n; i++)
-        if (!is_name_byte(name.bytes[i])) return false;
-    if (is_whole && tool_find(p->tools, name.bytes, name.n)) return true;
-    if (!is_whole && tool_any_begins(p->tools, name.bytes, name.n)) return true;
-    return !p->format->is_bare && name.n <= UNKNOWN_NAME_MAX;
-}
-
-/* first, begin up to its bracket, and an object that is a call, looked at whole: the length of all. */
-static ssize_t match_object(const struct tool_parser *p, size_t at, const char *first, const char *begin,
-                            struct head *head)
-{
-    const char *bracket = strchr(begin, '{');
-    char front[TOOL_LITERAL_MAX + 1] = "";
-    if (!bracket || p->format->notation == ARGUMENTS_TAGGED) return MATCH_NOT;
-    memcpy(front, begin, (size_t)(bracket - begin));
-    const char *const parts[] = {first, front};
-    for (int i = 0; i < 2; i++) {
-        ssize_t n = match_text(parts[i], held_from(p, at), &head->id);
-        if (n >= 0) at += (size_t)n;
-        if (n >= 0 && *parts[i]) n = match_spaces(held_from(p, at));
-        if (n < 0 || n > MATCH_SPACES_MAX) return n < 0 ? n : MATCH_NOT;
-        if (*parts[i]) at += (size_t)n;
-    }
-    struct call_object *o = &head->object;
-    const struct span here = held_from(p, at);
-    if (here.num_bytes == 0) return more(p);
-    if (*here.bytes != '{') return MATCH_NOT;
-    enum call_object_state state = call_object_read(here.bytes, here.num_bytes, o);
-    if (state == CALL_OBJECT_NOT || o->num_bytes > OBJECT_BYTES_MAX) return MATCH_NOT;
-    if (o->name.n > 0 && !may_be_name(p, o->name, o->name_is_whole)) return MATCH_NOT;
-    if (state == CALL_OBJECT_MORE) return more(p);
-    if (p->format->is_bare && !o->has_arguments) return MATCH_NOT; /* any object may have a name */
-    head->is_object = true;
-    head->name_at = (size_t)(o->name.bytes - p->held.data);
-    head->name_bytes = o->name.n;
-    return (ssize_t)(at + o->num_bytes);
-}
-
-/* As the format has it, or else as an object with other keys. */
-static ssize_t match_begin(const struct tool_parser *p, size_t at, const char *first, const char *begin,
-                           const char *name_end, struct head *head)
-{
-    head->is_object = false;
-    ssize_t n = match_head(p, at, first, begin, name_end, head);
-    return n == MATCH_NOT ? match_object(p, at, first, begin, head) : n;
-}
-
-/* Any way to begin; first: what stands before the call. */
-static ssize_t match_call(const struct tool_parser *p, size_t at, const char *first, struct head *head)
-{
-    const struct tool_format *f = p->format;
-    if (!p->tools) return MATCH_NOT;
-    ssize_t n = match_begin(p, at, first, f->call_begin, f->name_end, head);
-    for (int i = 0; i < f->num_others && n == MATCH_NOT; i++)
-        n = match_begin(p, at, "", f->others[i].begin, f->others[i].name_end, head);
-    return n;
+    const struct answer_view view = {p->format, p->tools, held_from(p, 0)};
+    return call_head_match(&view, at, first, head);
 }
 
 /* The arguments of a call that was read whole. */
@@ -331,7 +179,7 @@ static void emit_object_arguments(struct tool_parser *p, const struct call_objec
     emit_arguments(p);
 }
 
-static void begin_call(struct tool_parser *p, const struct head *head, size_t num_bytes)
+static void begin_call(struct tool_parser *p, const struct call_head *head, size_t num_bytes)
 {
     static const enum state states[] = {[ARGUMENTS_JSON] = IN_JSON,
                                         [ARGUMENTS_JSON_STRING] = IN_JSON_STRING,
@@ -379,7 +227,7 @@ static size_t spaces_before(const struct tool_parser *p, size_t at)
 }
 
 /* A call of a function that is there, behind marks of its own: models forget to end their reasoning. */
-static bool ends_reasoning(const struct tool_parser *p, size_t at, ssize_t *length, struct head *head)
+static bool ends_reasoning(const struct tool_parser *p, size_t at, ssize_t *length, struct call_head *head)
 {
     if (p->format->is_bare) return false;
     *length = match_call(p, at, p->format->section_begin, head);
@@ -388,7 +236,7 @@ static bool ends_reasoning(const struct tool_parser *p, size_t at, ssize_t *leng
 }
 
 /* The mark at a place, with its length or MATCH_MORE. */
-static enum mark mark_at(const struct tool_parser *p, size_t at, ssize_t *length, struct head *head)
+static enum mark mark_at(const struct tool_parser *p, size_t at, ssize_t *length, struct call_head *head)
 {
     const struct tool_format *f = p->format;
     const struct span here = held_from(p, at);
@@ -406,7 +254,7 @@ static enum mark mark_at(const struct tool_parser *p, size_t at, ssize_t *length
     return MARK_NONE;
 }
 
-static void take_mark(struct tool_parser *p, enum mark mark, size_t length, const struct head *head)
+static void take_mark(struct tool_parser *p, enum mark mark, size_t length, const struct call_head *head)
 {
     if (mark == MARK_CALL) {
         begin_call(p, head, length);
@@ -450,7 +298,7 @@ static void emit_rest(struct tool_parser *p)
 
 static bool step_plain(struct tool_parser *p)
 {
-    struct head head;
+    struct call_head head;
     ssize_t length = 0;
     if (!p->is_whole) p->num_begun = 0;
     if (p->drops_spaces) {
@@ -512,7 +360,7 @@ static bool skip_semicolon(const struct tool_parser *p, size_t *at)
 static bool step_after_call(struct tool_parser *p)
 {
     const struct tool_format *f = p->format;
-    struct head head;
+    struct call_head head;
     size_t at, behind;
     if (!skip_spaces(p, &at)) return false;
     behind = at;
@@ -557,7 +405,7 @@ static bool skip_members(const struct tool_parser *p, size_t *at)
 static ssize_t match_call_end(const struct tool_parser *p, size_t at)
 {
     const struct span rest = {p->held.data + at, p->held.num_bytes - at, .is_whole = false};
-    const char *mark = end_mark(p->format);
+    const char *mark = call_end_mark(p->format);
     ssize_t n = match_text(p->format->call_end, rest, NULL);
     if (n == MATCH_NOT && *mark) n = match_text(mark, rest, NULL);
     if (n == MATCH_MORE && p->is_whole)
@@ -627,7 +475,7 @@ static ssize_t match_mark(const char *text, struct span at)
 
 static bool is_key_byte(char c)
 {
-    return is_name_byte(c) || c == ' ' || c == '$' || c == '@';
+    return call_name_byte(c) || c == ' ' || c == '$' || c == '@';
 }
 
 static void begin_value(struct tool_parser *p, const char *key, size_t n, bool is_string, bool is_told)

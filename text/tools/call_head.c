@@ -1,0 +1,156 @@
+#include "text/tools/call_head.h"
+
+#include <string.h>
+
+#include "text/tools/tool_types.h"
+
+/* A name that no tool has is held back no longer than the first; a call that is looked at whole, again with each of its bytes,
+ * than the second. */
+enum { UNKNOWN_NAME_MAX = 48, OBJECT_BYTES_MAX = 1 << 16 };
+
+static ssize_t more(const struct answer_view *v)
+{
+    return v->held.is_whole ? MATCH_NOT : MATCH_MORE;
+}
+
+bool call_name_byte(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           (c && strchr("_-./", c)) || (c & 0x80);
+}
+
+static ssize_t match_name(const struct answer_view *v, size_t at)
+{
+    const char *name = v->held.bytes + at;
+    size_t n = 0, left = v->held.num_bytes - at;
+    while (n < left && n <= TOOL_NAME_MAX && call_name_byte(name[n])) n++;
+    bool may_be_known = tool_any_begins(v->tools, name, n);
+    if (n > (may_be_known ? (size_t)TOOL_NAME_MAX : (size_t)UNKNOWN_NAME_MAX)) return MATCH_NOT;
+    if (v->format->is_bare && !may_be_known) return MATCH_NOT;
+    if (n == left) return more(v);
+    if (n == 0 || (v->format->is_bare && !tool_find(v->tools, name, n))) return MATCH_NOT;
+    return (ssize_t)n;
+}
+
+const char *call_end_mark(const struct tool_format *f)
+{
+    return f->call_end + strspn(f->call_end, "}]) \n");
+}
+
+/* What arguments begin with, so that a call is known to be one before it is announced. */
+static ssize_t match_arguments_begin(const struct answer_view *v, size_t at)
+{
+    const struct tool_format *f = v->format;
+    ssize_t spaces = match_spaces(span_from(v->held, at));
+    if (spaces < 0) return spaces;
+    if (spaces > MATCH_SPACES_MAX) return MATCH_NOT;
+    if (f->notation != ARGUMENTS_TAGGED) {
+        at += (size_t)spaces;
+        if (at == v->held.num_bytes) return MATCH_NOT;
+        if (v->held.bytes[at] == '{') return spaces;
+        if (v->held.bytes[at] == '"' && f->notation == ARGUMENTS_JSON_STRING) return spaces;
+        /* There are none, and the call ends. */
+        bool may_end = f->notation == ARGUMENTS_JSON && *f->call_end && call_end_mark(f) == f->call_end;
+        ssize_t end = may_end ? match_text(f->call_end, span_from(v->held, at), NULL) : MATCH_NOT;
+        return end < 0 ? end : spaces;
+    }
+    ssize_t key = match_text(f->key_begin, span_from(v->held, at + (size_t)spaces), NULL);
+    ssize_t end = match_text(f->call_end, span_from(v->held, at + (size_t)spaces), NULL);
+    if (key >= 0 || end >= 0) return 0;
+    return key == MATCH_MORE || end == MATCH_MORE ? MATCH_MORE : MATCH_NOT;
+}
+
+/* begin NAME name_end and what must follow; the length up to the arguments. */
+static ssize_t match_head(const struct answer_view *v, size_t at, const char *first, const char *begin,
+                          const char *name_end, struct call_head *head)
+{
+    const char *parts[] = {first, begin};
+    head->id.text[0] = '\0';
+    for (int i = 0; i < 2; i++) {
+        ssize_t n = match_text(parts[i], span_from(v->held, at), &head->id);
+        if (n < 0) return n;
+        at += (size_t)n;
+        /* White space that the text ends with is still to be taken. */
+        if (*parts[i]) {
+            n = match_spaces(span_from(v->held, at));
+            if (n < 0 || n > MATCH_SPACES_MAX) return n < 0 ? n : MATCH_NOT;
+            at += (size_t)n;
+        }
+    }
+    ssize_t name = match_name(v, at);
+    if (name < 0) return name;
+    head->name_at = at;
+    head->name_bytes = (size_t)name;
+    at += (size_t)name;
+    ssize_t n = 0;
+    if (*name_end == '<' || *name_end == '[') { /* a mark by itself */
+        n = match_spaces(span_from(v->held, at));
+        if (n < 0 || n > MATCH_SPACES_MAX) return n < 0 ? n : MATCH_NOT;
+        at += (size_t)n;
+    }
+    n = match_text(name_end, span_from(v->held, at), &head->id);
+    if (n < 0) return n;
+    at += (size_t)n;
+    n = match_arguments_begin(v, at);
+    return n < 0 ? n : (ssize_t)(at + (size_t)n);
+}
+
+/* Whether a name that may go on can be a tool's, or one that a model has made up. */
+static bool may_be_name(const struct answer_view *v, struct slice name, bool is_whole)
+{
+    for (size_t i = 0; i < name.n; i++)
+        if (!call_name_byte(name.bytes[i])) return false;
+    if (is_whole && tool_find(v->tools, name.bytes, name.n)) return true;
+    if (!is_whole && tool_any_begins(v->tools, name.bytes, name.n)) return true;
+    return !v->format->is_bare && name.n <= UNKNOWN_NAME_MAX;
+}
+
+/* first, begin up to its bracket, and an object that is a call, looked at whole: the length of all. */
+static ssize_t match_object(const struct answer_view *v, size_t at, const char *first, const char *begin,
+                            struct call_head *head)
+{
+    const char *bracket = strchr(begin, '{');
+    char front[TOOL_LITERAL_MAX + 1] = "";
+    if (!bracket || v->format->notation == ARGUMENTS_TAGGED) return MATCH_NOT;
+    memcpy(front, begin, (size_t)(bracket - begin));
+    const char *const parts[] = {first, front};
+    for (int i = 0; i < 2; i++) {
+        ssize_t n = match_text(parts[i], span_from(v->held, at), &head->id);
+        if (n >= 0) at += (size_t)n;
+        if (n >= 0 && *parts[i]) n = match_spaces(span_from(v->held, at));
+        if (n < 0 || n > MATCH_SPACES_MAX) return n < 0 ? n : MATCH_NOT;
+        if (*parts[i]) at += (size_t)n;
+    }
+    struct call_object *o = &head->object;
+    const struct span here = span_from(v->held, at);
+    if (here.num_bytes == 0) return more(v);
+    if (*here.bytes != '{') return MATCH_NOT;
+    enum call_object_state state = call_object_read(here.bytes, here.num_bytes, o);
+    if (state == CALL_OBJECT_NOT || o->num_bytes > OBJECT_BYTES_MAX) return MATCH_NOT;
+    if (o->name.n > 0 && !may_be_name(v, o->name, o->name_is_whole)) return MATCH_NOT;
+    if (state == CALL_OBJECT_MORE) return more(v);
+    if (v->format->is_bare && !o->has_arguments) return MATCH_NOT; /* any object may have a name */
+    head->is_object = true;
+    head->name_at = (size_t)(o->name.bytes - v->held.bytes);
+    head->name_bytes = o->name.n;
+    return (ssize_t)(at + o->num_bytes);
+}
+
+/* As the format has it, or else as an object with other keys. */
+static ssize_t match_begin(const struct answer_view *v, size_t at, const char *first, const char *begin,
+                           const char *name_end, struct call_head *head)
+{
+    head->is_object = false;
+    ssize_t n = match_head(v, at, first, begin, name_end, head);
+    return n == MATCH_NOT ? match_object(v, at, first, begin, head) : n;
+}
+
+ssize_t call_head_match(const struct answer_view *v, size_t at, const char *first, struct call_head *head)
+{
+    const struct tool_format *f = v->format;
+    if (!v->tools) return MATCH_NOT;
+    ssize_t n = match_begin(v, at, first, f->call_begin, f->name_end, head);
+    for (int i = 0; i < f->num_others && n == MATCH_NOT; i++)
+        n = match_begin(v, at, "", f->others[i].begin, f->others[i].name_end, head);
+    return n;
+}

@@ -1,0 +1,34 @@
+/* call_head.h - whether a call begins at a place of an answer, in any of the ways in which models begin them.
+ *
+ * call_begin NAME name_end and what arguments begin with, one of the format's other beginnings, or an object that is a call
+ * (call_object.h). The result for a beginning is never taken back by more bytes. Thread: pure functions. */
+#ifndef TEXT_TOOLS_CALL_HEAD_H
+#define TEXT_TOOLS_CALL_HEAD_H
+
+#include "text/tools/call_object.h"
+#include "text/tools/format.h"
+#include "text/tools/match.h"
+
+struct cJSON;
+
+struct answer_view {
+    const struct tool_format *format;
+    const struct cJSON *tools; /* NULL: none, and no calls */
+    struct span held;          /* of the answer, what has not been taken */
+};
+
+struct call_head {
+    size_t name_at, name_bytes; /* in what is held */
+    struct match_id id;
+    bool is_object; /* the call was read whole */
+    struct call_object object;
+};
+
+/* The bytes up to the arguments, or of a whole object, or a MATCH_. first: what must stand in front of call_begin. */
+ssize_t call_head_match(const struct answer_view *v, size_t at, const char *first, struct call_head *head);
+
+bool call_name_byte(char c);
+/* A mark that ends a call behind its arguments, without the brackets in front of it. */
+const char *call_end_mark(const struct tool_format *f);
+
+#endif
