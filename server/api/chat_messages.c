@@ -318,7 +318,8 @@ static int check_tool_calls(const struct message *m)
         if (!cJSON_IsObject(call)) return json_field_refuse_type(call, path, "an array of objects", m->err);
         if (cJSON_IsString(type) && !strcmp(type->valuestring, "custom"))
             return api_error_invalid(m->err, "unsupported_value", path,
-                                     "%s holds a call of type custom; this server reads calls of functions",
+                                     "%s holds a call of type custom; it needs custom.name and custom.input "
+                                     "(strings), and an endpoint of OpenAI's",
                                      path);
         if (status == 0 && cJSON_IsObject(function)) status = settle_arguments(m, function);
     }

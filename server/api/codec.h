@@ -93,6 +93,7 @@ struct codec {
     append_failure *append_error;            /* the body of an error; its routes name it, too */
     bool tells_ids;                          /* of tokens; and request_id is the answer's own */
     bool tells_pieces;                       /* reasoning and calls, each as what it is */
+    bool tells_custom;                       /* calls of tools that take a text */
     const char *clock; /* stands before the time at which an event is written; NULL: none does */
     size_t state_bytes;
     void (*forget)(void *state); /* frees what state holds on the heap; NULL: nothing */
@@ -120,9 +121,10 @@ struct translation {
     enum api_kind kind;  /* the codec's; translate may change it */
     struct arena *arena; /* the request's */
     int api_key_idx;
-    bool has_nul;       /* params->has_nul */
-    void *kept;         /* params->kept */
-    char warnings[256]; /* params->warnings */
+    bool has_nul;        /* params->has_nul */
+    void *kept;          /* params->kept */
+    cJSON *custom_tools; /* names of tools that have become functions; NULL: none could */
+    char warnings[256];  /* params->warnings */
     uint32_t
         unused_names; /* bit i: codec->names[i] is not what the client's body had; the canonical member was there itself */
     bool ends_with_context; /* params->ends_with_context */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "server/api/custom_tools.h"
 
 enum { PIECES_BYTES_MAX = 64 << 20, CALLS_MAX = 1024 };
 
@@ -49,8 +50,24 @@ static void add_call(struct pieces *p, const struct tool_event *e)
     *call = (struct call){.index = p->num_calls};
     memcpy(call->name, e->bytes, min_of(e->num_bytes, sizeof call->name - 1));
     memcpy(call->id, e->id, min_of(strlen(e->id), sizeof call->id - 1));
+    call->is_custom = custom_tools_find(p->tools, call->name);
     p->num_calls++;
     add_piece(p, PIECE_CALL, "", 0);
+}
+
+static void add_arguments(struct pieces *p, const struct tool_event *e)
+{
+    struct call *call = &p->calls[p->num_calls - 1];
+    struct buffer text;
+    if (!call->is_custom) {
+        add_piece(p, PIECE_ARGUMENTS, e->bytes, e->num_bytes);
+        return;
+    }
+    buffer_init(&text, PIECES_BYTES_MAX);
+    custom_input_take(&call->input, e->bytes, e->num_bytes, &text);
+    if (buffer_failed(&text)) fail(p);
+    if (text.num_bytes > 0) add_piece(p, PIECE_ARGUMENTS, text.data, text.num_bytes);
+    buffer_deinit(&text);
 }
 
 static void on_event(void *context, const struct tool_event *e)
@@ -69,7 +86,7 @@ static void on_event(void *context, const struct tool_event *e)
         if (!p->skips) add_call(p, e);
         break;
     case TOOL_ARGUMENTS:
-        if (!p->skips) add_piece(p, PIECE_ARGUMENTS, e->bytes, e->num_bytes);
+        if (!p->skips) add_arguments(p, e);
         break;
     case TOOL_CALL_END:
         if (!p->skips) p->breaks_off = !e->is_complete;
@@ -85,6 +102,7 @@ struct pieces *pieces_create(const struct tool_format *f, const cJSON *tools, en
     struct pieces *p = calloc(1, sizeof *p);
     if (!p) return NULL;
     p->format = f;
+    p->tools = tools;
     p->is_parallel = is_parallel;
     buffer_init(&p->bytes, PIECES_BYTES_MAX);
     if (tool_parser_new(f, tools, reasoning, on_event, p, &p->parser) == 0) return p;

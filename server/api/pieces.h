@@ -8,6 +8,7 @@
 
 #include <cjson/cJSON.h>
 
+#include "server/api/custom_input.h"
 #include "text/tools/tool_parser.h"
 
 enum piece_kind {
@@ -21,6 +22,8 @@ struct call {
     int index; /* in the answer */
     char name[TOOL_NAME_MAX + 1];
     char id[TOOL_ID_MAX + 1]; /* the model's own; "" when it gave none */
+    bool is_custom;           /* its arguments are a text (custom_tools.h) */
+    struct custom_input input;
 };
 
 struct piece {
@@ -32,6 +35,7 @@ struct piece {
 struct pieces {
     struct tool_parser *parser;
     const struct tool_format *format;
+    const cJSON *tools;
     struct buffer bytes;
     struct piece *items;
     int count, capacity;

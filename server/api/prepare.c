@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "server/api/custom_tools.h"
 #include "server/api/limit_params.h"
 #include "server/api/nul_text.h"
 #include "server/api/prediction.h"
@@ -31,7 +32,8 @@ cJSON *prepare_parse(const char *body, size_t body_bytes, struct api_error *err)
 static int make_canonical(const struct prepare_input *in, struct translation *t)
 {
     if (json_keep_numbers(t->body, in->body, in->body_bytes)) return api_error_no_memory(t->err);
-    return codec_translate(in->codec, t);
+    int status = codec_translate(in->codec, t);
+    return status || !in->codec->tells_custom ? status : custom_tools_become_functions(t);
 }
 
 /* What only OpenAI's protocols have a place for. */
@@ -135,8 +137,13 @@ int prepare_run(const struct prepare_input *in, struct arena *arena, struct para
         if (!params->request_digest) status = api_error_no_memory(err);
     }
     if (status < 0) codec_name_error(in->codec, &t);
-    if (status == 0 && params->uses_tools)
+    if (status == 0 && params->uses_tools) {
         params->tools = cJSON_DetachItemFromObjectCaseSensitive(body, "tools");
+        if (custom_tools_mark(params->tools, t.custom_tools) != 0) status = api_error_no_memory(err);
+        if (status < 0) cJSON_Delete(params->tools);
+        if (status < 0) params->tools = NULL;
+    }
+    cJSON_Delete(t.custom_tools);
     cJSON_Delete(body);
     return status;
 }

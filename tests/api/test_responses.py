@@ -141,10 +141,9 @@ def test_a_running_response_is_cancelled(client, server, model):
 
 def test_tools_that_only_the_service_has(server, model):
     answer = httpx.post(server.url + "/v1/responses", timeout=60, json={
-        "model": model, "input": "hi", "max_output_tokens": 2, "tools": [{"type": "web_search"}, {"type": "custom",
-                                                                                                  "name": "x"}]})
+        "model": model, "input": "hi", "max_output_tokens": 2, "tools": [{"type": "web_search"}, {"type": "computer"}]})
     assert answer.status_code == 200, answer.text
-    assert answer.headers["x-flashd-warning"] == "skipped a tool of type web_search; skipped a tool of type custom"
+    assert answer.headers["x-flashd-warning"] == "skipped a tool of type web_search; skipped a tool of type computer"
 
 
 def test_log_probabilities(client, model):

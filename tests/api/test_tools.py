@@ -331,7 +331,7 @@ def test_strict_tools_leave_text_alone(server):
         "name": "f", "parameters": {"properties": {"a": {"pattern": r"(a)\1"}}}}}]), "tool_choice"),
     (dict(tools=[{"type": "web_search"}]), "tools[0].type"),
     (dict(messages=[*ASK, {"role": "assistant", "tool_calls": [{"id": "c", "type": "custom", "custom": {
-        "name": "f", "input": "x"}}]}]), "messages[1].tool_calls"),
+        "name": "f"}}]}]), "messages[1].tool_calls"),
     (dict(extra_body={"structured_outputs": {"regex": "a+"}}), "structured_outputs.regex"),
     (dict(tools=[{"type": "function", "function": {"name": "a b"}}]), "tools[0].function.name"),
     (dict(tools=[{"type": "function", "function": {"name": name}} for name in ("f", "g", "f")]), "tools[2].function.name"),

@@ -153,19 +153,35 @@ static void append_roles(struct buffer *out, struct answer *a, const struct even
     }
 }
 
+static const char *call_type(const struct call *call)
+{
+    return call->is_custom ? "custom" : "function";
+}
+
+static const char *argument_member(const struct call *call)
+{
+    return call->is_custom ? "input" : "arguments";
+}
+
+/* ,"type":"function","function":{"name":NAME */
+static void append_call_type(struct buffer *out, const struct call *call)
+{
+    buffer_printf(out, ",\"type\":\"%s\",\"%s\":{\"name\":", call_type(call), call_type(call));
+    buffer_append_json_text(out, call->name);
+}
+
 static void append_call_piece(struct buffer *out, const struct answer *a, const struct event *e)
 {
     buffer_printf(out, "\"tool_calls\":[{\"index\":%d,", e->call->index);
     if (e->piece == PIECE_CALL) {
         buffer_append_text(out, "\"id\":");
         codec_append_call_id(out, a, e->choice, e->call);
-        buffer_append_text(out, ",\"type\":\"function\",\"function\":{\"name\":");
-        buffer_append_json_text(out, e->call->name);
-        buffer_append_text(out, ",\"arguments\":\"\"}}]");
+        append_call_type(out, e->call);
+        buffer_printf(out, ",\"%s\":\"\"}}]", argument_member(e->call));
         return;
     }
-    buffer_append_text(out, "\"function\":{");
-    append_member(out, "arguments", e->text, e->text_bytes);
+    buffer_printf(out, "\"%s\":{", call_type(e->call));
+    append_member(out, argument_member(e->call), e->text, e->text_bytes);
     buffer_append_text(out, "}}]");
 }
 
@@ -255,10 +271,9 @@ static void append_calls(struct buffer *out, const struct answer *a, const struc
     for (int i = 0; i < c->pieces->num_calls; i++) {
         buffer_append_text(out, i > 0 ? ",{\"id\":" : "{\"id\":");
         codec_append_call_id(out, a, c, &c->pieces->calls[i]);
-        buffer_append_text(out, ",\"type\":\"function\",\"function\":{\"name\":");
-        buffer_append_json_text(out, c->pieces->calls[i].name);
+        append_call_type(out, &c->pieces->calls[i]);
         buffer_append_char(out, ',');
-        append_pieces(out, "arguments", c, PIECE_ARGUMENTS, i);
+        append_pieces(out, argument_member(&c->pieces->calls[i]), c, PIECE_ARGUMENTS, i);
         buffer_append_text(out, "}}");
     }
     buffer_append_char(out, ']');
@@ -342,6 +357,7 @@ const struct codec codec_chat = {
     .kind = API_CHAT,
     .tells_ids = true,
     .tells_pieces = true,
+    .tells_custom = true,
     .events = {[EVENT_STARTED] = append_roles,
                [EVENT_DELTA] = append_chunk,
                [EVENT_DONE] = append_done,

@@ -53,8 +53,9 @@ void response_item_append_id(struct buffer *out, const struct answer *a, const s
 {
     static const char *const prefixes[] = {
         [PIECE_TEXT] = "msg", [PIECE_REASONING] = "rs", [PIECE_CALL] = "fc", [PIECE_ARGUMENTS] = "fc"};
-    buffer_printf(out, "\"%s_%s_%d\"", prefixes[item->kind], a->id + strlen(a->codec->id_prefix),
-                  item->index);
+    bool is_custom = item->kind == PIECE_ARGUMENTS && item->call.is_custom;
+    buffer_printf(out, "\"%s_%s_%d\"", is_custom ? "ctc" : prefixes[item->kind],
+                  a->id + strlen(a->codec->id_prefix), item->index);
 }
 
 void response_item_append_part(struct buffer *out, const struct response_item *item, const char *text,
@@ -74,11 +75,12 @@ void response_item_append_part(struct buffer *out, const struct response_item *i
 static void append_call_members(struct buffer *out, const struct answer *a, const struct response_item *item,
                                 const struct buffer *arguments)
 {
-    buffer_append_text(out, ",\"type\":\"function_call\",\"call_id\":");
+    bool is_custom = item->call.is_custom;
+    buffer_printf(out, ",\"type\":\"%s\",\"call_id\":", is_custom ? "custom_tool_call" : "function_call");
     codec_append_call_id(out, a, &a->choices[0], &item->call);
     buffer_append_text(out, ",\"name\":");
     buffer_append_json_text(out, item->call.name);
-    buffer_append_text(out, ",\"arguments\":");
+    buffer_printf(out, ",\"%s\":", is_custom ? "input" : "arguments");
     buffer_append_json(out, arguments ? arguments->data : "", arguments ? arguments->num_bytes : 0);
 }
 
@@ -106,6 +108,24 @@ void response_item_append(struct buffer *out, const struct answer *a, const stru
 
 /* ---- the output ---- */
 
+/* As the model wrote them: the text of a custom tool is an argument. */
+static void append_canonical_arguments(struct buffer *out, const struct call *call,
+                                       const struct buffer *arguments)
+{
+    struct buffer object;
+    if (!call->is_custom) {
+        buffer_append_json(out, arguments->data, arguments->num_bytes);
+        return;
+    }
+    buffer_init(&object, OUTPUT_BYTES_MAX);
+    buffer_append_text(&object, "{\"input\":");
+    buffer_append_json(&object, arguments->data, arguments->num_bytes);
+    buffer_append_char(&object, '}');
+    buffer_append_json(out, object.data, object.num_bytes);
+    if (buffer_failed(&object)) out->failed = true;
+    buffer_deinit(&object);
+}
+
 static void append_canonical_call(struct buffer *out, const struct answer *a, const struct call *call,
                                   const struct buffer *arguments)
 {
@@ -115,7 +135,7 @@ static void append_canonical_call(struct buffer *out, const struct answer *a, co
     buffer_append_text(out, ",\"function\":{\"name\":");
     buffer_append_json_text(out, call->name);
     buffer_append_text(out, ",\"arguments\":");
-    buffer_append_json(out, arguments->data, arguments->num_bytes);
+    append_canonical_arguments(out, call, arguments);
     buffer_append_text(out, "}}");
 }
 

@@ -225,7 +225,7 @@ static void append_part_event(struct buffer *out, struct answer *a, const char *
 }
 
 /* The names of the events with more of an item, and with all of it, and of its text in them. */
-static const struct {
+static const struct item_event {
     const char *delta, *done, *member;
 } item_events[] = {
     [PIECE_TEXT] = {"response.output_text.delta", "response.output_text.done", "text"},
@@ -233,6 +233,14 @@ static const struct {
     [PIECE_ARGUMENTS] = {"response.function_call_arguments.delta", "response.function_call_arguments.done",
                          "arguments"},
 };
+
+static const struct item_event *item_event(const struct response_item *item)
+{
+    static const struct item_event of_custom = {"response.custom_tool_call_input.delta",
+                                                "response.custom_tool_call_input.done", "input"};
+    bool is_custom = item->kind == PIECE_ARGUMENTS && item->call.is_custom;
+    return is_custom ? &of_custom : &item_events[item->kind];
+}
 
 static void append_delta_logprobs(struct buffer *out, struct stream *s, const struct logprobs_part *logprobs)
 {
@@ -248,7 +256,7 @@ static void append_delta_logprobs(struct buffer *out, struct stream *s, const st
 static void append_item_delta(struct buffer *out, struct answer *a, const struct event *e)
 {
     struct stream *s = a->state;
-    begin_part_event(out, a, item_events[s->item.kind].delta);
+    begin_part_event(out, a, item_event(&s->item)->delta);
     buffer_append_text(out, ",\"delta\":");
     buffer_append_json(out, e->text, e->text_bytes);
     if (s->item.kind == PIECE_TEXT) append_delta_logprobs(out, s, e->logprobs);
@@ -259,13 +267,13 @@ static void append_item_delta(struct buffer *out, struct answer *a, const struct
 static void append_item_text(struct buffer *out, struct answer *a)
 {
     const struct stream *s = a->state;
-    begin_part_event(out, a, item_events[s->item.kind].done);
+    begin_part_event(out, a, item_event(&s->item)->done);
     if (s->item.kind == PIECE_TEXT) response_logprobs_append(out, &s->logprobs);
-    if (s->item.kind == PIECE_ARGUMENTS) {
+    if (s->item.kind == PIECE_ARGUMENTS && !s->item.call.is_custom) {
         buffer_append_text(out, ",\"name\":");
         buffer_append_json_text(out, s->item.call.name);
     }
-    buffer_printf(out, ",\"%s\":", item_events[s->item.kind].member);
+    buffer_printf(out, ",\"%s\":", item_event(&s->item)->member);
     buffer_append_json(out, s->text.data, s->text.num_bytes);
     codec_end_event(out);
 }
@@ -383,6 +391,7 @@ const struct codec codec_responses = {
                [EVENT_UNFINISHED] = append_unfinished_or_lost},
     .append_error = response_append_error,
     .tells_pieces = true,
+    .tells_custom = true,
     .state_bytes = sizeof(struct stream),
     .forget = forget,
 };

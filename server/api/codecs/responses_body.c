@@ -10,6 +10,7 @@
 #include "link/sampling.h"
 #include "server/api/api.h"
 #include "server/api/codecs/canonical.h"
+#include "server/api/custom_tools.h"
 #include "server/api/codecs/responses.h"
 #include "server/api/response_store.h"
 #include "text/tools/tool_prompt.h"
@@ -120,16 +121,14 @@ static int add_custom_call_item(const struct place *p, cJSON *messages, const cJ
 {
     const char *id = canonical_text(item, "call_id"), *name = canonical_text(item, "name");
     const char *input = canonical_text(item, "input");
-    cJSON *parts, *message, *object, *arguments;
+    cJSON *parts, *message, *arguments;
     if (!id || !name || !input)
         return api_error_invalid(p->t->err, "invalid_value", p->path,
                                  "%s needs call_id, name and input (strings)", p->path);
     message = assistant_message(messages, &parts);
-    object = cJSON_CreateObject();
-    char *text = cJSON_AddStringToObject(object, "input", input) ? cJSON_PrintUnformatted(object) : NULL;
+    char *text = custom_tools_print_input(input);
     arguments = text ? cJSON_CreateString(text) : NULL;
     cJSON_free(text);
-    cJSON_Delete(object);
     if (message && arguments) return canonical_add_call(p->t, message, id, name, arguments);
     cJSON_Delete(arguments);
     return api_error_no_memory(p->t->err);
@@ -400,11 +399,33 @@ static int refuse_member(const struct place *p, const char *name, const char *hi
                              hint);
 }
 
+/* As a chat has it: name, description and format within, and a grammar within its format. */
+static int add_custom_tool(const struct place *p, cJSON *out, const cJSON *tool)
+{
+    const cJSON *format = json_field_find(tool, "format");
+    const char *description = canonical_text(tool, "description");
+    cJSON *outer = cJSON_CreateObject(), *inner = cJSON_AddObjectToObject(outer, "custom"), *own = NULL;
+    bool made = inner && cJSON_AddStringToObject(outer, "type", "custom") &&
+                cJSON_AddStringToObject(inner, "name", canonical_text(tool, "name")) &&
+                (!description || cJSON_AddStringToObject(inner, "description", description));
+    if (made && format) {
+        own = cJSON_Duplicate(format, true);
+        made = own && cJSON_AddItemToObject(inner, "format", own);
+    }
+    if (made && canonical_is(own, "grammar") && !json_field_find(own, "grammar"))
+        made = cJSON_AddItemToObject(own, "grammar", cJSON_Duplicate(format, true));
+    if (made && cJSON_AddItemToArray(out, outer)) return 0;
+    cJSON_Delete(outer);
+    return api_error_no_memory(p->t->err);
+}
+
 static int read_tool(const struct place *p, cJSON *out, cJSON *tool)
 {
     const char *type = canonical_text(tool, "type");
+    bool is_custom = type && !strcmp(type, "custom");
+    if (is_custom && canonical_text(tool, "name")) return add_custom_tool(p, out, tool);
     if (!type) return refuse_member(p, "type", ", such as \"function\"");
-    if (strcmp(type, "function") != 0) {
+    if (strcmp(type, "function") != 0 && !is_custom) {
         translation_warn(p->t, "skipped a tool of type %.32s", type);
         return 0;
     }
@@ -421,7 +442,7 @@ static int read_tools(struct translation *t, cJSON *value)
 static int read_tool_choice(struct translation *t, cJSON *value)
 {
     const char *name = canonical_text(value, "name");
-    if (canonical_is(value, "function") && name)
+    if ((canonical_is(value, "function") || canonical_is(value, "custom")) && name)
         return codec_put(t, t->body, "tool_choice", canonical_named_choice(name));
     if (cJSON_IsObject(value) && !canonical_is(value, "allowed_tools") && !json_field_find(value, "function"))
         return api_error_invalid(t->err, "invalid_value", "tool_choice",
@@ -520,6 +541,7 @@ const struct codec_name responses_names[] = {
     {.name = "text.verbosity", .canonical = "verbosity"},
     {.name = "reasoning.effort", .canonical = "reasoning_effort"},
     {.name = "tools[]", .canonical = "tools[].function"},
+    {.name = "tools[]", .canonical = "tools[].custom"},
     {.name = "input", .canonical = "messages"},
     {.name = NULL},
 };
