@@ -150,7 +150,10 @@ ssize_t call_head_match(const struct answer_view *v, size_t at, const char *firs
     const struct tool_format *f = v->format;
     if (!v->tools) return MATCH_NOT;
     ssize_t n = match_begin(v, at, first, f->call_begin, f->name_end, head);
-    for (int i = 0; i < f->num_others && n == MATCH_NOT; i++)
+    for (int i = 0; i < f->num_others && n == MATCH_NOT; i++) {
         n = match_begin(v, at, "", f->others[i].begin, f->others[i].name_end, head);
+        bool is_tool = n < 0 || tool_find(v->tools, v->held.bytes + head->name_at, head->name_bytes);
+        if (f->others[i].needs_tool && !is_tool) n = MATCH_NOT;
+    }
     return n;
 }

@@ -45,9 +45,9 @@ static const struct {
       .think_open = "<|channel|>analysis<|message|>", .think_close = "<|end|>",
       .content_open = "<|channel|>\x03\x04<|message|>", .content_close = "<|start|>assistant",
       .call_begin = " to=functions.", .name_end = "<|channel|>commentary json<|message|>",
-      .others = {{"<|channel|>\x03 to=functions.", " <|constrain|>json<|message|>"},
-                 {"<|channel|>\x03 to=functions.", "\x04<|message|>"},
-                 {" to=functions.", "\x04<|message|>"}},
+      .others = {{"<|channel|>\x03 to=functions.", " <|constrain|>json<|message|>", false},
+                 {"<|channel|>\x03 to=functions.", "\x04<|message|>", false},
+                 {" to=functions.", "\x04<|message|>", false}},
       .num_others = 3, .calls_end = "<|call|>"}},
 };
 

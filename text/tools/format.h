@@ -36,6 +36,7 @@ enum { FOR_STRING, FOR_OTHER, NUM_VALUE_KINDS };
 /* A further way in which a call may begin: call_begin, with what must stand in front of it, and name_end. */
 struct other_begin {
     const char *begin, *name_end;
+    bool needs_tool; /* it is one for names that a tool has */
 };
 enum { OTHER_BEGINS_MAX = 4 };
 

@@ -21,7 +21,7 @@ static int add(struct tool_format *f, struct slice before, struct slice begin)
     memcpy(text, before.bytes, before.n);
     memcpy(text + before.n, begin.bytes, begin.n);
     text[n] = '\0';
-    f->others[f->num_others++] = (struct other_begin){text, f->name_end};
+    f->others[f->num_others++] = (struct other_begin){text, f->name_end, .needs_tool = true};
     return 0;
 }
 

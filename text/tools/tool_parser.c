@@ -633,7 +633,9 @@ static ssize_t match_forgotten_end(const struct tool_parser *p, size_t at)
     const char *const texts[] = {f->section_end, f->call_begin, f->section_begin, f->call_separator};
     size_t behind = at;
     if (*f->parameter_separator || !*f->key_begin || !*f->call_end) return MATCH_NOT;
-    while (behind < p->held.num_bytes && match_is_space(p->held.data[behind])) behind++;
+    while (behind < p->held.num_bytes && behind - at <= MATCH_SPACES_MAX &&
+           match_is_space(p->held.data[behind]))
+        behind++;
     const ssize_t spaces = (ssize_t)(behind - at), end = match_text(f->call_end, held_from(p, behind), NULL);
     if (spaces > MATCH_SPACES_MAX || end < 0) return spaces > MATCH_SPACES_MAX ? MATCH_NOT : end;
     behind += (size_t)end;

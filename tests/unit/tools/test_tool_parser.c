@@ -311,6 +311,7 @@ static void forgotten_marks(void **state)
           "<tool_call>\n<function=look>\n<parameter=days>\n3\n</function>\n</tool_call>\n"
           "<tool_call>\n<function=look_up>\n</function>\n</tool_call>",
           "C(look)A({\"days\": 3})E(whole)C(look_up)A({})E(whole)");
+    check(FORMAT_NESTED, "It is <function=name>\n<parameter=x>.", "T(It is <function=name>\n<parameter=x>.)");
     /* What only looks like the call's end is a part of the value. */
     check(FORMAT_NESTED,
           "<tool_call>\n<function=look>\n<parameter=city>\na\n</function>\n</tool_call> b\n</parameter>\n"
