@@ -19,7 +19,7 @@ static struct pool *pools_of(struct builder *b, int i)
 
 void builder_init(struct builder *b, uint32_t max_spaces)
 {
-    *b = (struct builder){.regex_work = BUILDER_REGEX_WORK_MAX};
+    *b = (struct builder){.regex_work = BUILDER_REGEX_WORK_MAX, .schema_work = BUILDER_SCHEMA_WORK_MAX};
     pool_init(&b->states, sizeof(struct state), GRAMMAR_STATES_MAX);
     pool_init(&b->edges, sizeof(struct byte_edge), EDGES_MAX);
     pool_init(&b->calls, sizeof(struct rule_call), EDGES_MAX);

@@ -13,12 +13,14 @@
  * of it goes on in another state at once. */
 enum { BUILDER_FINAL = 1, RULE_NEVER = 0, RULE_EMPTY = 1 };
 
-enum { BUILDER_REGEX_WORK_MAX = 1 << 25 }; /* threads through all patterns of a program: a second */
+enum { BUILDER_REGEX_WORK_MAX = 1 << 25 };  /* threads through all patterns of a program: a second */
+enum { BUILDER_SCHEMA_WORK_MAX = 1 << 20 }; /* atoms of all its schemas (schema.h): a second */
 
 struct builder {
     struct pool states, edges, calls, loops, classes, entries, objects, keys, rules, spaces;
     bool is_recursive;   /* some rule may reach itself */
     uint32_t regex_work; /* what is left for patterns (subsets.h), of however many schemas and tools */
+    int schema_work;     /* the same for schemas */
 };
 
 void builder_init(struct builder *b, uint32_t max_spaces);

@@ -1,5 +1,6 @@
 #include <string.h>
 
+#include "base/check.h"
 #include "text/grammar/schema.h"
 
 /* The schema false, however it was written. */
@@ -75,7 +76,7 @@ static void follow(struct compiler *c, struct conjunction *to, const cJSON *node
 static void flatten_atom(struct compiler *c, struct conjunction *to, struct atom atom, int depth)
 {
     if (c->status) return;
-    if (++c->work > SCHEMA_WORK_MAX || depth > SCHEMA_DEPTH_MAX) {
+    if (++c->work > min_of((int)SCHEMA_WORK_MAX, c->b.schema_work) || depth > SCHEMA_DEPTH_MAX) {
         schema_fail(c, STATUS_LIMIT, "the schema is too large or its references nest too deeply");
         return;
     }

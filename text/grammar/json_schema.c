@@ -348,7 +348,9 @@ int schema_compile_into(struct builder *b, const cJSON *schema, uint32_t *rule, 
     struct compiler c;
     init_compiler(&c, b, schema, err);
     *rule = compile_root(&c, schema);
-    if (*rule == RULE_NEVER) schema_fail(&c, STATUS_INVALID, "no value fulfils the schema");
+    if (*rule == RULE_NEVER && !builder_status(&c.b)) /* else its failure is told when it finishes */
+        schema_fail(&c, STATUS_INVALID, "no value fulfils the schema");
+    c.b.schema_work -= min_of(c.work, c.b.schema_work);
     *b = c.b;
     release_compiler(&c);
     return c.status;

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "base/buffer.h"
 #include "base/check.h"
 #include "text/grammar/matcher.h"
 #include "text/grammar/regex.h"
@@ -321,6 +322,35 @@ static void parts_share_the_work_of_patterns(void **state)
     assert_non_null(strstr(err.text, "too many states"));
     assert_int_equal(grammar_from_ebnf(rules, (size_t)rule_bytes, &g, &err), STATUS_LIMIT);
     assert_non_null(strstr(err.text, "too many states"));
+}
+
+/* And what schemas take: 2^10 ways to choose, each looked at, and one of them allowed. */
+static void parts_share_the_work_of_schemas(void **state)
+{
+    enum { STRUCTURES = 24, CHOICES = 10 };
+    struct grammar *g = NULL;
+    struct error err = {0};
+    struct buffer tag;
+    (void)state;
+    for (int n = 1; n <= STRUCTURES; n += STRUCTURES - 1) {
+        buffer_init(&tag, 1 << 20);
+        buffer_append_text(&tag, "{\"triggers\":[\"a\"],\"structures\":[");
+        for (int i = 0; i < n; i++) {
+            buffer_printf(&tag, "%s{\"begin\":\"a%c%c\",\"end\":\"\",\"schema\":{\"allOf\":[", i ? "," : "",
+                          'a' + i / 26, 'a' + i % 26);
+            for (int k = 0; k < CHOICES; k++)
+                buffer_printf(&tag, "%s{\"anyOf\":[{\"minimum\":%d},{\"maximum\":%d}]}", k ? "," : "", k,
+                              50 + k);
+            buffer_append_text(&tag, "],\"type\":\"integer\"}}");
+        }
+        buffer_append(&tag, "]}", 3);
+        int status = try_tag(tag.data, &g, &err);
+        if (status != (n == 1 ? 0 : STATUS_LIMIT)) fail_msg("%d structures: %d %s", n, status, err.text);
+        if (n > 1) assert_non_null(strstr(err.text, "the schema is too large"));
+        grammar_free(g);
+        g = NULL;
+        buffer_deinit(&tag);
+    }
 }
 
 static void structural_tags_are_refused_with_sentences(void **state)
@@ -637,6 +667,7 @@ int main(void)
         cmocka_unit_test(deep_rules_take_no_longer_than_they_may),
         cmocka_unit_test(many_rules),
         cmocka_unit_test(parts_share_the_work_of_patterns),
+        cmocka_unit_test(parts_share_the_work_of_schemas),
         cmocka_unit_test(structural_tags_are_refused_with_sentences),
         cmocka_unit_test(patterns_match_as_ecma_says),
         cmocka_unit_test(other_notations_have_sentences),
