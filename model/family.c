@@ -515,15 +515,16 @@ static const struct family families[] = {
     {
         .names = {NULL, "MixtralForCausalLM", "mixtral"}, /* as GGUF it is a llama */
         .weight_changes = mixtral_weights,
+        .hf_numbered_experts = sparse_block_numbered_weights,
         .has_experts = true,
         .router_normalizes = true,
         .max_position_embeddings = 131072,
         .window = WINDOW_IF_GIVEN,
     },
 #define PHI_MOE                                                                                              \
-    .weight_changes = phimoe_weights, .has_layer_norm = true, .has_experts = true,                           \
-    .router_scores = ROUTER_SPARSE, .num_kv_heads = 8, .max_position_embeddings = 131072, .norm_eps = 1e-5,  \
-    .theta = 1e6, .window = WINDOW_IF_GIVEN
+    .weight_changes = phimoe_weights, .hf_numbered_experts = sparse_block_numbered_weights,                  \
+    .has_layer_norm = true, .has_experts = true, .router_scores = ROUTER_SPARSE, .num_kv_heads = 8,          \
+    .max_position_embeddings = 131072, .norm_eps = 1e-5, .theta = 1e6, .window = WINDOW_IF_GIVEN
     {.names = {NULL, "PhimoeForCausalLM", "phimoe"}, PHI_MOE}, /* Phi-3.5-MoE */
     {.names = {NULL, "PhiMoEForCausalLM", "phimoe"}, PHI_MOE}, /* as its published config has it */
     {
@@ -739,6 +740,7 @@ static const struct family families[] = {
     {
         .names = {"minimax-m2", "MiniMaxM2ForCausalLM", "minimax_m2"},
         .weight_changes = minimax_weights,
+        .hf_numbered_experts = sparse_block_numbered_weights,
         .qk_norm = true,
         .qk_norm_all_heads = true,
         .partial_rotary = true,

@@ -147,7 +147,7 @@ struct family {
     bool gguf_tells_scores; /* how the router's logits become scores, and whether it has a bias */
     bool hf_up_leads;       /* where the rows of gate and up are in one tensor, those of up come first */
     const struct weight_change *
-        hf_numbered_experts; /* names where a directory has each expert by itself, of a family whose tensors have all */
+        hf_numbered_experts; /* names where a directory has each expert by itself, of a family whose tensors have all, or by other names */
     bool hf_experts_alternate; /* the rows of gate and up take turns in the tensor that has both */
     bool
         hf_experts_transposed; /* tensors of all experts are [E][columns][rows], or of newer files [E][rows][columns] */

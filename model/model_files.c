@@ -517,20 +517,28 @@ static void find_stacked_experts(struct model_files *f)
     f->has_stacked_experts = safetensors_find(f->safetensors, name);
 }
 
-/* Whether the directory has each expert by itself, quantised or not, of a family whose tensors have all. */
+/* Whether there is a matrix of this name, which ends in "weight", quantised or not. */
+static bool has_matrix(const struct model_files *f, const char *name)
+{
+    static const char *const endings[] = {"weight", "weight_packed", "weight_scale", "qweight"};
+    const int base = (int)(strlen(name) - strlen("weight"));
+    char own[NAME_BYTES_MAX + 16];
+    for (size_t i = 0; i < array_length(endings); i++) {
+        snprintf(own, sizeof own, "%.*s%s", base, name, endings[i]);
+        if (safetensors_find(f->safetensors, own)) return true;
+    }
+    return false;
+}
+
+/* Whether the directory has each expert by itself, of a family whose tensors have all, or under names of their own. */
 static void find_numbered_experts(struct model_files *f)
 {
-    static const char *const suffixes[] = {"", "_packed", "_scale"};
     const int32_t layer = first_sparse_layer(f);
-    char name[NAME_BYTES_MAX], own[NAME_BYTES_MAX + 16];
+    char name[NAME_BYTES_MAX];
     if (!f->config.family->hf_numbered_experts || layer == f->config.num_layers) return;
     f->has_numbered_experts = true; /* for their names */
     name_weight(f, WEIGHT_EXPERT_DOWN, layer, 0, name);
-    f->has_numbered_experts = false;
-    for (size_t i = 0; i < array_length(suffixes); i++) {
-        snprintf(own, sizeof own, "%s%s", name, suffixes[i]);
-        if (safetensors_find(f->safetensors, own)) f->has_numbered_experts = true;
-    }
+    f->has_numbered_experts = has_matrix(f, name);
 }
 
 /* Whether they do, of a family whose published files have them so: what newer programs save has rows, and MXFP4 other names. Told by a

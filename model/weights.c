@@ -741,6 +741,7 @@ const struct weight_change stacked_weights[] = {
 /* clang-format on */
 const struct weight_change numbered_weights[] = {NUMBERED("mlp")};
 const struct weight_change llama4_numbered_weights[] = {NUMBERED("feed_forward")};
+const struct weight_change sparse_block_numbered_weights[] = {NUMBERED("block_sparse_moe")};
 
 /* feed_forward for mlp, norms of Q and K without weights, experts in one tensor each. */
 const struct weight_change llama4_weights[] = {
