@@ -13,7 +13,7 @@
 enum weight_scheme {
     WEIGHT_PLAIN, /* as the dtype says; blocks of GGUF's types carry their own scales */
     WEIGHT_SCALED, /* rows of codes; scales [rows / scale_rows][cols / scale_cols], rounded up; zeros, for scale_rows
-                      1, in words of eight rows [rows / 8][cols / scale_cols] */
+                      1, in words of eight rows [rows / 8][cols / scale_cols], of bytes in words of four */
     WEIGHT_GPTQ, /* words of eight columns [cols / 8][rows]; scales [groups][rows], zeros [groups][rows / 8] */
     WEIGHT_BITS, /* GPTQ's words of codes of other than four bits, weight_bits.h */
     WEIGHT_AWQ, /* words of eight rows, in AWQ's order, [cols][rows / 8]; scales and zeros as GPTQ has them, zeros in

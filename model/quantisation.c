@@ -124,6 +124,12 @@ static int read_nothing(struct json_reader *r, struct quantisation *q)
     return r->status;
 }
 
+static int read_weights_alone(struct json_reader *r, struct quantisation *q)
+{
+    q->wants_quantised_activations = false;
+    return r->status;
+}
+
 /* ---- compressed-tensors ---- */
 
 /* Changes that a model makes to its activations as it runs, or to the form of its files. */
@@ -150,18 +156,15 @@ static int read_group(struct json_reader *group, struct quantisation *q)
     q->bits = (int32_t)json_int(&w, "num_bits", 8, 1, 32);
     q->has_zeros = !json_bool(&w, "symmetric", true);
     q->wants_quantised_activations = json_find(group, "input_activations") != NULL;
-    bool is_group = strstr(strategy, "group") != NULL;
+    const bool is_group = strstr(strategy, "group") != NULL, is_float = !strcmp(type, "float");
     q->group_size = is_group ? (int32_t)json_int_required(&w, "group_size", 1, INT32_MAX) : 0;
     if (w.status) return w.status;
-    if (q->format == QUANT_BYTES && (q->bits != 8 || is_group || q->has_zeros))
+    if (q->format == QUANT_BYTES && (q->bits > 8 || (is_float && q->bits != 8) || q->has_zeros))
         return error_set(w.err, STATUS_UNSUPPORTED,
-                         "%s: %s weights of %d bits%s%s in this form are not supported; 8 bits with a scale "
-                         "of the whole, of rows or of blocks are",
-                         w.path, !strcmp(type, "float") ? "float" : "integer", q->bits,
-                         is_group ? " in groups" : "", q->has_zeros ? " with zero points" : "");
-    if (q->format == QUANT_PACKED && q->bits == 8 && q->has_zeros)
-        return error_set(w.err, STATUS_UNSUPPORTED,
-                         "%s: weights of 8 bits with zero points are not supported", w.path);
+                         "%s: %s weights of %d bits%s in this form are not supported; floats of 8 bits and "
+                         "integers of up to 8, without zero points, are",
+                         w.path, is_float ? "float" : "integer", q->bits,
+                         q->has_zeros ? " with zero points" : "");
     if (q->format == QUANT_PACKED) return check_bits(&w, q->bits, true);
     return q->format == QUANT_BYTES ? read_block_shape(&w, json_find(&w, "block_structure"), q) : STATUS_OK;
 }
@@ -214,7 +217,15 @@ static const struct scheme schemes[] = {
     {"fp8", NULL, QUANT_BYTES, "FP8", read_fp8},
     {"fbgemm_fp8", NULL, QUANT_BYTES, "FP8", read_fp8},
     {"modelopt", "FP8", QUANT_BYTES, "FP8", read_nothing},
+    {"modelopt", "FP8_PER_CHANNEL_PER_TOKEN", QUANT_BYTES, "FP8", read_nothing},
+    {"modelopt", "FP8_PB_WO", QUANT_BYTES, "FP8", read_weights_alone},
+    {"modelopt", "fp8_pb_wo", QUANT_BYTES, "FP8", read_weights_alone},
+    {"modelopt", "MXFP8", QUANT_MIXED, "MXFP8", read_nothing},
+    {"modelopt", "W8A16", QUANT_BYTES, "int8", read_weights_alone},
     {"modelopt", "NVFP4", QUANT_NVFP4, "NVFP4", read_nothing},
+    {"modelopt", "W4A16_NVFP4", QUANT_NVFP4, "NVFP4", read_weights_alone},
+    {"modelopt", "W4A8_MXFP4_FP8", QUANT_MXFP4, "MXFP4", read_nothing},
+    {"modelopt", "mxfp4", QUANT_MXFP4, "MXFP4", read_nothing},
     {"modelopt", "MIXED_PRECISION", QUANT_MIXED, "FP8 and NVFP4", read_nothing},
     {"modelopt_fp4", NULL, QUANT_NVFP4, "NVFP4", read_nothing},
     {"mxfp4", NULL, QUANT_MXFP4_BLOCKS, "MXFP4", read_nothing},
@@ -236,6 +247,8 @@ static const struct scheme schemes[] = {
     {"compressed-tensors", "pack-quantized", QUANT_PACKED, "compressed-tensors", read_config_groups},
     {"compressed-tensors", "nvfp4-pack-quantized", QUANT_NVFP4, "NVFP4", read_config_groups},
     {"compressed-tensors", "mxfp4-pack-quantized", QUANT_MXFP4, "MXFP4", read_config_groups},
+    {"compressed-tensors", "mxfp8-quantized", QUANT_BYTES, "MXFP8", read_config_groups},
+    {"compressed-tensors", "naive-quantized", QUANT_BYTES, "compressed-tensors", read_config_groups},
     {"compressed-tensors", "mixed-precision", QUANT_MIXED, "compressed-tensors", read_config_groups},
 };
 
@@ -270,11 +283,15 @@ static struct name_list names_of(const char *method)
 
 static int find_scheme(struct json_reader *r, const char *method, const struct scheme **out)
 {
-    const bool is_auto_round = strstr(method, "auto-round") != NULL; /* "intel/auto-round" too */
+    const bool is_auto_round = strstr(method, "auto-round") != NULL, /* "intel/auto-round" too */
+        is_float = !strcmp(json_text(r, "data_type", "int"), "fp");
     const char *key = is_auto_round                 ? "packing_format"
                       : !strcmp(method, "modelopt") ? "quant_algo"
                                                     : "format",
-               *format = json_text(r, key, is_auto_round ? "auto_round:auto_gptq" : "");
+               *format = json_text(r, key,
+                                   !is_auto_round ? ""
+                                   : is_float     ? "auto_round:fp8"
+                                                  : "auto_round:auto_gptq");
     bool is_method = false;
     if (is_auto_round) method = "auto-round";
     for (size_t i = 0; i < array_length(schemes); i++) {

@@ -27,7 +27,7 @@ enum quant_format {
 struct quantisation {
     enum quant_format format;
     const char *name;               /* for people */
-    int32_t bits, group_size;       /* QUANT_PACKED, GPTQ, AWQ; group_size 0: a row */
+    int32_t bits, group_size;       /* QUANT_BYTES, QUANT_PACKED, GPTQ, AWQ; group_size 0: a row */
     int32_t block_rows, block_cols; /* QUANT_BYTES; 0: no blocks */
     bool has_zeros;                 /* zero points of their own */
     bool zeros_less_one;            /* GPTQ's first format: stored zero points are one too small */

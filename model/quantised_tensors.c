@@ -9,11 +9,41 @@
 
 enum { WORD_CODES = 8 };
 
+enum { MODELOPT_BLOCK = 128 };
+
+/* Scales of a byte each. */
+static struct weight_side scales_of_bytes(struct finder *f, const char *suffix, enum scale_type type,
+                                          int64_t rows, int64_t cols)
+{
+    return (struct weight_side){
+        .data = finder_require(f, suffix, type == SCALE_E4M3 ? "F8_E4M3" : "U8", rows, cols),
+        .type = type,
+        .rows = rows,
+        .cols = cols};
+}
+
 /* ---- bytes: FP8 and int8 ---- */
 
 static bool is_scale_of_all(const struct safetensor *t)
 {
     return t->num_dims == 0 || (t->num_dims == 1 && t->dims[0] == 1) || tensor_has_shape(t, 1, 1);
+}
+
+/* Columns and rows that have one scale. */
+static void set_scale_sides(const struct safetensor *scale, const struct quantisation *q,
+                            struct weight_view *v)
+{
+    struct weight_codes *c = &v->codes;
+    if (scale && is_scale_of_all(scale))
+        c->scale_rows = v->rows;
+    else if (scale && scale->num_dims == 4) /* [rows][1][cols][1] */
+        c->scale_rows = c->scale_cols = MODELOPT_BLOCK;
+    else if (q->group_size)
+        c->scale_cols = q->group_size;
+    else if (q->block_rows) {
+        c->scale_rows = q->block_rows;
+        c->scale_cols = q->block_cols;
+    }
 }
 
 static struct weight_view find_bytes(struct finder *f, const struct quantisation *q)
@@ -27,14 +57,11 @@ static struct weight_view find_bytes(struct finder *f, const struct quantisation
     struct weight_view v =
         finder_view(f, WEIGHT_SCALED, dtype, finder_require(f, "weight", t->dtype_text, f->rows, f->cols));
     scale = finder_look_up(f, suffix);
-    if (scale && is_scale_of_all(scale))
-        v.codes.scale_rows = f->rows;
-    else if (q->block_rows) {
-        v.codes.scale_rows = q->block_rows;
-        v.codes.scale_cols = q->block_cols;
-    }
+    set_scale_sides(scale, q, &v);
+    const int64_t rows = div_up(f->rows, v.codes.scale_rows), cols = div_up(f->cols, v.codes.scale_cols);
+    const bool is_mx = scale && dtype == DTYPE_F8_E4M3 && tensor_is_of(scale, "U8");
     v.codes.scales =
-        finder_scales(f, suffix, div_up(f->rows, v.codes.scale_rows), div_up(f->cols, v.codes.scale_cols));
+        is_mx ? scales_of_bytes(f, suffix, SCALE_E8M0, rows, cols) : finder_scales(f, suffix, rows, cols);
     return v;
 }
 
@@ -68,7 +95,7 @@ static struct weight_view find_packed(struct finder *f, const struct quantisatio
     c->scales = finder_scales(f, "weight_scale", f->rows, num_groups);
     if (q->has_zeros)
         c->zeros = (struct weight_side){
-            .data = finder_require(f, "weight_zero_point", "I32", div_up(f->rows, WORD_CODES), num_groups),
+            .data = finder_require(f, "weight_zero_point", "I32", div_up(f->rows, per_word), num_groups),
             .rows = f->rows,
             .cols = num_groups};
     find_groups(f, "weight_g_idx", &v);
@@ -88,11 +115,8 @@ static struct weight_view find_fp4(struct finder *f, const struct quantisation *
     struct weight_view v = finder_view(f, WEIGHT_SCALED, is_nv ? DTYPE_F4_E2M1 : DTYPE_MXFP4,
                                        finder_require(f, suffix, "U8", f->rows, f->cols / 2));
     v.codes.scale_cols = group;
-    v.codes.scales = (struct weight_side){
-        .data = finder_require(f, "weight_scale", is_nv ? "F8_E4M3" : "U8", f->rows, f->cols / group),
-        .type = is_nv ? SCALE_E4M3 : SCALE_E8M0,
-        .rows = f->rows,
-        .cols = f->cols / group};
+    v.codes.scales =
+        scales_of_bytes(f, "weight_scale", is_nv ? SCALE_E4M3 : SCALE_E8M0, f->rows, f->cols / group);
     if (!is_nv || f->status) return v;
     /* one more scale of all: compressed-tensors divides by it, ModelOpt multiplies */
     const bool divides = finder_look_up(f, "weight_global_scale") != NULL;
@@ -214,9 +238,20 @@ static struct weight_view find_own_packed(struct finder *f, const struct quantis
     own.bits = packed->num_dims == 2 && packed->dims[1] == (uint64_t)f->cols / 4 ? 8 : 4;
     own.has_zeros = finder_look_up(f, "weight_zero_point") != NULL;
     own.group_size = own_group_size(f);
-    if (own.bits == 8 && own.has_zeros)
-        finder_fail(f, "weight_zero_point", "is of weights of 8 bits, which is not supported");
     return find_packed(f, &own);
+}
+
+/* Bytes with a scale for each row, or for groups of its columns; else what the config says of most. */
+static struct weight_view find_own_bytes(struct finder *f, const struct quantisation *q)
+{
+    const struct safetensor *scale = finder_look_up(f, "weight_scale");
+    struct quantisation own = *q;
+    own.group_size = 0;
+    if (scale && scale->num_dims == 2 && scale->dims[0] == (uint64_t)f->rows) {
+        own.block_rows = 0;
+        if (scale->dims[1] > 1) own.group_size = own_group_size(f);
+    }
+    return find_bytes(f, &own);
 }
 
 static struct weight_view find_mixed(struct finder *f, const struct quantisation *q)
@@ -225,7 +260,7 @@ static struct weight_view find_mixed(struct finder *f, const struct quantisation
                             *plain = finder_look_up(f, "weight");
     struct quantisation own = *q;
     if (packed && tensor_is_of(packed, "I32")) return find_own_packed(f, q);
-    if (!packed && !(plain && tensor_is_of(plain, "U8"))) return find_bytes(f, q);
+    if (!packed && !(plain && tensor_is_of(plain, "U8"))) return find_own_bytes(f, q);
     own.format = finder_look_up(f, "weight_global_scale") || finder_look_up(f, "weight_scale_2")
                      ? QUANT_NVFP4
                      : QUANT_MXFP4;
@@ -246,5 +281,7 @@ int quantised_find(const struct quantisation *q, const struct safetensors *files
     if (q->format == QUANT_NONE || tensor_name_is_weight(name) == (q->format == QUANT_MXFP4_BLOCKS))
         return STATUS_OK;
     *out = find[q->format](&f, q);
+    if (out->data && finder_look_up(&f, "pre_quant_scale"))
+        finder_fail(&f, "pre_quant_scale", "is to multiply activations, which is not supported");
     return f.status;
 }

@@ -46,7 +46,10 @@ void finder_fail(struct finder *f, const char *suffix, const char *problem)
 
 bool tensor_has_shape(const struct safetensor *t, int64_t rows, int64_t cols)
 {
-    return t->num_dims == 2 && t->dims[0] == (uint64_t)rows && t->dims[1] == (uint64_t)cols;
+    const bool is_of_blocks =
+        t->num_dims == 4 && t->dims[1] == 1 && t->dims[3] == 1; /* as ModelOpt has them */
+    return (t->num_dims == 2 || is_of_blocks) && t->dims[0] == (uint64_t)rows &&
+           t->dims[is_of_blocks ? 2 : 1] == (uint64_t)cols;
 }
 
 const void *finder_require(struct finder *f, const char *suffix, const char *dtype, int64_t rows,
@@ -66,7 +69,7 @@ static bool find_scale_type(const struct safetensor *t, enum scale_type *type)
     static const struct {
         const char *dtype;
         enum scale_type type;
-    } types[] = {{"F32", SCALE_F32}, {"F16", SCALE_F16}, {"BF16", SCALE_BF16}};
+    } types[] = {{"F32", SCALE_F32}, {"F16", SCALE_F16}, {"BF16", SCALE_BF16}, {"F8_E8M0", SCALE_E8M0}};
     for (size_t i = 0; i < array_length(types); i++) {
         if (!tensor_is_of(t, types[i].dtype)) continue;
         *type = types[i].type;

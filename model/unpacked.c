@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/parallel.h"
 #include "files/weight_bits.h"
+#include "files/weight_bytes.h"
 #include "files/weight_nvfp4.h"
 #include "files/weight_table.h"
 
@@ -34,6 +35,9 @@ static void read_chunk(const struct weight_view *v, int64_t row, int64_t col, in
         return;
     case WEIGHT_NVFP4:
         weight_nvfp4_to_f32(v, row, col, num, out);
+        return;
+    case WEIGHT_SCALED:
+        weight_bytes_to_f32(v, row, col, num, out);
         return;
     default:
         break;
@@ -92,7 +96,7 @@ bool unpacked_is_needed(const struct weight_view *view, bool has_rare_dtypes)
 {
     if (!view->data) return false;
     return view->scheme == WEIGHT_TABLE || view->scheme == WEIGHT_BITS || view->scheme == WEIGHT_NVFP4 ||
-           (dtype_is_rare(view->dtype) && !has_rare_dtypes);
+           weight_bytes_are_fine(view) || (dtype_is_rare(view->dtype) && !has_rare_dtypes);
 }
 
 /* Codes of whole rows, with scales of their own. */

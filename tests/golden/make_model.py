@@ -2294,6 +2294,7 @@ QUANTISED = [(LLAMA, f) for f in FORMATS if "groups of 128" not in f and "expert
     ("qwen3-moe", "fp8, rows"),
     ("qwen3-moe", "bitsandbytes, nf4, quantised scales"),
     ("mixtral", "gptq"),
+    ("mixtral", "gptq, experts by their roles"),
     ("gpt-oss, as GGUF files are", "mxfp4, blocks of experts"),
     ("deepseek-v3", "fp8, blocks"),
     ("llama4", "fp8, rows"),
@@ -2407,8 +2408,8 @@ def random_bytes(count, seed, low, num):
     return out
 
 
-BYTES = {"F8_E4M3": 1, "I8": 1, "U8": 1, "I32": 4, "TEXT": 1}
-TORCH = {"F8_E4M3": torch.float8_e4m3fn, "I8": torch.int8, "U8": torch.uint8, "I32": torch.int32, "F32": torch.float32, "F16": torch.float16,
+BYTES = {"F8_E4M3": 1, "F8_E8M0": 1, "I8": 1, "U8": 1, "I32": 4, "TEXT": 1}
+TORCH = {"F8_E4M3": torch.float8_e4m3fn, "F8_E8M0": torch.float8_e8m0fnu, "I8": torch.int8, "U8": torch.uint8, "I32": torch.int32, "F32": torch.float32, "F16": torch.float16,
          "BF16": torch.bfloat16}
 
 
@@ -2450,6 +2451,8 @@ def write_quantised(name, form, folder):
         data = {}
         for part in parts:
             own = n.removesuffix("weight") + part["suffix"] if part["suffix"] else n
+            for old, new in getattr(scheme, "renames", {}).items():
+                own = own.replace(old, new)
             tensors.append({**part, "name": own})
             value = quantised_values(part, len(tensors))
             files[own] = value if part["dtype"] == "TEXT" else value.reshape(part.get("shape") or ((part["rows"], part["cols"]) if part["rows"] else (part["cols"],)))

@@ -43,10 +43,11 @@ def e4m3(codes):
 
 
 class Bytes:
-    """FP8 or int8."""
+    """FP8 or int8; where less than 128 columns have one scale, what it stands for is rounded to BF16."""
 
-    def __init__(self, config, dtype, scale_name, scale_dtype, blocks):
+    def __init__(self, config, dtype, scale_name, scale_dtype, blocks, has_four_sides=False):
         self.config, self.dtype, self.scale_name, self.scale_dtype, self.blocks = config, dtype, scale_name, scale_dtype, blocks
+        self.has_four_sides = has_four_sides
 
     def sides(self, n, k):
         rows, cols = self.blocks
@@ -56,13 +57,22 @@ class Bytes:
         rows, cols = self.sides(n, k)
         size = 2 / np.sqrt(k) / (128 if self.dtype == "F8_E4M3" else 73)
         scale = (0, 1) if rows == n and cols == k else (-(-n // rows), -(-k // cols))
-        return [tensor("weight", self.dtype, n, k), floats(self.scale_name, self.scale_dtype, *scale, size)]
+        if self.scale_dtype in ("U8", "F8_E8M0"):
+            sides = tensor(self.scale_name, self.scale_dtype, *scale, 127 + int(np.log2(size)) - 2, 4)
+        else:
+            sides = floats(self.scale_name, self.scale_dtype, *scale, size)
+        if self.has_four_sides:
+            sides["shape"] = [scale[0], 1, scale[1], 1]
+        return [tensor("weight", self.dtype, n, k), sides]
 
     def weights(self, n, k, data):
         codes = e4m3(data["weight"].view(np.uint8)) if self.dtype == "F8_E4M3" else data["weight"].view(np.int8).astype(np.float32)
         rows, cols = self.sides(n, k)
-        scales = data[self.scale_name].reshape(-(-n // rows), -(-k // cols))
-        return codes.reshape(n, k) * spread(scales, n, k, rows, cols)
+        scales = data[self.scale_name]
+        if self.scale_dtype in ("U8", "F8_E8M0"):
+            scales = np.ldexp(np.float32(1), scales.view(np.uint8).astype(int) - 127).astype(np.float32)
+        weights = codes.reshape(n, k) * spread(scales.reshape(-(-n // rows), -(-k // cols)), n, k, rows, cols)
+        return as_bf16(weights) if cols < k and cols % 128 else weights
 
 
 class Packed:
@@ -79,7 +89,7 @@ class Packed:
         groups = groups_of(k, self.group)
         size = 2 / np.sqrt(k) / (4.6 if self.bits == 4 else 73)
         out = [tensor("weight_packed", "I32", n, k * self.bits // 32), floats("weight_scale", self.scale_dtype, n, groups, size)]
-        out += [tensor("weight_zero_point", "I32", -(-n // 8), groups)] if self.zeros else []
+        out += [tensor("weight_zero_point", "I32", -(-n * self.bits // 32), groups)] if self.zeros else []
         out += [tensor("weight_g_idx", "I32", 0, k, low=self.group, count=0)] if self.ordered else []
         return out
 
@@ -89,10 +99,11 @@ class Packed:
         groups = groups_of(k, self.group)
         group = data["weight_g_idx"].view(np.int32) if self.ordered else np.arange(k) // (self.group or k)
         zeros = np.full((n, groups), 1 << (self.bits - 1), np.float32)
-        if self.zeros:  # words of eight rows
-            words = data["weight_zero_point"].view(np.uint32).reshape(-1, groups)
-            zeros = np.concatenate([np.stack([w >> 4 * i & 15 for i in range(8)]) for w in words])[:n].astype(np.float32)
-        return (codes - zeros[:, group]) * data["weight_scale"].reshape(n, groups)[:, group]
+        if self.zeros:  # words of eight or four rows
+            words, mask = data["weight_zero_point"].view(np.uint32).reshape(-1, groups), (1 << self.bits) - 1
+            zeros = np.concatenate([np.stack([w >> i & mask for i in range(0, 32, self.bits)]) for w in words])[:n].astype(np.float32)
+        weights = (codes - zeros[:, group]) * data["weight_scale"].reshape(n, groups)[:, group]
+        return as_bf16(weights) if self.bits == 8 and (self.zeros or self.group % 128) else weights
 
 
 class Fp4:
@@ -121,7 +132,8 @@ class Fp4:
 class Transposed:
     """GPTQ: words of eight columns; AWQ: words of eight rows."""
 
-    def __init__(self, method, group, ordered=False, v2=False):
+    def __init__(self, method, group, ordered=False, v2=False, renames=None):
+        self.renames = renames or {}  # of parts of names
         self.awq, self.group, self.ordered = method == "awq", group, ordered
         self.add = 1 if not self.awq and not v2 else 0
         self.config = {"quant_method": method, "bits": 4, "group_size": group or -1}
@@ -276,6 +288,7 @@ def compressed(form, weights, activations=None):
 
 DYNAMIC = {"num_bits": 8, "type": "float", "strategy": "token", "dynamic": True, "symmetric": True}
 ROWS = {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True}
+MX = {"type": "float", "strategy": "group", "group_size": 32, "symmetric": True, "scale_dtype": "torch.uint8"}
 FORMATS = {
     "fp8, blocks": Bytes({"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]},
                          "F8_E4M3", "weight_scale_inv", "F32", (128, 128)),
@@ -301,3 +314,14 @@ FORMATS = {
     "bitsandbytes, int8": Rows8(),
 }
 FORMATS["mixed"] = Mixed(FORMATS["fp8, rows"], FORMATS["packed, groups of 32"], Packed(8, 0), FORMATS["nvfp4"])
+FORMATS |= {
+    "mxfp8": Bytes(compressed("mxfp8-quantized", MX | {"num_bits": 8}), "F8_E4M3", "weight_scale", "U8", (1, 32)),
+    "mxfp8, modelopt": Bytes({"quant_method": "modelopt", "quant_algo": "MXFP8"}, "F8_E4M3", "weight_scale", "U8", (1, 32)),
+    "fp8, blocks, powers of two": Bytes({"quant_method": "fp8", "scale_fmt": "ue8m0", "weight_block_size": [128, 128]}, "F8_E4M3", "weight_scale_inv",
+                                        "F8_E8M0", (128, 128)),
+    "fp8, blocks, modelopt": Bytes({"quant_method": "modelopt", "quant_algo": "fp8_pb_wo"}, "F8_E4M3", "weight_scale", "F32", (128, 128), True),
+    "int4 in bytes": Bytes(compressed("int-quantized", ROWS | {"type": "int", "num_bits": 4, "strategy": "group", "group_size": 32},
+                                      DYNAMIC | {"type": "int"}), "I8", "weight_scale", "BF16", (1, 32)),
+    "packed, 8 bits, zeros": Packed(8, 64, zeros=True),
+    "gptq, experts by their roles": Transposed("gptq", 32, renames={".w1.": ".gate_proj.", ".w2.": ".down_proj.", ".w3.": ".up_proj."}),
+}

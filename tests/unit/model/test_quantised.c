@@ -57,7 +57,7 @@ static void parts_must_be_there_and_of_the_right_type_and_shape(void **state)
         const size_t base = (size_t)(strrchr(g->tensors[i].name, '.') - g->tensors[i].name);
         for (; !strncmp(g->tensors[i].name, g->tensors[i - num].name, base); i++, num++) {
             struct family_tensor t = g->tensors[i];
-            bool is_floats = t.scale != 0;
+            const bool is_scale = t.scale != 0 || strstr(t.name, "scale");
             if (!strstr(t.name, "g_idx") && !strstr(t.name, "weight_format")) {
                 t.name = "another";
                 expect_damage(g, i, t, "missing");
@@ -66,7 +66,7 @@ static void parts_must_be_there_and_of_the_right_type_and_shape(void **state)
             t.cols += 8;
             expect_damage(g, i, t, "with more columns");
             t = g->tensors[i];
-            t.dtype = is_floats ? "I32" : strcmp(strrchr(t.name, '.'), ".weight") ? "F16" : "BOOL";
+            t.dtype = is_scale ? "I32" : strcmp(strrchr(t.name, '.'), ".weight") ? "F16" : "BOOL";
             t.low = 0;
             t.count = 256;
             expect_damage(g, i, t, "of another type");
@@ -181,9 +181,9 @@ static void forms_that_are_not_here_are_named(void **state)
          "format \"marlin-24\", which is not supported; known are float-quantized, int-quantized, "},
         {LLAMA("{'quant_method':'compressed-tensors','format':'pack-quantized'}"), "no config_groups"},
         {GROUP("pack-quantized", "'num_bits':2,'strategy':'channel'"), "weights of 2 bits"},
-        {GROUP("pack-quantized", "'num_bits':8,'strategy':'channel','symmetric':false"), "zero points"},
         {GROUP("pack-quantized", "'num_bits':4,'strategy':'group'"), "group_size is missing"},
-        {GROUP("int-quantized", "'num_bits':4,'strategy':'channel'"), "integer weights of 4 bits"},
+        {GROUP("int-quantized", "'num_bits':4,'strategy':'group'"), "group_size is missing"},
+        {GROUP("float-quantized", "'num_bits':4,'type':'float'"), "float weights of 4 bits"},
         {GROUP("int-quantized", "'num_bits':8,'strategy':'channel','symmetric':false"), "with zero points"},
         {LLAMA(
              "{'quant_method':'compressed-tensors','format':'pack-quantized','config_groups':{'a':{'weights':"
@@ -205,6 +205,29 @@ static void forms_that_are_not_here_are_named(void **state)
             !strstr(err.text, cases[i].sentence))
             fail_msg("%s: %d and \"%s\"", cases[i].config, status, err.text);
     }
+    remove_directory(directory);
+}
+
+/* What a checkpoint multiplies activations by cannot be left out. */
+static void scaled_activations_are_refused(void **state)
+{
+    (void)state;
+    struct family_tensor tensors[TENSORS_MAX];
+    struct family_golden own = quantised_goldens[0];
+    char directory[TEST_PATH_BYTES];
+    struct error err;
+    memcpy(tensors, own.tensors, own.num_tensors * sizeof *tensors);
+    tensors[own.num_tensors++] =
+        (struct family_tensor){.name = "model.layers.1.self_attn.q_proj.pre_quant_scale",
+                               .dtype = "BF16",
+                               .cols = 192,
+                               .center = 1,
+                               .scale = 0.5f};
+    own.tensors = tensors;
+    make_directory(directory);
+    family_write_directory(&own, directory);
+    assert_int_not_equal(open_directory(directory, &err), STATUS_OK);
+    assert_non_null(strstr(err.text, "layers.1.self_attn.q_proj.pre_quant_scale is to multiply activations"));
     remove_directory(directory);
 }
 
@@ -248,6 +271,13 @@ static void expect_same(const char *golden, const char *config)
 static void other_programs_write_the_same_forms(void **state)
 {
     (void)state;
+    expect_same("llama: mxfp8", "{'quant_method':'auto-round','packing_format':'auto_round:llm_compressor'}");
+    expect_same("llama: fp8, one scale",
+                "{'quant_method':'auto-round','data_type':'fp','bits':8,'group_size':0}");
+    expect_same("llama: fp8, rows", "{'quant_method':'modelopt','quant_algo':'FP8_PER_CHANNEL_PER_TOKEN'}");
+    expect_same("llama: int8, rows", "{'quant_method':'modelopt','quant_algo':'W8A16'}");
+    expect_same("llama: nvfp4, modelopt", "{'quant_method':'modelopt','quant_algo':'W4A16_NVFP4'}");
+    expect_same("llama: mxfp4", "{'quant_method':'modelopt','quant_algo':'mxfp4'}");
     expect_same("llama: gptq",
                 "{'quant_method':'auto-round','packing_format':'auto_round:auto_gptq','bits':4,"
                 "'group_size':32,'data_type':'int','sym':false}");
@@ -326,6 +356,7 @@ int main(void)
         cmocka_unit_test(states_must_make_sense),
         cmocka_unit_test(columns_must_be_in_order),
         cmocka_unit_test(forms_that_are_not_here_are_named),
+        cmocka_unit_test(scaled_activations_are_refused),
         cmocka_unit_test(other_programs_write_the_same_forms),
         cmocka_unit_test(matrices_may_differ_in_bits_and_groups),
         cmocka_unit_test(modelopts_own_file_is_read),
