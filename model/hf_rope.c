@@ -135,15 +135,23 @@ static int read_scaling(struct json_reader *r, struct json_reader *root, const s
     return r->status;
 }
 
-/* rope_parameters may hold one object per type of layer. *has_types: it does. */
+/* rope_parameters may hold one object per type of layer. *has_types: it does. Otherwise rope_scaling goes before, as where somebody has
+ * added it by hand to make texts longer. */
 static const cJSON *rope_object(const struct json_reader *r, const char *layer_type, bool *has_types)
 {
-    const cJSON *object = json_find(r, "rope_parameters");
-    *has_types = false;
-    if (!object) return json_find(r, "rope_scaling");
-    const cJSON *of_layers = cJSON_GetObjectItemCaseSensitive(object, layer_type);
+    const cJSON *object = json_find(r, "rope_parameters"), *scaling = json_find(r, "rope_scaling"),
+                *of_layers = cJSON_GetObjectItemCaseSensitive(object, layer_type);
     *has_types = cJSON_IsObject(of_layers);
-    return *has_types ? of_layers : object;
+    if (*has_types) return of_layers;
+    return !object || cJSON_GetArraySize(scaling) > 0 ? scaling : object;
+}
+
+/* Where rope_scaling says nothing of it. */
+static double theta_beside(struct json_reader *r, double otherwise)
+{
+    struct json_reader parameters = *r;
+    parameters.object = json_find(r, "rope_parameters");
+    return json_real(r, "rope_theta", json_real(&parameters, "rope_theta", otherwise, 0, 1e18), 0, 1e18);
 }
 
 /* Of a proportional rotation part of the pairs turn, at the speeds that they have where all do. */
@@ -196,7 +204,7 @@ static int read_rope_of(struct json_reader *r, const struct model_config *c, con
                          r->path);
     theta = json_real(r, "rotary_emb_base", theta, 0, 1e18);
     if (c->family->has_embedding_norm) theta = json_real(r, "global_rope_theta", theta, 0, 1e18);
-    rope->theta = json_real(&inner, "rope_theta", json_real(r, "rope_theta", theta, 0, 1e18), 0, 1e18);
+    rope->theta = json_real(&inner, "rope_theta", theta_beside(r, theta), 0, 1e18);
     const bool has_window = !strcmp(layer_type, "sliding_attention") && model_config_has_window_heads(c);
     int status = read_rotary_dim(r, &inner, c, has_window ? c->window_heads.head_dim : c->head_dim, rope);
     if (!status) status = read_scaling(&inner, r, c, rope);

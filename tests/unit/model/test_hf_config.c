@@ -85,6 +85,25 @@ static void reads_both_forms_of_the_rotation_alike(void **state)
     assert_memory_equal(&old, &new, sizeof old);
 }
 
+#define SCALED(fields)                                                                                       \
+    "{'architectures':['LlamaForCausalLM'],'hidden_size':64,'intermediate_size':96,'num_attention_heads':2," \
+    "'num_hidden_layers':2,'vocab_size':32,'max_position_embeddings':1024," fields "}"
+#define YARN "'factor':4.0,'original_max_position_embeddings':256,'rope_type':'yarn'"
+
+/* As guides to longer texts say, also where the config is of a time that has rope_parameters. */
+static void a_scaling_added_by_hand_goes_before(void **state)
+{
+    (void)state;
+    const struct model_config wanted = read_good(SCALED("'rope_theta':5e5,'rope_scaling':{" YARN "}"));
+    const struct model_config added = read_good(
+        SCALED("'rope_parameters':{'rope_theta':5e5,'rope_type':'default'},'rope_scaling':{" YARN "}"));
+    const struct model_config empty =
+        read_good(SCALED("'rope_scaling':{},'rope_parameters':{'rope_theta':5e5," YARN "}"));
+    assert_int_equal(wanted.rope.type, ROPE_YARN);
+    assert_memory_equal(&wanted, &added, sizeof added);
+    assert_memory_equal(&wanted, &empty, sizeof empty);
+}
+
 static void reads_llama_2(void **state)
 {
     (void)state;
@@ -1082,6 +1101,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(reads_llama_3_1),
         TEST(reads_both_forms_of_the_rotation_alike),
+        TEST(a_scaling_added_by_hand_goes_before),
         TEST(reads_llama_2),
         TEST(reads_qwen_2_5),
         TEST(reads_qwen_3),
