@@ -4,8 +4,8 @@
  *   header: {"name": {"dtype": "BF16", "shape": [rows, cols], "data_offsets": [begin, end]}, ..., "__metadata__": {...}}
  *
  * Offsets count from the start of the data. A directory with several files also has an index, {"weight_map":
- * {"name": "file"}}: each tensor is taken from the file that the index names, others in the files are
- * ignored.
+ * {"name": "file"}}: each tensor is taken from the file that the index names. Those of the files that it does
+ * not name are there, too: programs that quantise forget some.
  *
  * Source: the format's description in the safetensors repository. */
 #include "files/safetensors.h"
@@ -54,7 +54,7 @@ struct shard {
 struct safetensors {
     struct shard *shards;
     int num_shards;
-    struct safetensor *tensors; /* sorted by name: all, or those in the index */
+    struct safetensor *tensors; /* sorted by name */
     uint64_t num_tensors;
 };
 
@@ -301,14 +301,20 @@ static int open_indexed_shards(struct safetensors *s, const char *directory, con
     return STATUS_OK;
 }
 
-static int list_indexed(struct safetensors *s, const char *directory, const cJSON *weight_map,
-                        struct error *err)
+static int sort_list(struct safetensors *s, const char *directory, struct error *err)
 {
-    uint64_t count = 0;
+    qsort(s->tensors, s->num_tensors, sizeof *s->tensors, compare_names);
+    for (uint64_t i = 1; i < s->num_tensors; i++)
+        if (!strcmp(s->tensors[i - 1].name, s->tensors[i].name))
+            return error_set(err, STATUS_INVALID, "%s: tensor %s is in the index, or beside it, twice",
+                             directory, printable_from(s->tensors[i].name, strlen(s->tensors[i].name)).text);
+    return STATUS_OK;
+}
+
+static int list_named(struct safetensors *s, const char *directory, const cJSON *weight_map,
+                      struct error *err)
+{
     const cJSON *entry;
-    cJSON_ArrayForEach(entry, weight_map) count++;
-    int status = allocate_list(s, count, directory, err);
-    if (status) return status;
     cJSON_ArrayForEach(entry, weight_map)
     {
         const struct safetensor *t = find_tensor(find_shard(s, entry->valuestring), entry->string);
@@ -317,15 +323,29 @@ static int list_indexed(struct safetensors *s, const char *directory, const cJSO
                              "%s: the index promises tensor %s in %s, which has none such", directory,
                              printable_from(entry->string, strlen(entry->string)).text,
                              printable_from(entry->valuestring, strlen(entry->valuestring)).text);
-        assert_debug(s->num_tensors < count);
         s->tensors[s->num_tensors++] = *t;
     }
-    qsort(s->tensors, s->num_tensors, sizeof *s->tensors, compare_names);
-    for (uint64_t i = 1; i < s->num_tensors; i++)
-        if (!strcmp(s->tensors[i - 1].name, s->tensors[i].name))
-            return error_set(err, STATUS_INVALID, "%s: the index names tensor %s twice", directory,
-                             printable_from(s->tensors[i].name, strlen(s->tensors[i].name)).text);
-    return STATUS_OK;
+    return sort_list(s, directory, err);
+}
+
+static int list_unnamed(struct safetensors *s, const char *directory, struct error *err)
+{
+    const uint64_t num_named = s->num_tensors;
+    for (const struct shard *shard = s->shards; shard < s->shards + s->num_shards; shard++)
+        for (uint64_t i = 0; i < shard->num_tensors; i++)
+            if (!bsearch(&shard->tensors[i], s->tensors, num_named, sizeof *s->tensors, compare_names))
+                s->tensors[s->num_tensors++] = shard->tensors[i];
+    return s->num_tensors == num_named ? STATUS_OK : sort_list(s, directory, err);
+}
+
+static int list_indexed(struct safetensors *s, const char *directory, const cJSON *weight_map,
+                        struct error *err)
+{
+    uint64_t count = (uint64_t)cJSON_GetArraySize(weight_map);
+    for (int i = 0; i < s->num_shards; i++) count += s->shards[i].num_tensors;
+    int status = allocate_list(s, count, directory, err);
+    if (!status) status = list_named(s, directory, weight_map, err);
+    return status ? status : list_unnamed(s, directory, err);
 }
 
 static int open_index(struct safetensors *s, const char *directory, struct error *err)
@@ -336,7 +356,9 @@ static int open_index(struct safetensors *s, const char *directory, struct error
         return error_set(err, STATUS_INVALID, "%s: the path is too long", directory);
     int status = json_file_read(path, INDEX_BYTES_MAX, &index, err);
     if (status == STATUS_NOT_FOUND)
-        return error_set(err, status, "%s: has neither model.safetensors nor model.safetensors.index.json",
+        return error_set(err, status,
+                         "%s: has neither model.safetensors nor model.safetensors.index.json; other files of "
+                         "weights (pytorch_model.bin, consolidated.safetensors, adapters) are not read",
                          directory);
     if (status) return status;
     const cJSON *weight_map = cJSON_GetObjectItemCaseSensitive(index, "weight_map");

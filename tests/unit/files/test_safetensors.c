@@ -225,8 +225,25 @@ static void opens_indexed_shards(void **state)
     struct safetensors *s = open_good();
     assert_memory_equal(safetensors_find(s, "a")->data, "aaaa", 4);
     assert_memory_equal(safetensors_find(s, "b")->data, "bbbb", 4);
-    assert_null(safetensors_find(s, "spare")); /* not in the index */
+    assert_memory_equal(safetensors_find(s, "spare")->data, "x", 1); /* not in the index */
     safetensors_close(s);
+}
+
+static void the_index_chooses_among_files(void **state)
+{
+    (void)state;
+    write_shards();
+    write_tensors("s2.safetensors",
+                  "{'a':{'dtype':'F32','shape':[1],'data_offsets':[0,4]},'b':{'dtype':'F16','shape':[2],"
+                  "'data_offsets':[4,8]}}",
+                  "AAAAbbbb", 8);
+    write_index("{\"weight_map\":{\"b\":\"s2.safetensors\",\"a\":\"s2.safetensors\",\"spare\":\"s1."
+                "safetensors\"}}");
+    struct safetensors *s = open_good();
+    assert_memory_equal(safetensors_find(s, "a")->data, "AAAA", 4);
+    safetensors_close(s);
+    write_index("{\"weight_map\":{\"b\":\"s2.safetensors\",\"spare\":\"s1.safetensors\"}}");
+    expect_refusal(STATUS_INVALID, "tensor a is in the index, or beside it, twice");
 }
 
 static void refuses_indexes_that_lie(void **state)
@@ -269,6 +286,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(refuses_every_truncation, set_up, tear_down),
         cmocka_unit_test_setup_teardown(survives_every_damaged_byte, set_up, tear_down),
         cmocka_unit_test_setup_teardown(opens_indexed_shards, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_index_chooses_among_files, set_up, tear_down),
         cmocka_unit_test_setup_teardown(refuses_indexes_that_lie, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
