@@ -427,14 +427,15 @@ template <int COUNT, typename B> void multiply_shared(float (&d)[COUNT], uint64_
 
 template <int COUNT> void wgmma_shared(float (&d)[COUNT], uint64_t a, uint64_t b, int add)
 {
-    multiply_shared(d, a, add,
-                    [=](int32_t n, int32_t k) { return bf16_at(operand_at(b, (uint32_t)n, (uint32_t)k * 2)); });
+    multiply_shared(d, a, add, [=](int32_t n, int32_t k) {
+        return bf16_at(operand_at(b, (uint32_t)n, (uint32_t)k * 2));
+    });
 }
 
 template <int COUNT> void wgmma_shared_transposed(float (&d)[COUNT], uint64_t a, uint64_t b, int add)
 {
-    multiply_shared(d, a, add,
-                    [=](int32_t n, int32_t k) { return bf16_at(transposed_at(b, (uint32_t)k, (uint32_t)n)); });
+    multiply_shared(
+        d, a, add, [=](int32_t n, int32_t k) { return bf16_at(transposed_at(b, (uint32_t)k, (uint32_t)n)); });
 }
 
 template <int COUNT> void wgmma_e4m3(float (&d)[COUNT], uint64_t a, uint64_t b, int add)
