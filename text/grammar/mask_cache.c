@@ -10,15 +10,24 @@
 #include "text/grammar/step.h"
 #include "text/grammar/vocabulary_parts.h"
 
-enum { SLOTS = 1024, KEY_MAX = 512, FAR_COUNT = UINT32_MAX - 1, FAR_BELOW = UINT32_MAX - 2, ENDS = 1 << 16 };
+enum {
+    SLOTS = 1024,
+    KEY_MAX = 512,
+    FAR_COUNT = UINT32_MAX - 1,
+    FAR_BELOW = UINT32_MAX - 2,
+    ENDS = 1 << 16,
+    BASES = 4
+};
 
 /* The key: for each thread its state's class, counter and spaces, the number of frames (and ENDS when the stack
  * must have no others), then state's class and counter of each. */
 struct cached_mask {
     struct cached_mask *next;
-    uint32_t hash, num_key;
-    uint32_t num_ids; /* listed one by one; 0: the whole mask follows */
-    uint32_t numbers[];
+    const struct cached_mask
+        *base; /* ids are where it differs from this one; NULL: they are all that it has */
+    uint32_t hash, num_key, num_ids;
+    bool is_whole;      /* its words follow, not ids */
+    uint32_t numbers[]; /* the key, then ids or words */
 };
 
 struct mask_cache {
@@ -27,6 +36,8 @@ struct mask_cache {
     uint32_t token_bytes; /* of the longest token */
     uint32_t *classes;    /* state_classes.h, of texts as long as that; NULL: each state is one */
     size_t num_words, num_bytes, max_bytes;
+    const struct cached_mask *bases[BASES]; /* the newest whole ones */
+    uint32_t num_whole;
     struct cached_mask *slots[SLOTS];
 };
 
@@ -59,6 +70,7 @@ static void drop_all(struct mask_cache *c)
         }
     }
     c->num_bytes = 0;
+    c->num_whole = 0;
 }
 
 void mask_cache_free(struct mask_cache *c)
@@ -129,15 +141,20 @@ static bool is_at(const struct mask_cache *c, const struct cached_mask *mask, co
     return key == end;
 }
 
+static const uint32_t *body_of(const struct cached_mask *mask)
+{
+    return mask->numbers + mask->num_key;
+}
+
 static void copy_out(const struct mask_cache *c, const struct cached_mask *mask, uint64_t *words)
 {
-    const uint32_t *ids = mask->numbers + mask->num_key;
-    if (mask->num_ids == 0) {
-        memcpy(words, ids, c->num_words * sizeof *words);
-        return;
-    }
-    memset(words, 0, c->num_words * sizeof *words);
-    for (uint32_t i = 0; i < mask->num_ids; i++) bit_set_add(words, ids[i]);
+    const struct cached_mask *whole = mask->is_whole ? mask : mask->base;
+    if (whole)
+        memcpy(words, body_of(whole), c->num_words * sizeof *words);
+    else
+        memset(words, 0, c->num_words * sizeof *words);
+    for (const uint32_t *id = body_of(mask), *end = id + mask->num_ids; id < end; id++)
+        words[*id / 64] ^= (uint64_t)1 << *id % 64;
 }
 
 bool mask_cache_find(struct mask_cache *c, const struct thread *threads, int n, const struct frames *f,
@@ -175,43 +192,87 @@ static uint32_t write_key(const struct mask_cache *c, const struct thread *threa
     return length;
 }
 
-static uint32_t count_ids(const struct mask_cache *c, const uint64_t *words)
+/* Where a mask differs from base; NULL: all that it has. */
+static uint64_t difference(const uint64_t *words, const struct cached_mask *base, size_t i)
+{
+    uint64_t other = 0;
+    if (base) memcpy(&other, body_of(base) + 2 * i, sizeof other);
+    return words[i] ^ other;
+}
+
+static uint32_t count_ids(const struct mask_cache *c, const uint64_t *words, const struct cached_mask *base)
 {
     uint32_t n = 0;
-    for (size_t i = 0; i < c->num_words; i++) n += (uint32_t)__builtin_popcountll(words[i]);
+    for (size_t i = 0; i < c->num_words; i++) n += (uint32_t)__builtin_popcountll(difference(words, base, i));
     return n;
 }
 
-static void list_ids(const struct mask_cache *c, const uint64_t *words, uint32_t *ids)
+static void list_ids(const struct mask_cache *c, const uint64_t *words, const struct cached_mask *base,
+                     uint32_t *ids)
 {
     for (size_t i = 0; i < c->num_words; i++)
-        for (uint64_t rest = words[i]; rest; rest &= rest - 1)
+        for (uint64_t rest = difference(words, base, i); rest; rest &= rest - 1)
             *ids++ = (uint32_t)(i * 64) + (uint32_t)__builtin_ctzll(rest);
+}
+
+/* What has the fewest ids beside it. */
+static const struct cached_mask *nearest_base(const struct mask_cache *c, const uint64_t *words,
+                                              uint32_t *num_ids)
+{
+    const struct cached_mask *nearest = NULL;
+    *num_ids = count_ids(c, words, NULL);
+    for (uint32_t i = 0; i < min_of(c->num_whole, (uint32_t)BASES); i++) {
+        const uint32_t own = count_ids(c, words, c->bases[i]);
+        if (own >= *num_ids) continue;
+        nearest = c->bases[i];
+        *num_ids = own;
+    }
+    return nearest;
+}
+
+/* In the fewest bytes: masks of places that follow each other are often alike but for some ids. */
+static struct cached_mask *make_mask(const struct mask_cache *c, const uint32_t *key, uint32_t num_key,
+                                     const uint64_t *words, size_t *num_bytes)
+{
+    uint32_t num_ids;
+    const struct cached_mask *base = nearest_base(c, words, &num_ids);
+    const bool is_whole = num_ids >= c->num_words / 2;
+    const size_t body = is_whole ? c->num_words * sizeof *words : num_ids * sizeof(uint32_t);
+    struct cached_mask *mask = malloc(*num_bytes = sizeof *mask + num_key * sizeof *key + body);
+    if (!mask) return NULL;
+    *mask = (struct cached_mask){.base = is_whole ? NULL : base,
+                                 .num_key = num_key,
+                                 .num_ids = is_whole ? 0 : num_ids,
+                                 .is_whole = is_whole};
+    memcpy(mask->numbers, key, num_key * sizeof *key);
+    if (is_whole)
+        memcpy(mask->numbers + num_key, words, body);
+    else
+        list_ids(c, words, base, mask->numbers + num_key);
+    return mask;
 }
 
 void mask_cache_add(struct mask_cache *c, const struct thread *threads, int n, const struct frames *f,
                     const uint64_t *words)
 {
-    uint32_t key[KEY_MAX], num_key = write_key(c, threads, n, f, key), num_ids = count_ids(c, words);
-    bool is_listed = num_ids > 0 && num_ids < c->num_words / 2;
-    size_t body = is_listed ? num_ids * sizeof(uint32_t) : c->num_words * sizeof *words;
-    struct cached_mask *mask = num_key > 0 ? malloc(sizeof *mask + num_key * sizeof *key + body) : NULL;
-    if (!mask) return;
-    *mask = (struct cached_mask){NULL, hash_threads(c, threads, n), num_key, is_listed ? num_ids : 0};
-    memcpy(mask->numbers, key, num_key * sizeof *key);
-    if (is_listed)
-        list_ids(c, words, mask->numbers + num_key);
-    else
-        memcpy(mask->numbers + num_key, words, body);
+    uint32_t key[KEY_MAX], num_key = write_key(c, threads, n, f, key);
+    size_t num_bytes;
+    if (num_key == 0) return;
     pthread_mutex_lock(&c->mutex);
-    size_t bytes = sizeof *mask + num_key * sizeof *key + body;
-    if (c->num_bytes + bytes > c->max_bytes) drop_all(c);
-    if (bytes <= c->max_bytes) {
-        c->num_bytes += bytes;
+    struct cached_mask *mask = make_mask(c, key, num_key, words, &num_bytes);
+    if (mask && c->num_bytes + num_bytes > c->max_bytes) { /* its base goes, too */
+        free(mask);
+        drop_all(c);
+        mask = make_mask(c, key, num_key, words, &num_bytes);
+    }
+    if (mask && num_bytes <= c->max_bytes) {
+        mask->hash = hash_threads(c, threads, n);
         mask->next = c->slots[mask->hash % SLOTS];
         c->slots[mask->hash % SLOTS] = mask;
-        mask = NULL;
+        c->num_bytes += num_bytes;
+        if (mask->is_whole) c->bases[c->num_whole++ % BASES] = mask;
+    } else {
+        free(mask);
     }
     pthread_mutex_unlock(&c->mutex);
-    free(mask);
 }

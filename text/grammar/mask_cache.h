@@ -2,7 +2,8 @@
  *
  * A place is the threads and as much of their stacks as the computation looked at; it is compared in full, so
  * a hit is exact. Owner: whoever holds the grammar. Thread: any number of mask makers at once (a mutex, held
- * while a mask is copied). Memory: at most max_bytes; when they are used up everything is dropped. */
+ * while a mask is copied). Memory: at most max_bytes; when they are used up everything is dropped. A mask is kept by its ids, by those in which
+ * it differs from another, or whole. */
 #ifndef TEXT_GRAMMAR_MASK_CACHE_H
 #define TEXT_GRAMMAR_MASK_CACHE_H
 
