@@ -70,8 +70,8 @@ FEATURES = {
 def load(options, server, members):
     command = [options.program, "bench", "serve", "http://127.0.0.1:%d" % server.port, "--json", "--extra-body", json.dumps(members),
                "--requests=%d" % options.streams, "--streams=%d" % options.streams, "--input=64", "--output=%d" % options.output]
-    done = subprocess.run(command, capture_output=True, text=True)
-    return json.loads(done.stdout) if done.returncode == 0 else None
+    done = subprocess.run(command, capture_output=True, text=True)  # answers with a form may end early, which is an exit status of 1
+    return json.loads(done.stdout) if done.stdout else None
 
 
 def row(told):
@@ -93,7 +93,7 @@ def main():
     load(options, server, FEATURES["greedy"])
     for name in options.only or FEATURES:
         told = [load(options, server, FEATURES[name]) for _ in range(2)][1]
-        print("%-16s %s" % (name, row(told) if told else "did not end"), flush=True)
+        print("%-16s %s" % (name, row(told) if told and told["complete"] else "no answers"), flush=True)
     deaths = server.metrics()["flashd_engine_deaths_total"]
     if deaths:
         print("the engine died %d times:\n%s" % (deaths, server.log_end()))
