@@ -253,13 +253,13 @@ def test_few_threads(for_others):
         assert code == 1 and " error " in said and most < 64, (most, said)
 
 
-@pytest.mark.skipif(SANITIZED, reason="the sanitizers replace the allocator themselves")
 def without(folder, *command):
     """command where the folder is empty."""
     return ["unshare", "-m", "sh", "-c", f'mount -t tmpfs none {folder} && exec "$0" "$@"', *map(str, command)]
 
 
 @pytest.mark.skipif(subprocess.run(without("/proc", "true"), stderr=subprocess.DEVNULL).returncode != 0, reason="mounts are root's")
+@pytest.mark.skipif(SANITIZED, reason="AddressSanitizer reads /proc/self/maps")
 def test_no_proc():
     """As in a bare chroot: a thread is the engine there, or a sentence says so."""
     command = without("/proc", BINARY, "serve", MODEL, "--port", free_port())
@@ -269,6 +269,7 @@ def test_no_proc():
         assert answers(server)
 
 
+@pytest.mark.skipif(SANITIZED, reason="the sanitizers replace the allocator themselves")
 def test_the_first_allocations_of_a_start():
     """libuv ends the process without a word when its own tables cannot grow; nobody else does."""
     with faults.plan_and_environment() as (plan, environment):
