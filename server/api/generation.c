@@ -224,7 +224,7 @@ void generation_pump(struct generation *g)
         generation_pump_stream(g);
     else if (g->admitted && generation_is_live(g))
         generation_pump_whole(g);
-    for (int i = 0; generation_is_live(g) && i < g->num_choices; i++)
+    for (int i = 0; generation_is_live(g) && !g->composing && i < g->num_choices; i++)
         choice_let_go(&g->choices[i], &g->context);
     free_if_over(g);
 }
