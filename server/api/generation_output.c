@@ -397,11 +397,13 @@ static void after_compose(uv_work_t *work, int status)
 static bool is_long(const struct generation *g)
 {
     const bool is_openai = g->answer.codec == &codec_chat || g->answer.codec == &codec_completions;
+    const bool tells_prompt = g->params.num_prompt_logprobs >= 0;
     int64_t num_tokens = 0;
-    for (int i = 0; i < g->answer.num_choices; i++)
-        num_tokens += g->answer.choices[i].num_prompt_tokens + g->answer.choices[i].num_pulled;
+    for (const struct choice *c = g->answer.choices; c < g->answer.choices + g->answer.num_choices; c++)
+        num_tokens +=
+            c->num_prompt_tokens + c->num_pulled - c->num_reported + tells_prompt * c->num_prompt_tokens;
     const int num_each = 1 + max_of(g->params.num_top_logprobs, g->params.num_prompt_logprobs);
-    const bool has_logprobs = g->params.logprobs || g->params.num_prompt_logprobs >= 0;
+    const bool has_logprobs = g->params.logprobs || tells_prompt;
     return is_openai && has_logprobs && num_tokens * num_each > INLINE_LOGPROBS_MAX;
 }
 

@@ -220,7 +220,7 @@ static void model_run(struct small_model *m, const struct part *parts, int num_p
     struct device *d = m->d;
     struct step *s = &m->step->step;
     struct sample_result unused[TOKENS_MAX];
-    int32_t batch_slots[SEQS]; /* as an engine says of any model */
+    int32_t batch_slots[TOKENS_MAX]; /* as an engine says of any model */
     test_step_clear(m->step);
     s->batch_slots = batch_slots;
     for (int i = 0; i < num_parts; i++) {
