@@ -93,7 +93,11 @@ static const char *const schemas[] = {
     "\"integer\"},\"b\":{\"type\":\"integer\"}}}",
 };
 
-enum { UNLIKE_WALKS = 20 };
+#ifdef FLASHD_DEBUG
+enum { WALKS = 8, TAG_WALKS = 30, UNLIKE_WALKS = 8 }; /* a sanitized build takes its time */
+#else
+enum { WALKS = 24, TAG_WALKS = 100, UNLIKE_WALKS = 20 };
+#endif
 
 struct walk {
     struct vocabulary *v;
@@ -192,7 +196,7 @@ static void masks_equal_the_slow_reference(void **state)
     (void)state;
     assert_int_equal(mask_maker_new(w.v, &w.maker), 0);
     for (size_t i = 0; i < array_length(schemas); i++)
-        walk_grammar(&w, schemas[i], compile_schema(schemas[i]), 24);
+        walk_grammar(&w, schemas[i], compile_schema(schemas[i]), WALKS);
     mask_maker_free(w.maker);
     vocabulary_free(w.v);
 }
@@ -212,7 +216,7 @@ static void masks_of_free_text_with_structures(void **state)
     assert_non_null(tag);
     assert_int_equal(mask_maker_new(w.v, &w.maker), 0);
     if (grammar_from_structural_tag(tag, &options, &g, &err)) fail_msg("%s", err.text);
-    walk_grammar(&w, text, g, 100);
+    walk_grammar(&w, text, g, TAG_WALKS);
     mask_maker_free(w.maker);
     vocabulary_free(w.v);
     cJSON_Delete(tag);
@@ -257,7 +261,7 @@ static void masks_of_other_notations(void **state)
                      : *text                     ? grammar_from_regex(text, strlen(text), &g, &err)
                              : grammar_from_choices(choices, sizes, array_length(choices), &g, &err);
         if (status) fail_msg("%s: %s", text, err.text);
-        walk_grammar(&w, text, g, 24);
+        walk_grammar(&w, text, g, WALKS);
     }
     mask_maker_free(w.maker);
     vocabulary_free(w.v);
