@@ -221,7 +221,8 @@ static void one_row_is_normed_where_it_is_multiplied(void **state)
     for (size_t i = 0; i < array_length(shapes); i++)
         for (int format = BF16; format < NUM_FORMATS; format++) {
             struct rig r;
-            if (shapes[i].k % group_size((enum format)format) != 0) continue;
+            if (shapes[i].k % group_size((enum format)format) != 0 || !takes_part(i + (size_t)format))
+                continue;
             rig_open(&r, shapes[i].k, shapes[i].n, (enum format)format);
             for (int gated = 0; gated < 2; gated++) {
                 check_row(&r, (enum format)format, NULL, gated);
