@@ -9,9 +9,9 @@ enum { STATES_FEW = 64 };
 
 struct refinement {
     const struct grammar *g;
-    uint32_t *old, *new; /* [num_states] */
-    uint32_t *table;     /* the first state of a class, or NONE; its size is a power of two */
-    uint32_t table_mask, num_classes;
+    uint32_t *known, *deeper; /* [num_states] */
+    uint32_t *table;          /* the first state of a class, or NONE; its size is a power of two */
+    uint32_t table_mask, num_classes, work;
 };
 
 enum { NONE = STATE_DEAD }; /* which needs no class */
@@ -24,16 +24,16 @@ static uint64_t mixed(uint64_t h, uint64_t value)
 /* Where a call goes on. Behind a rule that may be empty without a byte, so that being alike to a lesser depth is too little. */
 static uint64_t class_behind(const struct refinement *r, const struct rule_call *call)
 {
-    return r->g->rules[call->rule].nullable ? call->back : (uint64_t)1 << 32 | r->old[call->back];
+    return r->g->rules[call->rule].nullable ? call->back : (uint64_t)1 << 32 | r->known[call->back];
 }
 
 static uint64_t hash_of(const struct refinement *r, uint32_t state)
 {
     const struct state *s = &r->g->states[state];
-    uint64_t h = mixed(r->old[state], (uint64_t)s->loop << 32 | s->entry);
+    uint64_t h = mixed(r->known[state], (uint64_t)s->loop << 32 | s->entry);
     for (uint32_t i = 0; i < s->num_edges; i++) {
         const struct byte_edge *e = &r->g->edges[s->edges + i];
-        h = mixed(h, (uint64_t)r->old[e->target] << 16 | (uint64_t)e->lo << 8 | e->hi);
+        h = mixed(h, (uint64_t)r->known[e->target] << 16 | (uint64_t)e->lo << 8 | e->hi);
     }
     for (uint32_t i = 0; i < s->num_calls; i++) {
         const struct rule_call *call = &r->g->calls[s->calls + i];
@@ -45,12 +45,12 @@ static uint64_t hash_of(const struct refinement *r, uint32_t state)
 static bool are_alike(const struct refinement *r, uint32_t a, uint32_t b)
 {
     const struct state *s = &r->g->states[a], *t = &r->g->states[b];
-    if (r->old[a] != r->old[b] || s->loop != t->loop || s->entry != t->entry || s->flags != t->flags ||
+    if (r->known[a] != r->known[b] || s->loop != t->loop || s->entry != t->entry || s->flags != t->flags ||
         s->num_edges != t->num_edges || s->num_calls != t->num_calls)
         return false;
     for (uint32_t i = 0; i < s->num_edges; i++) {
         const struct byte_edge *e = &r->g->edges[s->edges + i], *f = &r->g->edges[t->edges + i];
-        if (e->lo != f->lo || e->hi != f->hi || r->old[e->target] != r->old[f->target]) return false;
+        if (e->lo != f->lo || e->hi != f->hi || r->known[e->target] != r->known[f->target]) return false;
     }
     for (uint32_t i = 0; i < s->num_calls; i++) {
         const struct rule_call *c = &r->g->calls[s->calls + i], *d = &r->g->calls[t->calls + i];
@@ -67,16 +67,17 @@ static bool refine(struct refinement *r)
     r->num_classes = 0;
     for (uint32_t s = 1; s < r->g->num_states; s++) {
         uint32_t at = (uint32_t)(hash_of(r, s) >> 32) & r->table_mask;
-        while (r->table[at] != NONE && !are_alike(r, r->table[at], s)) at = (at + 1) & r->table_mask;
+        for (; r->table[at] != NONE && !are_alike(r, r->table[at], s); at = (at + 1) & r->table_mask)
+            if (++r->work > STATE_CLASSES_WORK_MAX) return false;
         if (r->table[at] == NONE) {
             r->table[at] = s;
             r->num_classes++;
         }
-        r->new[s] = r->table[at];
+        r->deeper[s] = r->table[at];
     }
-    uint32_t *const last = r->old;
-    r->old = r->new;
-    r->new = last;
+    uint32_t *const last = r->known;
+    r->known = r->deeper;
+    r->deeper = last;
     return r->num_classes != before;
 }
 
@@ -87,15 +88,16 @@ int state_classes_new(const struct grammar *g, uint32_t num_bytes, uint32_t **ou
     if (n < STATES_FEW || (uint64_t)n * (num_bytes + 1) > STATE_CLASSES_WORK_MAX) return STATUS_OK;
     struct refinement r = {.g = g, .table_mask = 1};
     while (r.table_mask < 2 * n) r.table_mask = 2 * r.table_mask + 1;
-    r.old = calloc(n, sizeof *r.old);
-    r.new = calloc(n, sizeof *r.new);
+    r.known = calloc(n, sizeof *r.known);
+    r.deeper = calloc(n, sizeof *r.deeper);
     r.table = malloc(((size_t)r.table_mask + 1) * sizeof *r.table);
-    const bool has_memory = r.old && r.new &&r.table;
-    for (uint32_t depth = 0; has_memory && depth <= num_bytes && refine(&r); depth++) {
-    }
-    if (has_memory) *out = r.old;
-    if (!has_memory) free(r.old);
-    free(r.new);
+    const bool has_memory = r.known && r.deeper && r.table;
+    for (uint32_t depth = 0; has_memory && depth <= num_bytes && refine(&r);) depth++;
+    if (has_memory && r.work <= STATE_CLASSES_WORK_MAX)
+        *out = r.known;
+    else
+        free(r.known);
+    free(r.deeper);
     free(r.table);
     return has_memory ? STATUS_OK : STATUS_NO_MEMORY;
 }

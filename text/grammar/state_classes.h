@@ -9,7 +9,8 @@
 #include "base/status.h"
 #include "text/grammar/program.h"
 
-enum { STATE_CLASSES_WORK_MAX = 1 << 21 }; /* states looked at, in all rounds: some 0.1 s */
+/* States looked at, in all rounds, and so many again that only look alike by their hashes, as a client may choose them: some 0.1 s. */
+enum { STATE_CLASSES_WORK_MAX = 1 << 21 };
 
 /* out[num_states]: states of one number take the same texts of at most num_bytes, in the same way. NULL: there are too few
  * states to be worth it, or too many for the work. STATUS_NO_MEMORY. */
