@@ -7,16 +7,22 @@
 #include "text/grammar/repetition.h"
 #include "text/grammar/text_tree.h"
 
+/* A grammar of one rule, which begins in start. */
+static int finish(struct builder *b, uint32_t start, struct grammar **out, struct error *err)
+{
+    uint32_t rule = builder_rule(b);
+    builder_set_start(b, rule, start);
+    int status = builder_finish(b, rule, false, out, err);
+    builder_deinit(b);
+    return status;
+}
+
 static int from_dfa(const struct dfa *d, struct grammar **out, struct error *err)
 {
     struct builder b;
+    if (d->start == DFA_DEAD) return error_set(err, STATUS_INVALID, "no text matches");
     builder_init(&b, 0);
-    uint32_t rule = builder_rule(&b);
-    builder_set_start(&b, rule, builder_dfa(&b, d, -1, NULL, 0));
-    int status = d->start == DFA_DEAD ? error_set(err, STATUS_INVALID, "no text matches")
-                                      : builder_finish(&b, rule, false, out, err);
-    builder_deinit(&b);
-    return status;
+    return finish(&b, builder_dfa(&b, d, -1, NULL, 0), out, err);
 }
 
 static int from_repetition(const struct regex_repetition *r, struct grammar **out, struct error *err)
@@ -24,11 +30,7 @@ static int from_repetition(const struct regex_repetition *r, struct grammar **ou
     struct builder b;
     builder_init(&b, 0);
     json_add_classes(&b);
-    uint32_t rule = builder_rule(&b);
-    builder_set_start(&b, rule, repetition_state(&b, r));
-    int status = builder_finish(&b, rule, false, out, err);
-    builder_deinit(&b);
-    return status;
+    return finish(&b, repetition_state(&b, r), out, err);
 }
 
 int grammar_from_regex(const char *pattern, size_t num_bytes, struct grammar **out, struct error *err)
@@ -61,15 +63,12 @@ int grammar_from_choices(const char *const *texts, const size_t *num_bytes, int 
     }
     for (int i = 0; i < num_choices; i++) choices[i] = (struct tree_text){texts[i], num_bytes[i]};
     builder_init(&b, 0);
-    uint32_t rule = builder_rule(&b);
-    builder_set_start(&b, rule, text_tree_state(&b, choices, (uint32_t)num_choices));
-    int status = builder_status(&b) == STATUS_LIMIT
-                     ? error_set(err, STATUS_LIMIT, "the choices are too long: more than %d bytes together",
-                                 GRAMMAR_STATES_MAX)
-                     : builder_finish(&b, rule, false, out, err);
-    builder_deinit(&b);
+    uint32_t start = text_tree_state(&b, choices, (uint32_t)num_choices);
     free(choices);
-    return status;
+    if (builder_status(&b) != STATUS_LIMIT) return finish(&b, start, out, err);
+    builder_deinit(&b);
+    return error_set(err, STATUS_LIMIT, "the choices are too long: more than %d bytes together",
+                     GRAMMAR_STATES_MAX);
 }
 
 void grammar_free(struct grammar *g)

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "text/grammar/schema.h"
 #include "text/grammar/names.h"
+#include "text/grammar/schema.h"
 #include "text/grammar/text_dfa.h"
 
 enum { PATTERNS_MAX = 20 };
