@@ -108,9 +108,9 @@ static int spawn(struct engine_host *h, char **args, struct error *err)
                                           .stdio_count = array_length(files)};
     uv_pipe_init(h->loop, &h->wake_pipe, 0);
     int uv_status = uv_spawn(h->loop, &h->process, &options);
-    bool has_proc = access("/proc/self", F_OK) == 0;
     h->process.data = h->wake_pipe.data = h;
     if (uv_status) {
+        const bool has_proc = access("/proc/self", F_OK) == 0;
         uv_close((uv_handle_t *)&h->process, NULL);
         uv_close((uv_handle_t *)&h->wake_pipe, NULL);
         return error_set(err, STATUS_IO, "cannot start the engine's process: %s%s", uv_strerror(uv_status),

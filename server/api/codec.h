@@ -94,6 +94,7 @@ struct codec {
     bool tells_ids;                          /* of tokens; and request_id is the answer's own */
     bool tells_pieces;                       /* reasoning and calls, each as what it is */
     bool tells_custom;                       /* calls of tools that take a text */
+    bool is_pure;      /* WHOLE reads complete choices and changes nothing: any thread may write it */
     const char *clock; /* stands before the time at which an event is written; NULL: none does */
     size_t state_bytes;
     void (*forget)(void *state); /* frees what state holds on the heap; NULL: nothing */

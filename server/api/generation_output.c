@@ -393,10 +393,9 @@ static void after_compose(uv_work_t *work, int status)
     generation_pump(g);
 }
 
-/* Codecs that keep what they tell are not for another thread. */
+/* Whether writing it would hold the loop up. */
 static bool is_long(const struct generation *g)
 {
-    const bool is_openai = g->answer.codec == &codec_chat || g->answer.codec == &codec_completions;
     const bool tells_prompt = g->params.num_prompt_logprobs >= 0;
     int64_t num_tokens = 0;
     for (const struct choice *c = g->answer.choices; c < g->answer.choices + g->answer.num_choices; c++)
@@ -404,7 +403,7 @@ static bool is_long(const struct generation *g)
             c->num_prompt_tokens + c->num_pulled - c->num_reported + tells_prompt * c->num_prompt_tokens;
     const int num_each = 1 + max_of(g->params.num_top_logprobs, g->params.num_prompt_logprobs);
     const bool has_logprobs = g->params.logprobs || tells_prompt;
-    return is_openai && has_logprobs && num_tokens * num_each > INLINE_LOGPROBS_MAX;
+    return has_logprobs && num_tokens * num_each > INLINE_LOGPROBS_MAX;
 }
 
 static bool queue_compose(struct generation *g, const struct usage *usage)
@@ -424,7 +423,7 @@ static void reply_whole(struct generation *g)
     generation_sum_usage(g, &here.usage);
     receipt_make(g);
     g->broken |= !pick_likeliest(g);
-    if (!g->broken && is_long(g) && queue_compose(g, &here.usage)) return;
+    if (!g->broken && g->answer.codec->is_pure && is_long(g) && queue_compose(g, &here.usage)) return;
     buffer_init(&here.body, ANSWER_BYTES_MAX);
     compose(&here);
     send_whole(g, &here.body);
