@@ -8,11 +8,6 @@
  * than the second. */
 enum { UNKNOWN_NAME_MAX = 48, OBJECT_BYTES_MAX = 1 << 16 };
 
-static ssize_t more(const struct answer_view *v)
-{
-    return v->held.is_whole ? MATCH_NOT : MATCH_MORE;
-}
-
 bool call_name_byte(char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
@@ -27,7 +22,7 @@ static ssize_t match_name(const struct answer_view *v, size_t at)
     bool may_be_known = tool_any_begins(v->tools, name, n);
     if (n > (may_be_known ? (size_t)TOOL_NAME_MAX : (size_t)UNKNOWN_NAME_MAX)) return MATCH_NOT;
     if (v->format->is_bare && !may_be_known) return MATCH_NOT;
-    if (n == left) return more(v);
+    if (n == left) return match_more(v->held);
     if (n == 0 || (v->format->is_bare && !tool_find(v->tools, name, n))) return MATCH_NOT;
     return (ssize_t)n;
 }
@@ -123,12 +118,12 @@ static ssize_t match_object(const struct answer_view *v, size_t at, const char *
     }
     struct call_object *o = &head->object;
     const struct span here = span_from(v->held, at);
-    if (here.num_bytes == 0) return more(v);
+    if (here.num_bytes == 0) return match_more(v->held);
     if (*here.bytes != '{') return MATCH_NOT;
     enum call_object_state state = call_object_read(here.bytes, here.num_bytes, o);
     if (state == CALL_OBJECT_NOT || o->num_bytes > OBJECT_BYTES_MAX) return MATCH_NOT;
     if (o->name.n > 0 && !may_be_name(v, o->name, o->name_is_whole)) return MATCH_NOT;
-    if (state == CALL_OBJECT_MORE) return more(v);
+    if (state == CALL_OBJECT_MORE) return match_more(v->held);
     if (v->format->is_bare && !o->has_arguments) return MATCH_NOT; /* any object may have a name */
     head->is_object = true;
     head->name_at = (size_t)(o->name.bytes - v->held.bytes);

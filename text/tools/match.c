@@ -4,11 +4,6 @@
 
 #include "text/tools/format.h"
 
-static ssize_t more(struct span at)
-{
-    return at.is_whole ? MATCH_NOT : MATCH_MORE;
-}
-
 static bool is_punctuation(char c)
 {
     return c && strchr("{}[]:,", c);
@@ -30,7 +25,7 @@ ssize_t match_exact(const char *text, size_t num_bytes, struct span at)
 {
     size_t known = num_bytes < at.num_bytes ? num_bytes : at.num_bytes;
     if (memcmp(text, at.bytes, known) != 0) return MATCH_NOT;
-    return known == num_bytes ? (ssize_t)num_bytes : more(at);
+    return known == num_bytes ? (ssize_t)num_bytes : match_more(at);
 }
 
 static size_t skip_spaces(struct span at)
@@ -59,7 +54,7 @@ static ssize_t match_words(const char *rest, struct span at, struct match_id *id
     for (size_t n = 0; n <= WORDS_BYTES_MAX; n++) {
         ssize_t length = match_text(rest, span_from(at, n), id);
         if (length != MATCH_NOT) return length < 0 ? length : (ssize_t)n + length;
-        if (n == at.num_bytes) return more(at);
+        if (n == at.num_bytes) return match_more(at);
         if (strchr("{}[]\"\n", at.bytes[n])) return MATCH_NOT; /* NUL, too */
     }
     return MATCH_NOT;
@@ -70,7 +65,7 @@ static ssize_t match_slot(char slot, struct span at, struct match_id *id)
 {
     size_t n = 0;
     while (n < at.num_bytes && n < MATCH_ID_MAX && is_slot_byte(slot, at.bytes[n])) n++;
-    if (n == at.num_bytes) return more(at);
+    if (n == at.num_bytes) return match_more(at);
     if (n > 0 && slot == SLOT_ID && id) {
         memcpy(id->text, at.bytes, n);
         id->text[n] = '\0';
@@ -97,7 +92,7 @@ ssize_t match_text(const char *text, struct span at, struct match_id *id)
             ssize_t length = match_words(text + i + 1, span_from(at, j), id);
             return length < 0 ? length : (ssize_t)j + length;
         }
-        if (j == at.num_bytes) return more(at);
+        if (j == at.num_bytes) return match_more(at);
         if (is_slot(text[i])) {
             ssize_t length = match_slot(text[i], span_from(at, j), id);
             if (length < 0) return length;

@@ -23,6 +23,11 @@ struct span {
     bool is_whole; /* nothing will follow: MATCH_MORE becomes MATCH_NOT */
 };
 
+static inline ssize_t match_more(struct span at)
+{
+    return at.is_whole ? MATCH_NOT : MATCH_MORE;
+}
+
 static inline bool match_is_space(char c)
 {
     return c == ' ' || c == '\n' || c == '\t' || c == '\r';

@@ -132,11 +132,6 @@ static struct span held_from(const struct tool_parser *p, size_t n)
     return (struct span){p->held.data + n, p->held.num_bytes - n, p->is_whole};
 }
 
-static ssize_t more(const struct tool_parser *p)
-{
-    return p->is_whole ? MATCH_NOT : MATCH_MORE;
-}
-
 /* Where the next part begins behind white space; false when that is not known yet. More white space than is
  * skipped is not skipped at all. */
 static bool skip_spaces(const struct tool_parser *p, size_t *at)
@@ -522,14 +517,15 @@ static ssize_t match_key(const struct tool_parser *p, size_t at, struct slice *k
     at += (size_t)quote;
     size_t n = 0;
     while (at + n < p->held.num_bytes && n <= TOOL_LITERAL_MAX && is_key_byte(p->held.data[at + n])) n++;
-    if (n == 0 || n > TOOL_LITERAL_MAX) return at == p->held.num_bytes ? more(p) : MATCH_NOT;
-    if (at + n == p->held.num_bytes) return more(p);
+    if (n == 0 || n > TOOL_LITERAL_MAX)
+        return at == p->held.num_bytes ? match_more(held_from(p, at)) : MATCH_NOT;
+    if (at + n == p->held.num_bytes) return match_more(held_from(p, at));
     *key = (struct slice){p->held.data + at, n};
     if (quote > 0) {
         quote = match_quote(p, at + n);
         if (quote <= 0) return quote < 0 ? quote : MATCH_NOT;
         at += (size_t)quote;
-        if (at + n == p->held.num_bytes) return more(p);
+        if (at + n == p->held.num_bytes) return match_more(held_from(p, at));
     }
     for (*kind = FOR_STRING; *kind < NUM_VALUE_KINDS; ++*kind) {
         best = match_text(f->key_end[*kind], held_from(p, at + n), NULL);
