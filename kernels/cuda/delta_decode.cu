@@ -189,7 +189,8 @@ __global__ void __launch_bounds__(THREADS) token_kernel(const __grid_constant__ 
             load_newest(a, s, position, &of_k[j]);
         }
         load_newest(a, s, position, &of_v);
-        const float gate = corrects(KIND) && is_new ? z_of(a, token, first_v + min(i, v_dim - 1)) : 0;
+        const float gate =
+            corrects(KIND) && is_new ? __bfloat162float(*z_at(a, token, first_v + min(i, v_dim - 1))) : 0;
         float *log_decay = n.log_decays + log * k_dim + min(i, k_dim - 1);
         const float decay = KIND != DELTA_CHANNELS ? 0
                             : is_new               ? decay_of_row(a, token, head, min(i, k_dim - 1))

@@ -5,7 +5,8 @@
  * added in one order. Both ways through a step do that, with the same operations:
  *
  *   delta_decode.cu   where each sequence has one token: a CTA has a head's state in shared memory
- *   delta_prefill.cu  all other steps: a head's state stays in registers while the tokens go through
+ *   delta_update.cu   all other steps, whose other kernels are delta_prefill.cu's: a head's state stays in registers while the tokens
+ *                     go through
  *
  * Each batch_slot has two states: behind n tokens it is state n % 2. A step goes on from the one of its first position, and leaves
  * what is there before its last token and behind it: so that this token can be computed again. Behind the states of
@@ -62,6 +63,7 @@ struct delta_args {
 bool cuda_delta_has_by_token(const struct cuda_device *d, int32_t k_dim, int32_t v_dim);
 void cuda_delta_by_token(struct cuda_device *d, const struct delta_args *a);
 void cuda_delta_tokens(struct cuda_device *d, const struct delta_args *a);
+void cuda_delta_update(struct cuda_device *d, const struct delta_args *a);
 void cuda_delta_norm_groups(struct cuda_device *d, const struct delta_args *a);
 void cuda_short_convolution(struct cuda_device *d, const struct delta_args *a);
 
@@ -165,11 +167,12 @@ static __device__ float projected_of(const delta_args &a, int32_t token, int32_t
     return __bfloat162float(a.projected[row + place_of(a.n, channel)]);
 }
 
-/* Value i of all heads' z. */
-static __device__ float z_of(const delta_args &a, int32_t token, int32_t i)
+/* Where value i of all heads' z is. */
+static __device__ const __nv_bfloat16 *z_at(const delta_args &a, int32_t token, int32_t i)
 {
-    return a.n.z_is_apart ? __bfloat162float(a.z[(size_t)token * v_width(a.n) + i])
-                          : projected_of(a, token, num_channels(a.n) + i);
+    return a.n.z_is_apart
+               ? a.z + (size_t)token * v_width(a.n) + i
+               : a.projected + (size_t)token * row_values(a.n) + place_of(a.n, num_channels(a.n) + i);
 }
 
 static __device__ float silu(float x)

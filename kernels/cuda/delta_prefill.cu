@@ -2,8 +2,7 @@
  *
  *   convolve   a warp CHANNELS channels of RUN tokens, or a head of q or k: q, k and v behind the convolution and SiLU, q and k of the delta
  *              rule as unit vectors; another warp decay and beta, or many decays
- *   update     a CTA some columns of a head of a sequence, of which each thread has up to five: v of a token becomes what the state answers.
- *              q, k and v come to shared memory, TILE tokens ahead. What the next convolution begins with
+ *   update     delta_update.cu
  *   norm       a warp a head of a token, or, of a state space, a CTA a group of heads: RMSNorm, SiLU of z */
 #include "kernels/cuda/delta_net.cuh"
 #include "kernels/cuda/hopper.cuh"
@@ -14,11 +13,7 @@ namespace
 
 enum {
     CONVOLVE_WARPS = 8,
-    RUN = 8,  /* tokens of a warp of convolve */
-    TILE = 8, /* tokens of a stage of update */
-    UPDATE_WARPS = 4,
-    MANY_ROWS = DELTA_K_DIM_MAX / DELTA_LANES, /* of a column in a thread of update */
-    FEW_ROWS = MANY_ROWS / 2,
+    RUN = 8, /* tokens of a warp of convolve */
     NORM_THREADS = 256,
     NORM_WARPS = NORM_THREADS / WARP,
     NORM_AT_ONCE = 4 /* values of a thread whose loads nothing stands between */
@@ -165,263 +160,39 @@ __global__ void __launch_bounds__(CONVOLVE_WARPS *WARP) convolve_kernel(const __
         decays_of_run(a, (idx - num_before_decays) * WARP + threadIdx.x % WARP, first, end);
 }
 
-/* ---- update ---- */
-
-template <int COLUMNS> __device__ void load_columns(const float *from, float (&to)[COLUMNS])
-{
-    if (COLUMNS == 4)
-        *(float4 *)to = *(const float4 *)from;
-    else
-#pragma unroll
-        for (int c = 0; c < COLUMNS; c++) to[c] = from[c];
-}
-
-template <int COLUMNS> __device__ void store_columns(float *to, const float (&from)[COLUMNS])
-{
-    if (COLUMNS == 4)
-        *(float4 *)to = *(const float4 *)from;
-    else
-#pragma unroll
-        for (int c = 0; c < COLUMNS; c++) to[c] = from[c];
-}
-
-/* A thread's part of a state. Of rows beyond k_dim nothing is read: they are zeros and stay so. */
-template <int ROWS, int COLUMNS> struct state_part {
-    alignas(16) float x[ROWS][COLUMNS];
-
-    static __device__ int32_t first_row(int32_t i) /* of four */
-    {
-        return DELTA_ROWS * (DELTA_LANES * i + (int32_t)threadIdx.x % WARP / WARP_GROUPS);
-    }
-
-    __device__ void load(const float *from, int32_t k_dim, int32_t v_dim, bool is_mine)
-    {
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-            const int32_t row = first_row(r / DELTA_ROWS) + r % DELTA_ROWS;
-            if (is_mine && row < k_dim)
-                load_columns<COLUMNS>(from + (size_t)row * v_dim, x[r]);
-            else
-#pragma unroll
-                for (int c = 0; c < COLUMNS; c++) x[r][c] = 0;
-        }
-    }
-
-    __device__ void store(float *to, int32_t k_dim, int32_t v_dim, bool is_mine) const
-    {
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-            const int32_t row = first_row(r / DELTA_ROWS) + r % DELTA_ROWS;
-            if (is_mine && row < k_dim) store_columns<COLUMNS>(to + (size_t)row * v_dim, x[r]);
-        }
-    }
-
-    /* Each column's part of this lane: what the state holds at key k. decays: of DELTA_CHANNELS. */
-    template <enum delta_kind KIND>
-    __device__ void remember(const float *k, const float *decays, float (&memory)[COLUMNS]) const
-    {
-#pragma unroll
-        for (int i = 0; i < ROWS / DELTA_ROWS; i++) {
-            float4 keys = *(const float4 *)(k + first_row(i));
-            if (KIND == DELTA_CHANNELS) keys = multiply4(keys, *(const float4 *)(decays + first_row(i)));
-#pragma unroll
-            for (int c = 0; c < COLUMNS; c++) memory[c] = fmaf(x[4 * i][c], keys.x, memory[c]);
-#pragma unroll
-            for (int c = 0; c < COLUMNS; c++) memory[c] = fmaf(x[4 * i + 1][c], keys.y, memory[c]);
-#pragma unroll
-            for (int c = 0; c < COLUMNS; c++) memory[c] = fmaf(x[4 * i + 2][c], keys.z, memory[c]);
-#pragma unroll
-            for (int c = 0; c < COLUMNS; c++) memory[c] = fmaf(x[4 * i + 3][c], keys.w, memory[c]);
-        }
-    }
-
-    __device__ void update_row(int r, const float (&change)[COLUMNS], float key, float query, float decay,
-                               float (&answer)[COLUMNS])
-    {
-#pragma unroll
-        for (int c = 0; c < COLUMNS; c++) {
-            x[r][c] = fmaf(change[c], key, x[r][c] * decay);
-            answer[c] = fmaf(x[r][c], query, answer[c]);
-        }
-    }
-
-    template <enum delta_kind KIND>
-    __device__ void update(const float *k, const float *q, const float *decays,
-                           const float (&change)[COLUMNS], float decay, float (&answer)[COLUMNS])
-    {
-#pragma unroll
-        for (int i = 0; i < ROWS / DELTA_ROWS; i++) {
-            const float4 keys = *(const float4 *)(k + first_row(i)),
-                         queries = *(const float4 *)(q + first_row(i)),
-                         own = KIND == DELTA_CHANNELS ? *(const float4 *)(decays + first_row(i))
-                                                      : make_float4(decay, decay, decay, decay);
-            update_row(4 * i, change, keys.x, queries.x, own.x, answer);
-            update_row(4 * i + 1, change, keys.y, queries.y, own.y, answer);
-            update_row(4 * i + 2, change, keys.z, queries.z, own.z, answer);
-            update_row(4 * i + 3, change, keys.w, queries.w, own.w, answer);
-        }
-    }
-};
-
-/* What TILE tokens bring. Of a CTA's columns the first may be any. */
-template <int ROWS, int COLUMNS, enum delta_kind KIND>
-struct update_stage {
-    enum {K_DIM = ROWS * DELTA_LANES, CTA_COLUMNS = UPDATE_WARPS *WARP_GROUPS *COLUMNS,
-          NUM_DECAYS = KIND == DELTA_CHANNELS ? K_DIM : DELTA_ROWS};
-    struct {alignas(16) float q[K_DIM], k[K_DIM], v[CTA_COLUMNS], decays[NUM_DECAYS];}
-tokens[TILE];
-float2 rates[TILE];
-
-/* Beyond k_dim nothing comes. */
-__device__ void clear(int32_t k_dim)
-{
-    for (int32_t i = threadIdx.x; i < TILE * K_DIM; i += blockDim.x) {
-        if (i % K_DIM < k_dim) continue;
-        tokens[i / K_DIM].q[i % K_DIM] = 0;
-        tokens[i / K_DIM].k[i % K_DIM] = 0;
-        if (KIND == DELTA_CHANNELS) tokens[i / K_DIM].decays[i % K_DIM % NUM_DECAYS] = 0;
-    }
-}
-
-/* Four values after the other: of q, of k, of the CTA's columns of v, of decays. */
-__device__ void begin(const delta_args &a, int32_t token, int32_t count, int32_t head)
-{
-    const delta_net &n = a.n;
-    const int32_t of_k = n.k_dim / 4, first = blockIdx.x * CTA_COLUMNS,
-                  columns = min((int32_t)CTA_COLUMNS, n.v_dim - first),
-                  before_decays = 2 * of_k + columns / 4,
-                  per_token = before_decays + (KIND == DELTA_CHANNELS ? of_k : 0),
-                  k_head = k_head_of(n, head) * n.k_dim;
-    for (int32_t i = threadIdx.x; i < count * per_token; i += blockDim.x) {
-        const int32_t t = i / per_token, piece = i % per_token;
-        const float *from = a.mixed + (size_t)(token + t) * num_channels(n);
-        float *to;
-        if (piece < of_k) {
-            from += before_q(n) + k_head + 4 * piece;
-            to = tokens[t].q + 4 * piece;
-        } else if (piece < 2 * of_k) {
-            from += before_k(n) + k_head + 4 * (piece - of_k);
-            to = tokens[t].k + 4 * (piece - of_k);
-        } else if (KIND == DELTA_CHANNELS && piece >= before_decays) {
-            from = a.decays + (size_t)(token + t) * k_width(n) + head * n.k_dim + 4 * (piece - before_decays);
-            to = tokens[t].decays + 4 * (piece - before_decays) % NUM_DECAYS;
-        } else {
-            from += before_v(n) + head * n.v_dim + first + 4 * (piece - 2 * of_k);
-            to = tokens[t].v + 4 * (piece - 2 * of_k);
-        }
-        copy_async(shared_address(to), from, true);
-    }
-    copy_commit();
-}
-}; // namespace
-
-/* What the next convolutions begin with. */
-__device__ void leave_inputs(const delta_args &a, const device_run &s, int32_t channel)
-{
-    for (int32_t token = max(s.begin, s.end - a.n.num_left); token < s.end; token++)
-        leave_input(a, s, s.position + token - s.begin, channel, projected_of(a, token, channel));
-}
-
-/* Those of a CTA: its columns of v and, where it is the first of a head that owns them, q and k. */
-__device__ void leave_all_inputs(const delta_args &a, const device_run &s, int32_t head, int32_t cta_columns)
-{
-    const delta_net &n = a.n;
-    const int32_t first = blockIdx.x * cta_columns, end = min(first + cta_columns, n.v_dim),
-                  k_head = k_head_of(n, head) * n.k_dim;
-    for (int32_t c = first + threadIdx.x; c < end; c += blockDim.x)
-        leave_inputs(a, s, before_v(n) + head * n.v_dim + c);
-    if (blockIdx.x > 0 || !owns_k_head(n, head)) return;
-    for (int32_t i = threadIdx.x; i < n.k_dim; i += blockDim.x) {
-        leave_inputs(a, s, before_q(n) + k_head + i);
-        leave_inputs(a, s, before_k(n) + k_head + i);
-    }
-}
-
-/* ROWS: of a column in a thread. */
-template <int ROWS, int COLUMNS, enum delta_kind KIND>
-__global__ void __launch_bounds__(UPDATE_WARPS *WARP, 2) update_kernel(const __grid_constant__ delta_args a)
-{
-    typedef update_stage<ROWS, COLUMNS, KIND> stage_type;
-    __shared__ stage_type stages[2];
-    const delta_net &n = a.n;
-    const int32_t head = blockIdx.y, k_dim = n.k_dim, v_dim = n.v_dim,
-                  mine = (threadIdx.x / WARP * WARP_GROUPS + threadIdx.x % WARP_GROUPS) * COLUMNS,
-                  column = blockIdx.x * stage_type::CTA_COLUMNS + mine;
-    const bool is_mine = column < v_dim;
-    dependents_launch();
-    const device_run s = a.runs[blockIdx.z];
-    auto state_behind = [&](int32_t num_tokens) {
-        return head_state(n, which_state(s.batch_slot, num_tokens), head) + column;
-    };
-    state_part<ROWS, COLUMNS> state;
-    if (s.begin < s.end) state.load(state_behind(s.position), k_dim, v_dim, is_mine && s.position > 0);
-    for (stage_type &stage : stages) stage.clear(k_dim);
-    dependency_wait();
-    if (s.begin == s.end) return;
-    const float skip = KIND == DELTA_STATE_SPACE ? n.skip[head] : 0;
-    float *answers = a.mixed + before_v(n) + head * v_dim + column;
-    float2 rates = {};
-    auto begin_tile = [&](int32_t token, stage_type &stage) {
-        const int32_t count = min((int32_t)TILE, s.end - token);
-        stage.begin(a, token, count, head);
-        if (threadIdx.x < count) rates = a.decay_beta[(size_t)(token + threadIdx.x) * n.num_v_heads + head];
-    };
-    begin_tile(s.begin, stages[0]);
-    for (int32_t first = s.begin, turn = 0; first < s.end; first += TILE, turn ^= 1) {
-        stage_type &stage = stages[turn];
-        copy_wait<0>();
-        if (threadIdx.x < TILE) stage.rates[threadIdx.x] = rates;
-        __syncthreads(); /* all are done with the other stage, too */
-        if (first + TILE < s.end) begin_tile(first + TILE, stages[turn ^ 1]);
-        const int32_t end = min(first + TILE, s.end);
-        for (int32_t token = first; token < end; token++) {
-            const auto &t = stage.tokens[token - first];
-            const float2 now = stage.rates[token - first];
-            float value[COLUMNS], change[COLUMNS], answer[COLUMNS] = {};
-            if (token + 1 == s.end && s.end - s.begin > 1)
-                state.store(state_behind(s.position + s.end - s.begin - 1), k_dim, v_dim, is_mine);
-            load_columns<COLUMNS>(t.v + mine, value);
-            if (corrects(KIND)) {
-                float memory[COLUMNS] = {};
-                state.template remember<KIND>(t.k, t.decays, memory);
-#pragma unroll
-                for (int c = 0; c < COLUMNS; c++)
-                    change[c] = change_of(value[c], sum_over_column(memory[c]), now);
-            } else {
-#pragma unroll
-                for (int c = 0; c < COLUMNS; c++) change[c] = value[c] * now.y;
-            }
-            state.template update<KIND>(t.k, t.q, t.decays, change, now.x, answer);
-#pragma unroll
-            for (int c = 0; c < COLUMNS; c++) {
-                answer[c] = sum_over_column(answer[c]);
-                if (KIND == DELTA_STATE_SPACE) answer[c] = fmaf(value[c], skip, answer[c]);
-            }
-            if (is_mine && threadIdx.x % WARP < WARP_GROUPS)
-                store_columns<COLUMNS>(answers + (size_t)token * num_channels(n), answer);
-        }
-    }
-    state.store(state_behind(s.position + s.end - s.begin), k_dim, v_dim, is_mine);
-    leave_all_inputs(a, s, head, stage_type::CTA_COLUMNS);
-}
-
 /* ---- norm ---- */
 
 /* Rows of padding, too: what they hold is nobody's. */
 __global__ void __launch_bounds__(NORM_THREADS) norm_heads_kernel(const __grid_constant__ delta_args a)
 {
     const delta_net &n = a.n;
-    const int32_t token = blockIdx.x, head = blockIdx.y * NORM_WARPS + threadIdx.x / WARP, v_dim = n.v_dim;
-    const float *x = a.mixed + (size_t)token * num_channels(n) + before_v(n) + head * v_dim;
-    __nv_bfloat16 *out = a.out + (size_t)token * v_width(n) + head * v_dim;
+    const int32_t token = blockIdx.x, head = blockIdx.y * NORM_WARPS + threadIdx.x / WARP, v_dim = n.v_dim,
+                  first = head * v_dim;
+    const float *x = a.mixed + (size_t)token * num_channels(n) + before_v(n) + first;
+    __nv_bfloat16 *out = a.out + (size_t)token * v_width(n) + first;
     float squares = 0;
     dependents_launch();
     dependency_wait();
     if (head >= n.num_v_heads) return;
+    const __nv_bfloat16 *z = z_at(a, token, first); /* a head's follow each other */
     for (int32_t i = threadIdx.x % WARP; i < v_dim; i += WARP) squares = fmaf(x[i], x[i], squares);
     const float scale = 1 / sqrtf(sum_over_warp(squares) / (float)v_dim + n.norm_eps);
-    for (int32_t i = threadIdx.x % WARP; i < v_dim; i += WARP)
-        out[i] = __float2bfloat16_rn(x[i] * scale * n.norm[i] * gate_of(n, z_of(a, token, head * v_dim + i)));
+    for (int32_t begin = threadIdx.x % WARP; begin < v_dim; begin += NORM_AT_ONCE * WARP) {
+        float values[NORM_AT_ONCE], gates[NORM_AT_ONCE], weights[NORM_AT_ONCE];
+#pragma unroll
+        for (int j = 0; j < NORM_AT_ONCE; j++) {
+            const int32_t i = min(begin + j * WARP, v_dim - 1);
+            values[j] = x[i];
+            gates[j] = __bfloat162float(z[i]);
+            weights[j] = n.norm[i];
+        }
+#pragma unroll
+        for (int j = 0; j < NORM_AT_ONCE; j++) {
+            const int32_t i = begin + j * WARP;
+            if (i < v_dim)
+                out[i] = __float2bfloat16_rn(values[j] * scale * weights[j] * gate_of(n, gates[j]));
+        }
+    }
 }
 
 /* Of a state space: the heads that share k and q have a norm together, if there is one. */
@@ -482,37 +253,6 @@ template <int CHANNELS> void launch_convolve(struct cuda_device *d, const struct
     launch_dependent(d, convolve_kernel<CHANNELS>, grid, dim3(CONVOLVE_WARPS * WARP), 0, a);
 }
 
-template <int ROWS, int COLUMNS> void launch_update(struct cuda_device *d, const struct delta_args &a)
-{
-    const int32_t cta_columns = update_stage<ROWS, COLUMNS, DELTA_RULE>::CTA_COLUMNS,
-                  warp_columns = WARP_GROUPS * COLUMNS;
-    const dim3 grid((unsigned)div_up(a.n.v_dim, cta_columns), (unsigned)a.n.num_v_heads,
-                    (unsigned)a.num_seqs);
-    const int64_t warps = div_up(std::min(a.n.v_dim, cta_columns), warp_columns);
-    constexpr int RULE_COLUMNS = COLUMNS <= 4 ? COLUMNS : 1; /* of the rule there are no more */
-    auto kernel = a.n.kind == DELTA_CHANNELS ? update_kernel<FEW_ROWS, RULE_COLUMNS, DELTA_CHANNELS>
-                  : a.n.kind == DELTA_RULE   ? update_kernel<ROWS, RULE_COLUMNS, DELTA_RULE>
-                                             : update_kernel<ROWS, COLUMNS, DELTA_STATE_SPACE>;
-    launch_dependent(d, kernel, grid, dim3((unsigned)(warps * WARP)), 0, a);
-}
-
-/* More columns in a thread read shared memory less often; fewer give more CTAs: as many columns as leave no SM without one. Five
- * where they give whole warps, and a state space leaves registers for them. */
-void launch_updates(struct cuda_device *d, const struct delta_args &a)
-{
-    const int64_t heads = (int64_t)a.n.num_v_heads * a.num_seqs;
-    const bool takes_five = a.n.kind == DELTA_STATE_SPACE && a.n.v_dim % (5 * WARP_GROUPS) == 0;
-    auto fills = [&](int32_t columns) {
-        return heads * div_up(a.n.v_dim, UPDATE_WARPS * WARP_GROUPS * columns) >= d->num_sms;
-    };
-    if (a.n.k_dim > DELTA_K_DIM_MAX / 2)
-        fills(2) ? launch_update<MANY_ROWS, 2>(d, a) : launch_update<MANY_ROWS, 1>(d, a);
-    else if (fills(4))
-        takes_five ? launch_update<FEW_ROWS, 5>(d, a) : launch_update<FEW_ROWS, 4>(d, a);
-    else
-        fills(2) ? launch_update<FEW_ROWS, 2>(d, a) : launch_update<FEW_ROWS, 1>(d, a);
-}
-
 } // namespace
 
 void cuda_delta_norm_groups(struct cuda_device *d, const struct delta_args *a)
@@ -528,7 +268,7 @@ void cuda_delta_tokens(struct cuda_device *d, const struct delta_args *a)
         launch_convolve<DELTA_K_DIM_MAX / WARP>(d, *a);
     else
         launch_convolve<DELTA_K_DIM_MAX / 2 / WARP>(d, *a);
-    launch_updates(d, *a);
+    cuda_delta_update(d, a);
     if (a->n.kind == DELTA_STATE_SPACE)
         cuda_delta_norm_groups(d, a);
     else
