@@ -63,6 +63,13 @@ comma := ,
 # Those that take the longest begin first.
 UNIT_TESTS := $(patsubst %.c,$(BUILD)/%,tests/unit/model/test_families.c $(wildcard tests/kernels/test_*.c) \
 	$(filter-out %/test_families.c,$(wildcard tests/unit/*/test_*.c)))
+# FLASHD_TEST_PART=n: a random one in n of the programs, and of the shapes of those that have many (tests/kernels/fixture.h).
+ifdef FLASHD_TEST_PART
+part_of = $(filter $(shell printf '%s\n' $(1) | shuf -n $$((($(words $(1)) + $(FLASHD_TEST_PART) - 1) / $(FLASHD_TEST_PART)))),$(1))
+UNIT_TESTS := $(call part_of,$(UNIT_TESTS))
+else
+part_of = $(1)
+endif
 
 .PHONY: all
 all: $(BUILD)/flashd cuda
@@ -174,8 +181,8 @@ build/emulator/%.o: tests/emulator/%.cc $(wildcard tests/emulator/*.h)
 build/emulator/test_emulator: build/emulator/tests/emulator/test_emulator.o $(EMULATED_MACHINE)
 	$(CXX) -o $@ $^ -lcmocka
 EMULATED_FAMILIES := qwen3.5|apertus
-EMULATED_TESTS := kernels/test_altup kernels/test_delta_net kernels/test_kept_blocks kernels/test_kv_groups kernels/test_masks kernels/test_latent kernels/test_norm_rope kernels/test_pool unit/model/test_families
-EMULATED_HOPPER_TESTS := kernels/test_kept_blocks kernels/test_latent kernels/test_memory kernels/test_moe kernels/test_norm_linear unit/engine/test_load
+EMULATED_TESTS := $(call part_of,kernels/test_altup kernels/test_delta_net kernels/test_kept_blocks kernels/test_kv_groups kernels/test_masks kernels/test_latent kernels/test_norm_rope kernels/test_pool unit/model/test_families)
+EMULATED_HOPPER_TESTS := $(call part_of,kernels/test_kept_blocks kernels/test_latent kernels/test_memory kernels/test_moe kernels/test_norm_linear unit/engine/test_load)
 # Decoding, on a Hopper with as many SMs as it has, where a step of few sequences is one
 EMULATED_DECODES := stale_blocks sinks decodes_among_others mixed_lengths saved_blocks soft_caps
 emulated: emulator build/emulator/test_emulator $(EMULATED_TESTS:%=build/tests/%) $(EMULATED_HOPPER_TESTS:%=build/tests/%) build/tests/kernels/test_attention build/tests/kernels/test_step ## the CUDA kernels' tests on a GPU that is emulated
