@@ -61,7 +61,7 @@ static bool go_on(struct walk *w, int byte)
     memcpy(w->threads, w->next, (size_t)w->num_next * sizeof w->next[0]);
     w->num_threads = w->num_next;
     spacing_take(&w->spacing, &as_char, 1);
-    return !w->frames->failed && w->frames->work <= WORK_MAX;
+    return !w->frames->status && w->frames->work <= WORK_MAX;
 }
 
 size_t forecast_text(const struct matcher *m, const struct spacing *s, char *out)

@@ -98,7 +98,7 @@ static int step_on_top(struct mask_maker *w, uint32_t begin, int n, uint8_t byte
     if (!reserve(w, top)) return 0;
     int num_next = step_threads(w->g, &w->frames, w->threads + begin, n, byte, w->threads + top);
     if (num_next >= 0 && w->frames.work <= WORK_MAX) return num_next;
-    w->status = w->frames.failed ? STATUS_NO_MEMORY : STATUS_LIMIT;
+    w->status = w->frames.status ?: STATUS_LIMIT;
     return 0;
 }
 
@@ -440,7 +440,7 @@ static void add_open_key(struct mask_maker *w, struct thread key)
 
 static bool copy_frames(struct mask_maker *w, const struct frames *f)
 {
-    w->frames.failed = false;
+    w->frames.status = 0;
     if (!frames_reserve(&w->frames, f->count)) return false;
     memcpy(w->frames.items, f->items, f->count * sizeof *f->items);
     w->frames.count = f->count;

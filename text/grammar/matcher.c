@@ -136,7 +136,7 @@ static int accept_bytes(struct matcher *m, const char *bytes, size_t num_bytes)
     for (size_t i = 0; i < num_bytes; i++) {
         m->frames.text_bytes++;
         n = step_threads(m->grammar, &m->frames, from, n, (uint8_t)bytes[i], sets[i & 1]);
-        if (n <= 0) return n == 0 ? STATUS_INVALID : m->frames.failed ? STATUS_NO_MEMORY : STATUS_LIMIT;
+        if (n <= 0) return n == 0 ? STATUS_INVALID : m->frames.status ?: STATUS_LIMIT;
         from = sets[i & 1];
     }
     if (!reserve_threads(m, (uint32_t)n)) return STATUS_NO_MEMORY;
@@ -151,7 +151,7 @@ int matcher_accept(struct matcher *m, const char *bytes, size_t num_bytes)
     if (m->num_sets > MATCHER_ROLLBACK_MAX) drop_oldest_set(m);
     uint32_t num_frames = m->frames.count, num_threads = m->num_threads;
     size_t text_bytes = m->text.num_bytes;
-    m->frames.failed = false;
+    m->frames.status = 0;
     int status = keep_text(m, bytes, num_bytes) ? accept_bytes(m, bytes, num_bytes) : STATUS_NO_MEMORY;
     cut_text(m, status ? text_bytes : m->text.num_bytes);
     if (status) {

@@ -1,7 +1,7 @@
 /* matcher.h - one answer on its way through a grammar.
  *
  * A matcher takes the bytes of tokens and knows what may come next. A copy goes its own way. Rejected bytes
- * change nothing. Owner: one request; it refers to the grammar, which must live longer. Memory: a few hundred
+ * change nothing. Owner: one request; it refers to the grammar, which must live longer. Memory: one or two thousand
  * bytes and 16 for each level of nesting; at most what step.h allows; the text where elements of arrays differ. Thread: one user at a time. */
 #ifndef TEXT_GRAMMAR_MATCHER_H
 #define TEXT_GRAMMAR_MATCHER_H

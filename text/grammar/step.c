@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/status.h"
 #include "text/grammar/unique_text.h"
 
 enum { WORK_MAX = THREADS_MAX };
@@ -14,7 +15,7 @@ bool frames_reserve(struct frames *f, uint32_t capacity)
     uint32_t more = min_of(max_of(capacity, f->capacity * 2), (uint32_t)FRAMES_MAX);
     struct frame *items = capacity <= FRAMES_MAX ? realloc(f->items, more * sizeof *items) : NULL;
     if (!items) {
-        f->failed = true;
+        f->status = capacity <= FRAMES_MAX ? STATUS_NO_MEMORY : STATUS_LIMIT;
         return false;
     }
     f->items = items;
@@ -160,14 +161,23 @@ struct stepper {
     bool failed;
 };
 
+/* One that holds the same serves as well: of many readings most come back to the same place. */
 static uint32_t push_frame(struct stepper *s, uint32_t state, uint32_t count, uint32_t parent)
 {
     struct frames *f = s->frames;
+    const uint32_t hash =
+        (state + count * 31 + parent * 1009) * 2654435761u; /* Knuth's, for its upper bits */
+    uint16_t *recent = &f->recent[(hash >> 16) % RECENT_FRAMES];
+    const struct frame *same = &f->items[*recent];
+    if (*recent < f->count && same->state == state && same->count == count && same->parent == parent &&
+        *recent != STACK_BOTTOM)
+        return *recent;
     if (f->count == f->capacity && !frames_reserve(f, f->count + 1)) {
         s->failed = true;
         return STACK_BOTTOM;
     }
     f->items[f->count] = (struct frame){state, count, parent, f->items[parent].depth + 1};
+    *recent = (uint16_t)f->count;
     return f->count++;
 }
 

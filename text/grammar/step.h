@@ -13,7 +13,13 @@
 #include "text/grammar/byte_set.h"
 #include "text/grammar/program.h"
 
-enum { THREADS_MAX = 1024, FRAMES_MAX = 1 << 16, STACK_DEPTH_MAX = 400, STACK_BOTTOM = 0 };
+enum {
+    THREADS_MAX = 1024,
+    FRAMES_MAX = 1 << 16,
+    RECENT_FRAMES = 512,
+    STACK_DEPTH_MAX = 400,
+    STACK_BOTTOM = 0
+};
 
 struct thread {
     uint32_t state, count, stack, spaces; /* spaces: a state of the grammar's white space */
@@ -28,7 +34,8 @@ struct frames {
     struct frame *items;
     uint32_t count, capacity;
     uint32_t touched; /* the lowest depth of a frame that was returned to; 0: the bottom mattered */
-    bool failed;      /* no memory or no place: sticky */
+    int status;       /* STATUS_NO_MEMORY, or STATUS_LIMIT: no place; sticky */
+    uint16_t recent[RECENT_FRAMES]; /* where frames were put last, by what they hold */
     const char *text; /* that of the answer, with the byte that is taken; NULL: elements are not compared */
     size_t text_bytes;
     uint64_t work; /* threads that were looked at; whoever bounds it sets it to 0 */

@@ -605,6 +605,43 @@ static void a_thousand_alternatives_are_followed(void **state)
     assert_null(g);
 }
 
+/* Repetitions in a row, each of which may be the one that goes on. */
+static struct matcher *match_ambiguous(int num_repetitions)
+{
+    static char text[8192];
+    struct grammar *g = NULL;
+    struct matcher *m;
+    struct error err = {0};
+    int n = sprintf(text, "root ::=");
+    for (int i = 0; i < num_repetitions; i++) n += sprintf(text + n, " [^\\n]{1,9}");
+    if (grammar_from_ebnf(text, (size_t)n, &g, &err)) fail_msg("%s", err.text);
+    assert_int_equal(matcher_new(g, &m), 0);
+    return m;
+}
+
+static void free_with_grammar(struct matcher *m)
+{
+    const struct grammar *g = matcher_grammar(m);
+    matcher_free(m);
+    grammar_free((struct grammar *)g);
+}
+
+static void ambiguous_texts_are_followed_up_to_a_limit(void **state)
+{
+    char token[225];
+    (void)state;
+    memset(token, 'x', sizeof token);
+    struct matcher *m = match_ambiguous(100);
+    for (int i = 0; i < 4; i++) assert_int_equal(matcher_accept(m, token, sizeof token), 0);
+    assert_true(matcher_can_end(m));
+    assert_int_equal(matcher_accept(m, "x", 1), STATUS_INVALID);
+    free_with_grammar(m);
+    m = match_ambiguous(300);
+    assert_int_equal(matcher_accept(m, token, sizeof token), STATUS_LIMIT);
+    assert_int_equal(matcher_accept(m, token, 20), 0);
+    free_with_grammar(m);
+}
+
 static void matchers_go_back_and_copy(void **state)
 {
     struct grammar *g = compile_schema("{\"type\":\"array\",\"items\":{\"type\":\"array\"}}");
@@ -675,6 +712,7 @@ int main(void)
         cmocka_unit_test(patterns_stand_between_slashes),
         cmocka_unit_test(a_grammar_may_end_with_what_is_optional),
         cmocka_unit_test(a_thousand_alternatives_are_followed),
+        cmocka_unit_test(ambiguous_texts_are_followed_up_to_a_limit),
         cmocka_unit_test(matchers_go_back_and_copy),
         cmocka_unit_test(forced_bytes_are_the_only_ones),
     };
