@@ -5,7 +5,6 @@
 
 #include "server/api/codecs/canonical.h"
 #include "server/api/json_field.h"
-#include "text/tools/tool_types.h"
 
 #define INPUT "input"
 
@@ -187,22 +186,33 @@ int custom_tools_become_functions(struct translation *t)
     return status;
 }
 
-/* ---- which they are ---- */
+/* ---- which they are: by a type that the validator lets no client give a function ---- */
 
-#define MARK "custom"
+static cJSON *find_tool(const cJSON *tools, const char *name)
+{
+    cJSON *tool;
+    cJSON_ArrayForEach(tool, tools)
+    {
+        const char *own = canonical_text(get(tool, "function"), "name");
+        if (own && !strcmp(own, name)) return tool;
+    }
+    return NULL;
+}
 
 int custom_tools_mark(cJSON *tools, const cJSON *names)
 {
     const cJSON *name;
     cJSON_ArrayForEach(name, names)
     {
-        cJSON *function = (cJSON *)tool_find(tools, name->valuestring, strlen(name->valuestring));
-        if (function && !cJSON_AddTrueToObject(function, MARK)) return STATUS_NO_MEMORY;
+        cJSON *tool = find_tool(tools, name->valuestring), *type = tool ? cJSON_CreateString("custom") : NULL;
+        if (!tool || (type && cJSON_ReplaceItemInObjectCaseSensitive(tool, "type", type))) continue;
+        cJSON_Delete(type);
+        return STATUS_NO_MEMORY;
     }
     return 0;
 }
 
 bool custom_tools_find(const cJSON *tools, const char *name)
 {
-    return cJSON_IsTrue(get(tool_find(tools, name, strlen(name)), MARK));
+    return canonical_is(find_tool(tools, name), "custom");
 }

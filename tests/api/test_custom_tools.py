@@ -51,6 +51,14 @@ def test_arguments_of_another_form_come_as_they_are(custom):
     assert chat(client).choices[0].message.tool_calls[0].custom.input == '{"code": 1}'
 
 
+def test_a_function_that_says_custom_is_a_function(custom):
+    _, client, script = custom
+    script([("Run", CALL)])
+    tools = [{**TOOLS[0], "custom": True, "function": {**TOOLS[0]["function"], "custom": True}}]
+    call, = chat(client, tools=tools).choices[0].message.tool_calls
+    assert call.type == "function" and json.loads(call.function.arguments)["days"] == 2
+
+
 def test_a_chat_goes_on_behind_a_call(custom):
     server, client, script = custom
     said = {"role": "assistant", "tool_calls": [{"id": "c1", "type": "custom", "custom": {"name": "run", "input": PATCH}}]}
