@@ -26,10 +26,11 @@ static int take_field(struct translation *t, const struct codec_field *f)
     return status;
 }
 
-static bool has_outermost(const cJSON *body, const char *path)
+/* The member that a path begins with. */
+static const cJSON *find_outermost(const cJSON *body, const char *path)
 {
     char member[64];
-    snprintf(member, sizeof member, "%.*s", (int)strcspn(path, "."), path);
+    snprintf(member, sizeof member, "%.*s", (int)strcspn(path, ".["), path);
     return cJSON_GetObjectItemCaseSensitive(body, member);
 }
 
@@ -39,8 +40,8 @@ static uint32_t find_unused_names(const struct codec *codec, const cJSON *body)
     uint32_t unused = 0;
     for (int i = 0; codec->names && codec->names[i].name; i++) {
         const struct codec_name *n = &codec->names[i];
-        if (has_outermost(body, n->canonical) || (n->if_sent && !has_outermost(body, n->name)))
-            unused |= 1u << i;
+        const cJSON *own = find_outermost(body, n->name), *canonical = find_outermost(body, n->canonical);
+        if ((canonical && canonical != own) || (n->if_sent && !own)) unused |= 1u << i;
     }
     return unused;
 }

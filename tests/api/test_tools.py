@@ -209,6 +209,59 @@ def test_a_function_call_that_is_none(thinking):
     assert refused.status_code == 400 and "messages[1].function_call" in refused.text
 
 
+FUNCTIONS = [t["function"] for t in TOOLS]
+
+
+def old(server, **more):
+    return server.client().chat.completions.create(model="SmolLM2-135M-Instruct.Q4_1.gguf", messages=ASK,
+                                                   **{"functions": FUNCTIONS, **more})
+
+
+def test_functions_whole_and_streamed(thinking):
+    """What OpenAI's chat had before tools."""
+    server, script = thinking
+    script([("weather", f"Let me look.\n{CALL}\n{PING}")])
+    choice = old(server).choices[0]
+    assert choice.finish_reason == "function_call" and choice.message.tool_calls is None
+    assert choice.message.content == "Let me look." and choice.message.function_call.name == "get_weather"
+    assert json.loads(choice.message.function_call.arguments)["days"] == 2
+    names, arguments, finish = [], "", None
+    for chunk in old(server, stream=True, function_call="auto"):
+        call = chunk.choices[0].delta.function_call
+        assert not chunk.choices[0].delta.tool_calls
+        names += [call.name] if call and call.name else []
+        arguments += call.arguments if call else ""
+        finish = chunk.choices[0].finish_reason or finish
+    assert names == ["get_weather"] and finish == "function_call"
+    assert arguments == choice.message.function_call.arguments
+
+
+def test_functions_are_chosen(thinking):
+    server, script = thinking
+    script([("weather", CALL)])
+    said = old(server, function_call="none").choices[0]
+    assert said.finish_reason == "stop" and said.message.function_call is None
+    script([("weather", PING)])
+    assert old(server, function_call={"name": "ping"}).choices[0].message.function_call.name == "ping"
+    tools = server.post("/v1/chat/completions", {"messages": ASK, "tools": TOOLS, "functions": [], "function_call": None})
+    assert tools.json()["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "ping"
+
+
+@pytest.mark.parametrize("more, param", [
+    ({"functions": [{"name": "a b"}]}, "functions[0].name"), ({"functions": [{"name": "f"}, {"name": "f"}]}, "functions[1].name"),
+    ({"functions": [3]}, "functions[0]"), ({"functions": {"name": "f"}}, "functions"),
+    ({"functions": FUNCTIONS, "tools": TOOLS}, "functions"), ({"functions": FUNCTIONS, "function_call": "required"}, "function_call"),
+    ({"functions": FUNCTIONS, "function_call": {"name": "nobody"}}, "function_call"),
+    ({"functions": FUNCTIONS, "function_call": 3}, "function_call"),
+    ({"functions": [{"name": "f", "parameters": 3}]}, "functions[0].parameters"),
+    ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name")])
+def test_functions_that_are_none(thinking, more, param):
+    server, _ = thinking
+    refused = server.post("/v1/chat/completions", {"messages": ASK, **more})
+    assert refused.status_code == 400 and refused.json()["error"]["param"] == param, refused.text
+    assert refused.json()["error"]["message"].startswith(param), refused.text
+
+
 def test_tools_as_clients_write_them(thinking):
     server, script = thinking
     name = "mcp__a_server_with_a_long_name__" + "x" * 90

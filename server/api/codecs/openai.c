@@ -1,10 +1,11 @@
 /* openai.c - chat completions and text completions: the canonical form itself, so that bodies are read as they
  * are. Answers are written member by member in the order that OpenAI sends them; a stream's chunk is one
  * `data: {...}` event. */
-#include "server/api/codecs/fill_in_middle.h"
-
 #include <stdint.h>
+#include <string.h>
 
+#include "server/api/codecs/fill_in_middle.h"
+#include "server/api/codecs/functions.h"
 #include "server/fingerprint.h"
 
 /* {"id":...,"object":...,"created":...,"model":...,"system_fingerprint":...,"choices":[ */
@@ -83,10 +84,12 @@ static void append_new_ids(struct buffer *out, const struct answer *a, const str
     codec_append_ids(out, a, c, max_of(begin, c->num_prompt_tokens), end);
 }
 
-static void append_finish_reason(struct buffer *out, const char *finish_reason)
+static void append_finish_reason(struct buffer *out, const struct answer *a, const char *finish_reason)
 {
     buffer_append_text(out, ",\"finish_reason\":");
-    if (finish_reason)
+    if (finish_reason && functions_are_asked(a) && !strcmp(finish_reason, "tool_calls"))
+        buffer_append_text(out, "\"function_call\"");
+    else if (finish_reason)
         buffer_append_json_text(out, finish_reason);
     else
         buffer_append_text(out, "null");
@@ -170,8 +173,24 @@ static void append_call_type(struct buffer *out, const struct call *call)
     buffer_append_json_text(out, call->name);
 }
 
+/* The call as it was told before there were tools: NAME with no arguments yet, then more of them. */
+static void append_function_piece(struct buffer *out, const struct event *e)
+{
+    buffer_append_text(out, "\"function_call\":{");
+    if (e->piece == PIECE_CALL) {
+        append_member(out, "name", e->call->name, strlen(e->call->name));
+        buffer_append_char(out, ',');
+    }
+    append_member(out, "arguments", e->text, e->piece == PIECE_CALL ? 0 : e->text_bytes);
+    buffer_append_char(out, '}');
+}
+
 static void append_call_piece(struct buffer *out, const struct answer *a, const struct event *e)
 {
+    if (functions_are_asked(a)) {
+        append_function_piece(out, e);
+        return;
+    }
     buffer_printf(out, "\"tool_calls\":[{\"index\":%d,", e->call->index);
     if (e->piece == PIECE_CALL) {
         buffer_append_text(out, "\"id\":");
@@ -211,7 +230,7 @@ static void append_chunk(struct buffer *out, struct answer *a, const struct even
     append_piece(out, a, e);
     if (is_chat) buffer_append_char(out, '}');
     append_logprobs(out, a, e->logprobs);
-    append_finish_reason(out, e->finish_reason);
+    append_finish_reason(out, a, e->finish_reason);
     append_new_ids(out, a, e->choice, e->ids_begin, e->ids_end);
     buffer_append_text(out, "}]");
     append_chunk_usage(out, a, e->usage);
@@ -279,6 +298,15 @@ static void append_calls(struct buffer *out, const struct answer *a, const struc
     buffer_append_char(out, ']');
 }
 
+static void append_function_call(struct buffer *out, const struct choice *c)
+{
+    buffer_append_text(out, ",\"function_call\":{\"name\":");
+    buffer_append_json_text(out, c->pieces->calls[0].name);
+    buffer_append_char(out, ',');
+    append_pieces(out, "arguments", c, PIECE_ARGUMENTS, 0);
+    buffer_append_char(out, '}');
+}
+
 /* The message of an answer that was taken apart. */
 static void append_taken_apart(struct buffer *out, const struct answer *a, const struct choice *c)
 {
@@ -295,7 +323,10 @@ static void append_taken_apart(struct buffer *out, const struct answer *a, const
         buffer_append_char(out, ',');
         append_pieces(out, "reasoning", c, PIECE_REASONING, -1);
     }
-    if (p->num_calls > 0) append_calls(out, a, c);
+    if (p->num_calls > 0 && functions_are_asked(a))
+        append_function_call(out, c);
+    else if (p->num_calls > 0)
+        append_calls(out, a, c);
     buffer_append_char(out, '}');
 }
 
@@ -325,7 +356,7 @@ static void append_choice(struct buffer *out, const struct answer *a, const stru
     buffer_printf(out, "{\"index\":%d,", c->index);
     append_content(out, a, c);
     append_logprobs(out, a, a->context->params->logprobs ? &part : NULL);
-    append_finish_reason(out, c->finish_reason);
+    append_finish_reason(out, a, c->finish_reason);
     append_new_ids(out, a, c, 0, c->num_prompt_tokens + c->num_pulled);
     if (a->codec->kind == API_COMPLETIONS) append_prompt_logprobs(out, a, c);
     buffer_append_char(out, '}');
@@ -350,11 +381,26 @@ static void append_whole(struct buffer *out, struct answer *a, const struct even
 
 /* ---- the tables ---- */
 
+static const struct codec_field chat_fields[] = {
+    {"functions", NULL, functions_read},
+    {"function_call", NULL, functions_read_choice},
+    {NULL, NULL, NULL},
+};
+
+static const struct codec_name chat_names[] = {
+    {"functions[]", "tools[].function", .if_sent = true},
+    {"functions", "tools", .if_sent = true},
+    {"function_call", "tool_choice", .if_sent = true},
+    {NULL, NULL, false},
+};
+
 const struct codec codec_chat = {
     .path = "/v1/chat/completions",
     .id_prefix = "chatcmpl-",
     .stream_type = EVENT_STREAM_TYPE,
     .kind = API_CHAT,
+    .fields = chat_fields,
+    .names = chat_names,
     .tells_ids = true,
     .is_pure = true,
     .tells_pieces = true,
