@@ -29,30 +29,61 @@ static ssize_t match_name(const struct answer_view *v, size_t at)
 
 const char *call_end_mark(const struct tool_format *f)
 {
-    return f->call_end + strspn(f->call_end, "}]) \n");
+    return f->call_end + strspn(f->call_end, "}])` \n");
+}
+
+/* Whether the name in head is a tool's. */
+static bool is_of_tool(const struct answer_view *v, const struct call_head *head)
+{
+    return tool_find(v->tools, v->held.bytes + head->name_at, head->name_bytes);
+}
+
+/* An object behind a fence that the format does not have: the fence's length, none included. */
+static ssize_t match_fenced_object(const struct answer_view *v, size_t at, struct call_head *head)
+{
+    ssize_t fence = match_fence(span_from(v->held, at));
+    if (fence <= 0) return fence;
+    if (at + (size_t)fence == v->held.num_bytes) return match_more(v->held);
+    head->is_fenced = true;
+    return v->held.bytes[at + (size_t)fence] == '{' ? fence : MATCH_NOT;
+}
+
+/* What arguments that are one object begin with. There may be none, where the call ends, or the answer does. */
+static ssize_t match_object_begin(const struct answer_view *v, size_t at, struct call_head *head)
+{
+    const struct tool_format *f = v->format;
+    bool ends_itself = f->notation == ARGUMENTS_JSON && !*f->call_end && !f->is_bare;
+    if (at == v->held.num_bytes) return ends_itself && is_of_tool(v, head) ? 0 : MATCH_NOT;
+    ssize_t fence = match_fenced_object(v, at, head);
+    if (fence != 0) return fence;
+    if (v->held.bytes[at] == '{') return 0;
+    if (v->held.bytes[at] == '"' && f->notation == ARGUMENTS_JSON_STRING) return 0;
+    bool may_end = f->notation == ARGUMENTS_JSON && *f->call_end && !strchr("}]) \n", *f->call_end);
+    ssize_t end = may_end ? match_text(f->call_end, span_from(v->held, at), NULL) : MATCH_NOT;
+    return end < 0 ? end : 0;
 }
 
 /* What arguments begin with, so that a call is known to be one before it is announced. */
-static ssize_t match_arguments_begin(const struct answer_view *v, size_t at)
+static ssize_t match_arguments_begin(const struct answer_view *v, size_t at, struct call_head *head)
 {
     const struct tool_format *f = v->format;
     ssize_t spaces = match_spaces(span_from(v->held, at));
     if (spaces < 0) return spaces;
     if (spaces > MATCH_SPACES_MAX) return MATCH_NOT;
-    if (f->notation != ARGUMENTS_TAGGED) {
-        at += (size_t)spaces;
-        if (at == v->held.num_bytes) return MATCH_NOT;
-        if (v->held.bytes[at] == '{') return spaces;
-        if (v->held.bytes[at] == '"' && f->notation == ARGUMENTS_JSON_STRING) return spaces;
-        /* There are none, and the call ends. */
-        bool may_end = f->notation == ARGUMENTS_JSON && *f->call_end && call_end_mark(f) == f->call_end;
-        ssize_t end = may_end ? match_text(f->call_end, span_from(v->held, at), NULL) : MATCH_NOT;
-        return end < 0 ? end : spaces;
+    if (f->notation != ARGUMENTS_TAGGED || head->has_bracket) {
+        ssize_t n = match_object_begin(v, at + (size_t)spaces, head);
+        return n < 0 ? n : spaces + n;
     }
     ssize_t key = match_text(f->key_begin, span_from(v->held, at + (size_t)spaces), NULL);
     ssize_t end = match_text(f->call_end, span_from(v->held, at + (size_t)spaces), NULL);
     if (key >= 0 || end >= 0) return 0;
-    return key == MATCH_MORE || end == MATCH_MORE ? MATCH_MORE : MATCH_NOT;
+    if (key == MATCH_MORE || end == MATCH_MORE) return MATCH_MORE;
+    /* An object in place of parameters by themselves. */
+    if (f->values != VALUES_RAW || !is_of_tool(v, head) || at + (size_t)spaces == v->held.num_bytes)
+        return MATCH_NOT;
+    if (v->held.bytes[at + (size_t)spaces] == '{') return spaces;
+    ssize_t fence = match_fenced_object(v, at + (size_t)spaces, head);
+    return fence > 0 ? spaces + fence : fence < 0 ? fence : MATCH_NOT;
 }
 
 /* begin NAME name_end and what must follow; the length up to the arguments. */
@@ -86,7 +117,7 @@ static ssize_t match_head(const struct answer_view *v, size_t at, const char *fi
     n = match_text(name_end, span_from(v->held, at), &head->id);
     if (n < 0) return n;
     at += (size_t)n;
-    n = match_arguments_begin(v, at);
+    n = match_arguments_begin(v, at, head);
     return n < 0 ? n : (ssize_t)(at + (size_t)n);
 }
 
@@ -100,22 +131,9 @@ static bool may_be_name(const struct answer_view *v, struct slice name, bool is_
     return !v->format->is_bare && name.n <= UNKNOWN_NAME_MAX;
 }
 
-/* first, begin up to its bracket, and an object that is a call, looked at whole: the length of all. */
-static ssize_t match_object(const struct answer_view *v, size_t at, const char *first, const char *begin,
-                            struct call_head *head)
+/* An object that is a call, looked at whole. */
+static ssize_t match_whole(const struct answer_view *v, size_t at, struct call_head *head)
 {
-    const char *bracket = strchr(begin, '{');
-    char front[TOOL_LITERAL_MAX + 1] = "";
-    if (!bracket || v->format->notation == ARGUMENTS_TAGGED) return MATCH_NOT;
-    memcpy(front, begin, (size_t)(bracket - begin));
-    const char *const parts[] = {first, front};
-    for (int i = 0; i < 2; i++) {
-        ssize_t n = match_text(parts[i], span_from(v->held, at), &head->id);
-        if (n >= 0) at += (size_t)n;
-        if (n >= 0 && *parts[i]) n = match_spaces(span_from(v->held, at));
-        if (n < 0 || n > MATCH_SPACES_MAX) return n < 0 ? n : MATCH_NOT;
-        if (*parts[i]) at += (size_t)n;
-    }
     struct call_object *o = &head->object;
     const struct span here = span_from(v->held, at);
     if (here.num_bytes == 0) return match_more(v->held);
@@ -128,14 +146,59 @@ static ssize_t match_object(const struct answer_view *v, size_t at, const char *
     head->is_object = true;
     head->name_at = (size_t)(o->name.bytes - v->held.bytes);
     head->name_bytes = o->name.n;
-    return (ssize_t)(at + o->num_bytes);
+    return (ssize_t)o->num_bytes;
+}
+
+/* What models put in front of objects: a fence, the bracket of a list. */
+static ssize_t match_wrapping(const struct answer_view *v, size_t at, struct call_head *head)
+{
+    ssize_t fence = match_fence(span_from(v->held, at));
+    if (fence < 0) return fence;
+    head->is_fenced = fence > 0;
+    at += (size_t)fence;
+    head->is_listed = at < v->held.num_bytes && v->held.bytes[at] == '[';
+    if (!head->is_listed) return fence;
+    ssize_t spaces = match_spaces(span_from(v->held, at + 1));
+    return spaces < 0 ? spaces : fence + 1 + spaces;
+}
+
+/* first, begin up to its bracket, and such an object: the length of all. */
+static ssize_t match_object(const struct answer_view *v, size_t at, const char *first, const char *begin,
+                            struct call_head *head)
+{
+    const char *bracket = strchr(begin, '{');
+    char front[TOOL_LITERAL_MAX + 1] = "";
+    if (!head->has_bracket) return MATCH_NOT;
+    memcpy(front, begin, (size_t)(bracket - begin));
+    const char *const parts[] = {first, front};
+    for (int i = 0; i < 2; i++) {
+        ssize_t n = match_text(parts[i], span_from(v->held, at), &head->id);
+        if (n >= 0) at += (size_t)n;
+        if (n >= 0 && *parts[i]) n = match_spaces(span_from(v->held, at));
+        if (n < 0 || n > MATCH_SPACES_MAX) return n < 0 ? n : MATCH_NOT;
+        if (*parts[i]) at += (size_t)n;
+    }
+    ssize_t wrapping = match_wrapping(v, at, head);
+    if (wrapping < 0) return wrapping;
+    ssize_t n = match_whole(v, at + (size_t)wrapping, head);
+    return n < 0 ? n : (ssize_t)at + wrapping + n;
+}
+
+ssize_t call_head_match_next(const struct answer_view *v, size_t at, struct call_head *head)
+{
+    *head = (struct call_head){.name_at = 0};
+    ssize_t n = match_whole(v, at, head);
+    if (n >= 0 && !is_of_tool(v, head)) return MATCH_NOT;
+    return n < 0 ? n : (ssize_t)at + n;
 }
 
 /* As the format has it, or else as an object with other keys. */
 static ssize_t match_begin(const struct answer_view *v, size_t at, const char *first, const char *begin,
                            const char *name_end, struct call_head *head)
 {
-    head->is_object = false;
+    head->is_object = head->is_fenced = head->is_listed = false;
+    bool is_tagged = begin == v->format->call_begin && v->format->notation == ARGUMENTS_TAGGED;
+    head->has_bracket = strchr(begin, '{') && !is_tagged;
     ssize_t n = match_head(v, at, first, begin, name_end, head);
     return n == MATCH_NOT ? match_object(v, at, first, begin, head) : n;
 }
@@ -146,9 +209,9 @@ ssize_t call_head_match(const struct answer_view *v, size_t at, const char *firs
     if (!v->tools) return MATCH_NOT;
     ssize_t n = match_begin(v, at, first, f->call_begin, f->name_end, head);
     for (int i = 0; i < f->num_others && n == MATCH_NOT; i++) {
-        n = match_begin(v, at, "", f->others[i].begin, f->others[i].name_end, head);
-        bool is_tool = n < 0 || tool_find(v->tools, v->held.bytes + head->name_at, head->name_bytes);
-        if (f->others[i].needs_tool && !is_tool) n = MATCH_NOT;
+        const struct other_begin *o = &f->others[i];
+        n = match_begin(v, at, o->in_section ? first : "", o->begin, o->name_end, head);
+        if (n >= 0 && o->needs_tool && !is_of_tool(v, head)) n = MATCH_NOT;
     }
     return n;
 }

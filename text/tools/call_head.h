@@ -20,7 +20,10 @@ struct answer_view {
 struct call_head {
     size_t name_at, name_bytes; /* in what is held */
     struct match_id id;
-    bool is_object; /* the call was read whole */
+    bool is_object;   /* the call was read whole */
+    bool has_bracket; /* its begin has that of the object in which its arguments stand */
+    bool is_fenced;   /* a Markdown fence stands in front of its object, or of the arguments' */
+    bool is_listed;   /* so does the bracket of a list that the format does not have */
     struct call_object object;
 };
 
@@ -28,6 +31,9 @@ struct call_head {
 ssize_t call_head_match(const struct answer_view *v, size_t at, const char *first, struct call_head *head);
 
 bool call_name_byte(char c);
+/* Whether an object that is a call of a tool stands here, without any mark: the bytes up to its end, or a MATCH_. */
+ssize_t call_head_match_next(const struct answer_view *v, size_t at, struct call_head *head);
+
 /* A mark that ends a call behind its arguments, without the brackets in front of it. */
 const char *call_end_mark(const struct tool_format *f);
 

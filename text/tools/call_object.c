@@ -17,11 +17,17 @@ static void skip_spaces(struct reader *r)
     while (r->at < r->end && match_is_space(*r->at)) r->at++;
 }
 
-/* Behind the opening quote: what stands in front of the closing one, which is taken. */
+static bool is_quote(char c)
+{
+    return c == '"' || c == '\'';
+}
+
+/* At the opening quote, JSON's or Python's: what stands in front of the closing one, which is taken. */
 static enum call_object_state read_string(struct reader *r, struct slice *out)
 {
-    const char *begin = r->at;
-    for (; r->at < r->end && *r->at != '"'; r->at++)
+    const char quote = *r->at++, *begin = r->at;
+    if (quote == '\'') r->out->is_python = true;
+    for (; r->at < r->end && *r->at != quote; r->at++)
         if (*r->at == '\\' && ++r->at == r->end) break;
     *out = slice_of(begin, r->at);
     return r->at++ < r->end ? CALL_OBJECT_WHOLE : CALL_OBJECT_MORE;
@@ -33,8 +39,9 @@ static enum call_object_state skip_brackets(struct reader *r)
     struct slice text;
     int depth = 0;
     while (r->at < r->end) {
-        char c = *r->at++;
-        if (c == '"' && read_string(r, &text) != CALL_OBJECT_WHOLE) return CALL_OBJECT_MORE;
+        char c = *r->at;
+        if (is_quote(c) && read_string(r, &text) != CALL_OBJECT_WHOLE) return CALL_OBJECT_MORE;
+        r->at += !is_quote(c);
         if (c == '{' || c == '[') depth++;
         if ((c == '}' || c == ']') && --depth == 0) return CALL_OBJECT_WHOLE;
     }
@@ -44,7 +51,7 @@ static enum call_object_state skip_brackets(struct reader *r)
 static enum call_object_state skip_word(struct reader *r)
 {
     const char *begin = r->at;
-    while (r->at < r->end && !match_is_space(*r->at) && (!*r->at || !strchr(",}]:\"{[", *r->at))) r->at++;
+    while (r->at < r->end && !match_is_space(*r->at) && (!*r->at || !strchr(",}]:\"'{[", *r->at))) r->at++;
     if (r->at == r->end) return CALL_OBJECT_MORE;
     return r->at > begin ? CALL_OBJECT_WHOLE : CALL_OBJECT_NOT;
 }
@@ -58,8 +65,7 @@ static enum call_object_state read_object(struct reader *r);
 
 static enum call_object_state read_name(struct reader *r)
 {
-    if (*r->at != '"' || r->out->name.n > 0) return CALL_OBJECT_NOT;
-    r->at++;
+    if (!is_quote(*r->at) || r->out->name.n > 0) return CALL_OBJECT_NOT;
     enum call_object_state state = read_string(r, &r->out->name);
     r->out->name_is_whole = state == CALL_OBJECT_WHOLE;
     return state;
@@ -72,8 +78,7 @@ static enum call_object_state read_arguments(struct reader *r)
     enum call_object_state state;
     if (r->out->has_arguments) return CALL_OBJECT_NOT;
     r->out->has_arguments = true;
-    if (*r->at == '"') {
-        r->at++;
+    if (is_quote(*r->at)) {
         r->out->is_string = true;
         return read_string(r, out);
     }
@@ -83,7 +88,8 @@ static enum call_object_state read_arguments(struct reader *r)
         return state;
     }
     state = skip_word(r);
-    return state != CALL_OBJECT_WHOLE || is(slice_of(begin, r->at), "null") ? state : CALL_OBJECT_NOT;
+    const struct slice word = slice_of(begin, r->at);
+    return state != CALL_OBJECT_WHOLE || is(word, "null") || is(word, "None") ? state : CALL_OBJECT_NOT;
 }
 
 /* Its first byte is there. */
@@ -100,15 +106,14 @@ static enum call_object_state read_value(struct reader *r, struct slice key)
     }
     if (is(key, "function")) return read_name(r);
     if (!is(key, "type") && !is(key, "id") && !is(key, "index")) return CALL_OBJECT_NOT;
-    if (*r->at != '"') return skip_word(r);
-    r->at++;
+    if (!is_quote(*r->at)) return skip_word(r);
     return read_string(r, &text);
 }
 
 static enum call_object_state read_member(struct reader *r)
 {
     struct slice key;
-    if (*r->at++ != '"') return CALL_OBJECT_NOT;
+    if (!is_quote(*r->at)) return CALL_OBJECT_NOT;
     enum call_object_state state = read_string(r, &key);
     if (key.n > KEY_BYTES_MAX) return CALL_OBJECT_NOT;
     if (state != CALL_OBJECT_WHOLE) return state;

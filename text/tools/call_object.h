@@ -1,4 +1,4 @@
-/* call_object.h - a call that is a JSON object, whatever its keys' order: {"name": ..., "arguments": ...}.
+/* call_object.h - a call that is an object in JSON's or Python's notation, whatever its keys' order: {"name": ..., "arguments": ...}.
  *
  *   name        "name", "tool_name", "function" (a text, or an object that has the others)
  *   arguments   "arguments", "parameters": an object, its text as a string, null, "" or none
@@ -15,8 +15,9 @@
 
 struct call_object {
     struct slice name;      /* what stands between its quotes; no escapes */
-    struct slice arguments; /* JSON text, or what stands between the quotes of a string; n 0: none */
+    struct slice arguments; /* an object's text, or what stands between the quotes of a string; n 0: none */
     bool is_string;         /* arguments is such a text, with its escapes */
+    bool is_python;         /* some string stands in single quotes */
     bool has_arguments;     /* its key is there */
     bool name_is_whole;
     size_t num_bytes; /* of the whole object */

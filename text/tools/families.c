@@ -31,13 +31,15 @@ static const struct {
     {"List of tools: ",
      {NOTHING, .origin = TOOLS_FAMILY, .is_parallel = true, .section_begin = "<|tool_call_start|>[",
       .section_end = "]<|tool_call_end|>", .call_separator = ", ", .name_end = "(", .call_end = ")",
+      .others = {{"{\"name\": \"", "\", \"arguments\": ", true, true}}, .num_others = 1,
       .notation = ARGUMENTS_TAGGED, .values = VALUES_LITERAL, .is_python = true, .key_end = {"=", "="},
       .parameter_separator = ", "}},
     /* Granite 3.x. */
     {"<|start_of_role|>available_tools",
      {NOTHING, .origin = TOOLS_FAMILY, .is_parallel = true, .section_begin = "<|tool_call|>[",
       .section_end = "]", .call_separator = ", ", .call_begin = "{\"name\": \"",
-      .name_end = "\", \"arguments\": ", .call_end = "}"}},
+      .name_end = "\", \"arguments\": ", .call_end = "}",
+      .others = {{"<tool_call>{\"name\": \"", "\", \"arguments\": ", true}}, .num_others = 1}},
     /* gpt-oss writes the recipient behind the channel, renders it in front of it. What it says in front of calls has
      * the channel commentary, too. */
     {"<|channel|>commentary",
@@ -47,8 +49,10 @@ static const struct {
       .call_begin = " to=functions.", .name_end = "<|channel|>commentary json<|message|>",
       .others = {{"<|channel|>\x03 to=functions.", " <|constrain|>json<|message|>", false},
                  {"<|channel|>\x03 to=functions.", "\x04<|message|>", false},
-                 {" to=functions.", "\x04<|message|>", false}},
-      .num_others = 3, .calls_end = "<|call|>"}},
+                 {" to=functions.", "\x04<|message|>", false},
+                 {"<|channel|>\x03 to=", "\x04<|message|>", true},
+                 {" to=", "\x04<|message|>", true}},
+      .num_others = 5, .calls_end = "<|call|>"}},
 };
 
 #pragma GCC diagnostic pop

@@ -37,8 +37,9 @@ enum { FOR_STRING, FOR_OTHER, NUM_VALUE_KINDS };
 struct other_begin {
     const char *begin, *name_end;
     bool needs_tool; /* it is one for names that a tool has */
+    bool in_section; /* section_begin, or call_separator, stands in front of it */
 };
-enum { OTHER_BEGINS_MAX = 4 };
+enum { OTHER_BEGINS_MAX = 8 };
 
 struct tool_format {
     struct arena arena; /* of the texts */

@@ -28,6 +28,18 @@ ssize_t match_exact(const char *text, size_t num_bytes, struct span at)
     return known == num_bytes ? (ssize_t)num_bytes : match_more(at);
 }
 
+enum { FENCE_WORD_MAX = 16 };
+
+ssize_t match_fence(struct span at)
+{
+    ssize_t n = match_exact("```", 3, at);
+    if (n < 0) return n == MATCH_NOT ? 0 : n;
+    size_t end = (size_t)n;
+    while (end < at.num_bytes && end < 3 + FENCE_WORD_MAX && (is_id_byte(at.bytes[end]))) end++;
+    const ssize_t spaces = match_spaces(span_from(at, end));
+    return spaces < 0 ? spaces : (ssize_t)end + spaces;
+}
+
 static size_t skip_spaces(struct span at)
 {
     size_t n = 0;

@@ -37,6 +37,8 @@ static inline bool match_is_space(char c)
 ssize_t match_text(const char *text, struct span at, struct match_id *id);
 /* The same byte for byte. */
 ssize_t match_exact(const char *text, size_t num_bytes, struct span at);
+/* The beginning of a Markdown fence with the white space behind it, "```json\n"; 0: there is none. */
+ssize_t match_fence(struct span at);
 /* How many bytes of white space stand here; MATCH_MORE when the answer ends with it. */
 ssize_t match_spaces(struct span at);
 static inline struct span span_from(struct span s, size_t n)

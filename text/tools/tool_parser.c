@@ -38,9 +38,12 @@ struct tool_parser {
     tool_sink *sink;
     void *context;
     enum state state;
-    bool keeps_reasoning, is_whole, failed, has_text, has_calls, is_start, has_parameters;
+    bool keeps_reasoning, is_whole, is_cut, failed, has_text, has_calls, is_start, has_parameters;
     bool drops_spaces; /* white space at the front belongs to a mark that has been taken */
-    unsigned types;    /* of the parameter */
+    bool is_open;      /* the last call's end mark has not come: further objects may */
+    bool is_wrapped;   /* more than arguments ends it */
+    bool has_bracket, is_fenced, is_listed; /* by what stood in front of the call, as call_head.h has it */
+    unsigned types;                         /* of the parameter */
     struct argument_scan json;
     struct literal_scan literal;
     size_t num_scanned; /* bytes of held that were looked at already */
@@ -150,17 +153,30 @@ static ssize_t match_call(const struct tool_parser *p, size_t at, const char *fi
     return call_head_match(&view, at, first, head);
 }
 
+/* What stands between the quotes of a string, which are around it. */
+static void append_unquoted_string(const struct slice s, bool is_python, struct buffer *out)
+{
+    struct buffer json;
+    bool ended;
+    buffer_init(&json, SIZE_MAX / 2);
+    if (!is_python || literal_to_json(s.bytes - 1, s.n + 2, "", &json) != LITERAL_STRING)
+        argument_unescape(s.bytes, s.n, &ended, out);
+    else
+        argument_unescape(json.data + 1, json.num_bytes - 1, &ended, out);
+    if (buffer_failed(&json)) out->failed = true;
+    buffer_deinit(&json);
+}
+
 /* The arguments of a call that was read whole. */
 static void emit_object_arguments(struct tool_parser *p, const struct call_object *o)
 {
     struct argument_scan scan = {.depth = 0};
     enum argument_state state = ARGUMENT_BROKEN;
     struct buffer text;
-    bool ended;
     buffer_init(&text, SIZE_MAX / 2);
     if (o->is_string)
-        argument_unescape(o->arguments.bytes, o->arguments.n, &ended, &text);
-    else
+        append_unquoted_string(o->arguments, o->is_python, &text);
+    else if (!o->is_python || !literal_to_json(o->arguments.bytes, o->arguments.n, "", &text))
         buffer_append(&text, o->arguments.bytes, o->arguments.n);
     if (text.num_bytes > 0 && text.data[0] == '{')
         argument_scan(&scan, text.data, text.num_bytes, &state, &p->out);
@@ -185,6 +201,11 @@ static void begin_call(struct tool_parser *p, const struct call_head *head, size
     p->has_calls = true;
     p->has_parameters = false;
     p->num_scanned = 0;
+    p->is_fenced = head->is_fenced || (p->is_open && p->is_fenced);
+    p->is_listed = head->is_listed || (p->is_open && p->is_listed);
+    p->is_open = false;
+    p->is_wrapped = head->is_object || head->has_bracket || head->is_fenced;
+    p->has_bracket = head->has_bracket && !head->is_object;
     p->function = tool_find(p->tools, name, head->name_bytes);
     p->sink(p->context, &event);
     if (head->is_object) {
@@ -196,8 +217,9 @@ static void begin_call(struct tool_parser *p, const struct call_head *head, size
     take(p, num_bytes);
     p->state = states[p->format->notation];
     p->json = (struct argument_scan){.depth = 0};
-    if (p->state == IN_JSON_STRING && p->held.data[0] == '{')
-        p->state = IN_JSON; /* as a forced call has them */
+    bool may_be_json = p->format->values == VALUES_RAW || head->has_bracket;
+    if (may_be_json && p->held.num_bytes > 0 && p->held.data[0] == '{')
+        p->state = IN_JSON; /* as a forced call has them, or one in another notation */
     else if (p->state == IN_JSON_STRING)
         take(p, 1); /* the quote */
 }
@@ -352,6 +374,43 @@ static bool skip_semicolon(const struct tool_parser *p, size_t *at)
     return n >= 0;
 }
 
+/* A further object within the marks of the last call, with a comma in front of it or none. */
+static ssize_t match_next_object(const struct tool_parser *p, size_t at, struct call_head *head)
+{
+    const struct answer_view view = {p->format, p->tools, held_from(p, 0)};
+    if (!p->is_open || at == p->held.num_bytes) return MATCH_NOT;
+    if (p->held.data[at] == ',') {
+        ssize_t n = match_spaces(held_from(p, at + 1));
+        if (n < 0) return n;
+        at += 1 + (size_t)n;
+    }
+    return call_head_match_next(&view, at, head);
+}
+
+/* What ends the call's list, fence and marks, all of which may stand there or not; MATCH_NOT: nothing does. */
+static ssize_t match_open_end(const struct tool_parser *p, size_t begin)
+{
+    const char *last = strrchr(p->format->call_end, '<');
+    const struct {
+        const char *text;
+        bool may_stand;
+    } parts[] = {{"]", p->is_listed},
+                 {"```", p->is_fenced},
+                 {call_end_mark(p->format), true},
+                 {last ? last : "", true}};
+    size_t at = begin;
+    if (!p->is_open) return MATCH_NOT;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (!parts[i].may_stand || !*parts[i].text) continue;
+        size_t spaces = 0;
+        while (at + spaces < p->held.num_bytes && match_is_space(p->held.data[at + spaces])) spaces++;
+        ssize_t n = match_text(parts[i].text, held_from(p, at + spaces), NULL);
+        if (n == MATCH_MORE) return n;
+        if (n > 0) at += spaces + (size_t)n;
+    }
+    return at > begin ? (ssize_t)(at - begin) : MATCH_NOT;
+}
+
 static bool step_after_call(struct tool_parser *p)
 {
     const struct tool_format *f = p->format;
@@ -362,13 +421,20 @@ static bool step_after_call(struct tool_parser *p)
     if (!skip_semicolon(p, &behind)) return false;
     ssize_t call =
         *f->call_begin || *f->call_separator ? match_call(p, behind, f->call_separator, &head) : MATCH_NOT;
+    if (call == MATCH_NOT) call = match_next_object(p, at, &head);
     if (call >= 0) {
         begin_call(p, &head, (size_t)call);
         return true;
     }
     ssize_t end = match_section_end(p, at);
+    ssize_t open_end = end == MATCH_NOT ? match_open_end(p, at) : MATCH_NOT;
     p->num_begun = p->is_whole ? p->num_begun : call == MATCH_MORE ? p->held.num_bytes - at : 0;
-    if (call == MATCH_MORE || end == MATCH_MORE) return false;
+    if (call == MATCH_MORE || end == MATCH_MORE || open_end == MATCH_MORE) return false;
+    p->is_open = false;
+    if (open_end > 0) {
+        take(p, at + (size_t)open_end);
+        return true;
+    }
     if (end >= 0) take(p, at + (size_t)end);
     p->state = IN_TEXT;
     p->drops_spaces = !p->has_text;
@@ -421,6 +487,8 @@ static bool step_after_arguments(struct tool_parser *p)
         if (n == MATCH_NOT) n = 1;
     }
     if (n == MATCH_MORE) return false;
+    p->is_open = p->is_wrapped && (n == MATCH_NOT || !*p->format->call_end);
+    if (p->is_open && p->has_bracket && at < p->held.num_bytes && p->held.data[at] == '}') n = 1;
     if (n >= 0) take(p, at + (size_t)n);
     end_call(p, true, AFTER_CALL);
     return true;
@@ -508,6 +576,17 @@ static ssize_t match_quote(const struct tool_parser *p, size_t at)
     return n == MATCH_NOT ? 0 : n;
 }
 
+/* The end of a key that does not say whether its value is a string, where the format's do: "> for " string="true">. */
+static ssize_t match_key_without_type(const struct tool_parser *p, size_t at)
+{
+    const char *const *ends = p->format->key_end;
+    size_t n = strcspn(ends[FOR_STRING], " ");
+    if (!strcmp(ends[FOR_STRING], ends[FOR_OTHER]) || n == 0 || !ends[FOR_STRING][n]) return MATCH_NOT;
+    ssize_t quote = match_exact(ends[FOR_STRING], n, held_from(p, at));
+    ssize_t end = quote < 0 ? quote : match_exact(">", 1, held_from(p, at + n));
+    return end < 0 ? end : (ssize_t)(at + n) + end;
+}
+
 /* KEY key_end: where the key is, the length of all, and which of the two ends it was. */
 static ssize_t match_key(const struct tool_parser *p, size_t at, struct slice *key, int *kind)
 {
@@ -531,6 +610,7 @@ static ssize_t match_key(const struct tool_parser *p, size_t at, struct slice *k
         best = match_text(f->key_end[*kind], held_from(p, at + n), NULL);
         if (best != MATCH_NOT) break;
     }
+    if (best == MATCH_NOT) return match_key_without_type(p, at + n);
     if (best < 0) return best;
     at += n + (size_t)best;
     ssize_t tail = match_tail(p, f->key_end[*kind], at);
@@ -582,7 +662,7 @@ static bool step_before_key(struct tool_parser *p)
         break_call(p);
         return true;
     }
-    bool is_told = strcmp(f->key_end[FOR_STRING], f->key_end[FOR_OTHER]) != 0;
+    bool is_told = strcmp(f->key_end[FOR_STRING], f->key_end[FOR_OTHER]) != 0 && kind < NUM_VALUE_KINDS;
     begin_value(p, name.bytes, name.n, kind == FOR_STRING, is_told);
     take(p, (size_t)key);
     return true;
@@ -635,8 +715,10 @@ static ssize_t match_forgotten_end(const struct tool_parser *p, size_t at)
     const ssize_t spaces = (ssize_t)(behind - at), end = match_text(f->call_end, held_from(p, behind), NULL);
     if (spaces > MATCH_SPACES_MAX || end < 0) return spaces > MATCH_SPACES_MAX ? MATCH_NOT : end;
     behind += (size_t)end;
-    while (behind < p->held.num_bytes && match_is_space(p->held.data[behind])) behind++;
-    if (behind == p->held.num_bytes) return p->is_whole ? spaces : MATCH_MORE;
+    const ssize_t more = match_spaces(held_from(p, behind));
+    if (more < 0) return more;
+    behind += (size_t)more;
+    if (behind == p->held.num_bytes) return spaces;
     ssize_t best = MATCH_NOT;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         ssize_t n = match_mark(texts[i], held_from(p, behind));
@@ -644,6 +726,24 @@ static ssize_t match_forgotten_end(const struct tool_parser *p, size_t at)
         if (n == MATCH_MORE) best = MATCH_MORE;
     }
     return best;
+}
+
+/* An end that was forgotten in front of another parameter, which the function has: the white space there. */
+static ssize_t match_next_parameter(const struct tool_parser *p, size_t at)
+{
+    const struct tool_format *f = p->format;
+    struct slice key = {"", 0};
+    size_t spaces = 0;
+    int kind;
+    if (*f->parameter_separator || !*f->key_begin) return MATCH_NOT;
+    while (at + spaces < p->held.num_bytes && spaces <= MATCH_SPACES_MAX &&
+           match_is_space(p->held.data[at + spaces]))
+        spaces++;
+    ssize_t n = match_text(f->key_begin, held_from(p, at + spaces), NULL);
+    if (n < 0) return n;
+    n = match_key(p, at + spaces + (size_t)n, &key, &kind);
+    if (n < 0) return n;
+    return tool_has_parameter(p->function, key.bytes, key.n) ? (ssize_t)spaces : MATCH_NOT;
 }
 
 /* Looks for the end from where it looked last: the bytes of the value so far, and in *end the length of
@@ -656,6 +756,7 @@ static size_t find_value_end(struct tool_parser *p, ssize_t *end)
         ssize_t goes_on = *end >= 0 ? match_behind_value(p, at + (size_t)*end) : *end;
         if (goes_on < 0) *end = goes_on;
         if (*end == MATCH_NOT) *end = match_forgotten_end(p, at);
+        if (*end == MATCH_NOT) *end = match_next_parameter(p, at);
         if (*end == MATCH_NOT) continue;
         p->num_scanned = at;
         return at;
@@ -690,6 +791,21 @@ static enum literal_type append_boolean(const char *text, size_t n, struct buffe
     return LITERAL_NONE;
 }
 
+/* What stands in a string's quotes, where it is of a type that the parameter may have and the string is not: "3". */
+static enum literal_type take_quotes_off(unsigned types, struct buffer *json)
+{
+    struct buffer inner;
+    buffer_init(&inner, SIZE_MAX / 2);
+    enum literal_type type = literal_to_json(json->data + 1, json->num_bytes - 2, "", &inner);
+    if (type & types) {
+        buffer_clear(json);
+        buffer_append(json, inner.data, inner.num_bytes);
+    }
+    if (buffer_failed(&inner)) json->failed = true;
+    buffer_deinit(&inner);
+    return type & types ? type : LITERAL_STRING;
+}
+
 /* A value that is no string where its schema or its look says so; else a string. */
 static void append_value(struct tool_parser *p, const char *text, size_t n)
 {
@@ -700,6 +816,7 @@ static void append_value(struct tool_parser *p, const char *text, size_t n)
     bool allowed = p->types == 0 || (p->types & type);
     if (type == LITERAL_NONE && (p->types & LITERAL_BOOLEAN) && !may_be_text)
         type = append_boolean(text, n, &json);
+    if (type == LITERAL_STRING && !may_be_text) type = take_quotes_off(p->types, &json);
     if (type != LITERAL_NONE && (may_be_text ? type != LITERAL_STRING && allowed : true)) {
         buffer_append(&p->out, json.data, json.num_bytes);
     } else {
@@ -829,6 +946,11 @@ static void finish_call(struct tool_parser *p)
         end_call(p, true, AFTER_CALL);
         return;
     }
+    if (p->state == IN_JSON && p->json.depth == 0 && p->held.num_bytes == 0 && !p->is_cut) {
+        emit(p, TOOL_ARGUMENTS, "{}", 2);
+        end_call(p, true, AFTER_CALL);
+        return;
+    }
     if (p->state == IN_JSON) emit_held(p, TOOL_ARGUMENTS, p->held.num_bytes);
     if (p->state == IN_JSON_STRING) take(p, p->held.num_bytes);
     bool is_parameters = p->state == BEFORE_KEY || p->state == AFTER_VALUE;
@@ -844,6 +966,7 @@ static void finish_call(struct tool_parser *p)
 int tool_parser_finish(struct tool_parser *p, bool is_cut)
 {
     p->is_whole = true;
+    p->is_cut = is_cut;
     if (!is_cut) p->num_begun = 0;
     int status = run(p);
     if (tool_parser_in_call(p)) {

@@ -147,12 +147,23 @@ unsigned tool_schema_types(const cJSON *function, const cJSON *schema)
     return types_of(&(struct look){get(function, "parameters"), SCHEMAS_MAX}, schema);
 }
 
-unsigned tool_parameter_types(const cJSON *function, const char *key, size_t num_bytes)
+static const cJSON *find_parameter(const cJSON *function, const char *key, size_t num_bytes)
 {
     const cJSON *property;
     cJSON_ArrayForEach(property, get(tool_parameters(function), "properties"))
     {
-        if (is_text(property->string, key, num_bytes)) return tool_schema_types(function, property);
+        if (is_text(property->string, key, num_bytes)) return property;
     }
-    return 0;
+    return NULL;
+}
+
+bool tool_has_parameter(const cJSON *function, const char *key, size_t num_bytes)
+{
+    return find_parameter(function, key, num_bytes);
+}
+
+unsigned tool_parameter_types(const cJSON *function, const char *key, size_t num_bytes)
+{
+    const cJSON *property = find_parameter(function, key, num_bytes);
+    return property ? tool_schema_types(function, property) : 0;
 }

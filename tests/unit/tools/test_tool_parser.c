@@ -168,7 +168,7 @@ static void broken(void **state)
     check(FORMAT_JSON, "<tool_call>\n{\"name\": \"look\", \"arguments\": {}}\n</tool_",
           "C(look)A({})E(whole)");
     check(FORMAT_JSON, "<tool_call>\n{\"name\": \"look\", \"arguments\": {}}\n</tail",
-          "C(look)A({})E(whole)T(}\n</tail)");
+          "C(look)A({})E(whole)T(</tail)");
     /* Without the bracket behind the arguments, as small models write it. */
     check(FORMAT_JSON, "<tool_call>\n{\"name\": \"look\", \"arguments\": {\"a\": 1}\n</tool_call>\nWell.",
           "C(look)A({\"a\": 1})E(whole)T(Well.)");
@@ -288,12 +288,120 @@ static void mended_arguments(void **state)
           "<calls><invoke=look><parameter=days>\n\"3\"\n</parameter><parameter=note>[1,{\"a\":2,},]</"
           "parameter></"
           "invoke></calls>",
-          "C(look)A({\"days\": \"3\", \"note\": [1, {\"a\": 2}]})E(whole)");
+          "C(look)A({\"days\": 3, \"note\": [1, {\"a\": 2}]})E(whole)");
     check(FORMAT_RAW,
           "<calls><invoke=look><parameter=days>None</parameter><parameter=days>3.0</parameter></invoke>",
           "C(look)A({\"days\": null, \"days\": 3.0})E(whole)");
     check(FORMAT_QUOTED, "<|tool>call:look{\"city\": Paris by night, <|q|>days<|q|>:3}<tool|>",
           "C(look)A({\"city\": \"Paris by night\", \"days\": 3})E(whole)");
+}
+
+/* Objects in Python's quotes. */
+static void single_quotes(void **state)
+{
+    (void)state;
+    check(FORMAT_JSON,
+          "<tool_call>\n{'name': 'look', 'arguments': {'city': \"it's\", 'a': [True, None, 'x\"y\\'z'], "
+          "'\u00e9': {}}}\n</tool_call>",
+          "C(look)A({\"city\": \"it's\", \"a\": [true, null, \"x\\\"y'z\"], \"\u00e9\": {}})E(whole)");
+    check(FORMAT_JSON, "<tool_call>{'name': 'look', 'arguments': '{\"city\": \"Rome\"}'}</tool_call>",
+          "C(look)A({\"city\": \"Rome\"})E(whole)");
+    check(FORMAT_JSON, "<tool_call>{'name': 'look', 'arguments': None}</tool_call>", "C(look)A({})E(whole)");
+    check(FORMAT_LISTED,
+          "<calls>[{'name': 'look', 'arguments': {}}, {\"name\": \"look_up\", \"arguments\": {}}]</calls>",
+          "C(look)A({})E(whole)C(look_up)A({})E(whole)");
+    check(FORMAT_BARE, "{'name': 'look', 'parameters': {'a': 1}}", "C(look)A({\"a\": 1})E(whole)");
+    check(FORMAT_BARE, "{'name': 'nobody', 'parameters': {}}", "T({'name': 'nobody', 'parameters': {}})");
+}
+
+/* A fence or a list around objects that the template does not have, and several objects within the marks of one. */
+static void wrapped_objects(void **state)
+{
+    (void)state;
+    check(FORMAT_JSON, "<tool_call>\n```json\n{\"name\": \"look\", \"arguments\": {}}\n```\n</tool_call>",
+          "C(look)A({})E(whole)");
+    check(FORMAT_JSON,
+          "<tool_call>\n[{\"name\": \"look\", \"arguments\": {\"a\": [1]}},\n {\"name\": \"look_up\", "
+          "\"arguments\": {}}]\n</tool_call> tail",
+          "C(look)A({\"a\": [1]})E(whole)C(look_up)A({})E(whole)T(tail)");
+    check(FORMAT_JSON,
+          "<tool_call>\n{\"name\": \"look\", \"arguments\": {}}\n{\"name\": \"look_up\", \"arguments\": "
+          "{\"a\": 1}}"
+          "\n</tool_call>\n<tool_call>\n{\"name\": \"look\", \"arguments\": {}}\n</tool_call>",
+          "C(look)A({})E(whole)C(look_up)A({\"a\": 1})E(whole)C(look)A({})E(whole)");
+    check(FORMAT_JSON,
+          "<tool_call>\n{\"name\": \"look\", \"arguments\": {}}\n{\"name\": \"nobody\", \"arguments\": {}}",
+          "C(look)A({})E(whole)T({\"name\": \"nobody\", \"arguments\": {}})");
+    check(FORMAT_BARE, "```json\n{\"name\": \"look\", \"parameters\": {}}\n```", "C(look)A({})E(whole)");
+    check(FORMAT_BARE, "```json\n{\"name\": \"Ada\", \"parameters\": {}}\n```",
+          "T(```json\n{\"name\": \"Ada\", \"parameters\": {}}\n```)");
+    check(FORMAT_BARE,
+          "[{\"name\": \"look\", \"parameters\": {}}, {\"name\": \"look_up\", \"parameters\": {\"a\": {}}}]",
+          "C(look)A({})E(whole)C(look_up)A({\"a\": {}})E(whole)");
+    check(FORMAT_BARE, "[1, 2]", "T([1, 2])");
+    check(FORMAT_NUMBERED, "<begin><call>look:0<arguments>```json\n{\"a\": 1}\n```</call><finish>",
+          "C(look)A({\"a\": 1})E(whole)");
+}
+
+/* In another notation than the template's, within its marks. */
+static void other_notations(void **state)
+{
+    (void)state;
+    check(FORMAT_NESTED,
+          "<tool_call>\n<function=look>\n{\"city\": \"Rome\", \"days\": 2}\n</function>\n</tool_call>",
+          "C(look)A({\"city\": \"Rome\", \"days\": 2})E(whole)");
+    check(FORMAT_NESTED, "<tool_call>\n{\"name\": \"look\", \"arguments\": {\"days\": 2}}\n</tool_call> tail",
+          "C(look)A({\"days\": 2})E(whole)T(tail)");
+    check(FORMAT_NESTED, "<tool_call>\n<function=nobody>\n{\"a\": 1}",
+          "T(<tool_call>\n<function=nobody>\n{\"a\": 1})");
+    check(FORMAT_NUMBERED, "<begin><call>look<arguments>{}</call><finish>", "C(look)A({})E(whole)");
+    check(FORMAT_NUMBERED, "<begin><call>{\"name\": \"look\", \"arguments\": {}}</call><finish>",
+          "C(look)A({})E(whole)");
+    check(FORMAT_CHANNELS, "<|channel|>commentary to=look <|constrain|>json<|message|>{}",
+          "C(look)A({})E(whole)");
+    check(FORMAT_CHANNELS, "<|channel|>commentary to=functions.look <|constrain|>json<|message|>",
+          "C(look)A({})E(whole)");
+}
+
+/* Mistral's and DeepSeek's marks come and go with their versions. */
+static void marks_of_other_versions(void **state)
+{
+    static const char mistral[] =
+        TEMPLATE("", "{%- for c in m.tool_calls %}{{ '[TOOL_CALLS]' + c.function.name + '[ARGS]' }}"
+                     "{{ c.function.arguments | tojson }}{% endfor %}");
+    static const char deepseek[] = TEMPLATE(
+        "", "{{ '<｜tool▁calls▁begin｜>' }}{%- for c in m.tool_calls %}{{ '<｜tool▁call▁begin｜>' + "
+            "c.function.name + "
+            "'<｜tool▁sep｜>' }}{{ c.function.arguments | tojson }}{{ '<｜tool▁call▁end｜>' }}{% endfor %}"
+            "{{ '<｜tool▁calls▁end｜>' }}");
+    static const struct {
+        const char *source, *text;
+    } cases[] = {
+        {mistral, "[TOOL_CALLS]look[ARGS]{}"},
+        {mistral, "[TOOL_CALLS]look{}"},
+        {mistral, "[TOOL_CALLS] look [CALL_ID]abcdefghi[ARGS] {}"},
+        {mistral, "[TOOL_CALLS] [{\"name\": \"look\", \"arguments\": {}}]"},
+        {mistral, "[TOOL_CALLS]look[ARGS]"},
+        {deepseek,
+         "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>look<｜tool▁sep｜>```json\n{}\n```<｜tool▁call▁end｜>"
+         "<｜tool▁calls▁end｜>"},
+        {deepseek, "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>look\n```json\n{}\n```<"
+                   "｜tool▁call▁end｜>"
+                   "<｜tool▁calls▁end｜>"},
+    };
+    (void)state;
+    for (size_t i = 0; i < array_length(cases); i++) {
+        struct tool_format *f = format_of(cases[i].source);
+        for (size_t step = 0; step < 10; step++) {
+            struct buffer out;
+            parse_joined(f, false, cases[i].text, strlen(cases[i].text), step, &out);
+            const char *id = strstr(out.data, "|abcdefghi");
+            if (strcmp(out.data, id ? "C(look|abcdefghi)A({})E(whole)" : "C(look)A({})E(whole)") != 0)
+                fail_msg("%s: %s", cases[i].text, out.data);
+            buffer_deinit(&out);
+        }
+        tool_format_free(f);
+    }
 }
 
 static void forgotten_marks(void **state)
@@ -457,6 +565,10 @@ int main(void)
         cmocka_unit_test(objects),
         cmocka_unit_test(objects_that_are_no_calls),
         cmocka_unit_test(mended_arguments),
+        cmocka_unit_test(single_quotes),
+        cmocka_unit_test(wrapped_objects),
+        cmocka_unit_test(other_notations),
+        cmocka_unit_test(marks_of_other_versions),
         cmocka_unit_test(forgotten_marks),
         cmocka_unit_test(channels),
         cmocka_unit_test(released),
