@@ -399,11 +399,14 @@ static bool find_live(struct finisher *f, uint8_t *live)
     for (bool changed = true; changed && look_again(f);) {
         changed = false;
         for (uint32_t k = 1; k < num_states; k++) {
-            const uint32_t i = looked_at(f, k);
-            if (live[i] || !is_live(f, live, &f->states[i])) continue;
-            live[i] = 1;
-            num_live++;
-            changed = true;
+            /* The states of a rule stand side by side: what has just been looked at may have waited for this one. */
+            for (uint32_t back = k; back > 0; back--) {
+                const uint32_t i = looked_at(f, back);
+                if (live[i] || !is_live(f, live, &f->states[i])) break;
+                live[i] = 1;
+                num_live++;
+                changed = true;
+            }
         }
     }
     return num_live == num_states;

@@ -286,6 +286,26 @@ static void deep_rules_take_no_longer_than_they_may(void **state)
     assert_non_null(strstr(err.text, "nested too deeply"));
 }
 
+/* Each rule waits for the next one. */
+static void a_long_chain_of_rules(void **state)
+{
+    enum { NUM_RULES = 16000, RULE_BYTES = 32 };
+    static char text[(NUM_RULES + 1) * RULE_BYTES], answer[NUM_RULES + 2];
+    char *at = text;
+    struct grammar *g = NULL;
+    struct error err = {0};
+    (void)state;
+    for (int i = 0; i < NUM_RULES; i++) at += sprintf(at, "r%d ::= \"a\" r%d\n", i, i + 1);
+    at += sprintf(at, "r%d ::= \"b\"", NUM_RULES);
+    if (grammar_from_ebnf(text, (size_t)(at - text), &g, &err)) fail_msg("%s", err.text);
+    memset(answer, 'a', NUM_RULES);
+    answer[NUM_RULES] = 'b';
+    assert_true(accepts(g, answer));
+    answer[NUM_RULES - 1] = 'b';
+    assert_false(accepts(g, answer));
+    grammar_free(g);
+}
+
 /* As many tools with many parameters have. */
 static void many_rules(void **state)
 {
@@ -702,6 +722,7 @@ int main(void)
         cmocka_unit_test(white_space_is_as_the_pattern_says),
         cmocka_unit_test(text_is_free_until_a_trigger),
         cmocka_unit_test(deep_rules_take_no_longer_than_they_may),
+        cmocka_unit_test(a_long_chain_of_rules),
         cmocka_unit_test(many_rules),
         cmocka_unit_test(parts_share_the_work_of_patterns),
         cmocka_unit_test(parts_share_the_work_of_schemas),
