@@ -441,12 +441,17 @@ static uint32_t parse_atom(struct parser *p)
     return single(p, read_plain(p));
 }
 
+/* ^ and $, or what Python and Rust call them; ECMA-262 has no such escapes. */
 static uint32_t parse_term(struct parser *p)
 {
-    if (skip(p, "^")) return add_node(p, (struct regex_node){.kind = REGEX_BEGIN});
-    if (looking_at(p, "$") && p->is_behind)
+    if (skip(p, "^") || skip(p, "\\A")) return add_node(p, (struct regex_node){.kind = REGEX_BEGIN});
+    bool is_end = looking_at(p, "$") || looking_at(p, "\\Z") || looking_at(p, "\\z");
+    if (is_end && p->is_behind)
         return fail(p, STATUS_UNSUPPORTED, "a $ within a look-behind, which is not supported,");
-    if (skip(p, "$")) return add_node(p, (struct regex_node){.kind = REGEX_END});
+    if (is_end) {
+        p->at += p->text[p->at] == '$' ? 1 : 2;
+        return add_node(p, (struct regex_node){.kind = REGEX_END});
+    }
     return parse_quantifiers(p, parse_atom(p));
 }
 

@@ -8,6 +8,10 @@
 #include "text/grammar/unique_text.h"
 
 enum { WORK_MAX = THREADS_MAX };
+/* Up to so many threads each is compared with all; of more they are found by a hash. */
+enum { THREADS_FEW = 16, SEEN_SLOTS = 4 * THREADS_MAX };
+
+#define HASH_FACTOR 2654435761u /* Knuth's; the upper bits of a product are used */
 
 bool frames_reserve(struct frames *f, uint32_t capacity)
 {
@@ -158,15 +162,15 @@ struct stepper {
     int n;
     struct thread work[WORK_MAX];
     int num_work;
-    bool failed;
+    bool failed, has_seen;
+    uint16_t seen[SEEN_SLOTS]; /* once has_seen: the numbers of out, from 1 on, by what they hold */
 };
 
 /* One that holds the same serves as well: of many readings most come back to the same place. */
 static uint32_t push_frame(struct stepper *s, uint32_t state, uint32_t count, uint32_t parent)
 {
     struct frames *f = s->frames;
-    const uint32_t hash =
-        (state + count * 31 + parent * 1009) * 2654435761u; /* Knuth's, for its upper bits */
+    const uint32_t hash = (state + count * 31 + parent * 1009) * HASH_FACTOR;
     uint16_t *recent = &f->recent[(hash >> 16) % RECENT_FRAMES];
     const struct frame *same = &f->items[*recent];
     if (*recent < f->count && same->state == state && same->count == count && same->parent == parent &&
@@ -191,6 +195,58 @@ static bool may_return(const struct stepper *s, uint32_t state, size_t num_behin
     return unique_text_is_new(f->text, end);
 }
 
+/* ---- threads that are there already ---- */
+
+static bool is_same(const struct stepper *s, const struct thread *a, const struct thread *b)
+{
+    return a->state == b->state && a->count == b->count && a->spaces == b->spaces &&
+           step_same_stack(s->frames, a->stack, b->stack);
+}
+
+/* Equal threads may stand on equal frames in different places. */
+static uint32_t seen_slot(const struct stepper *s, const struct thread *t)
+{
+    const struct frame *top = &s->frames->items[t->stack];
+    uint32_t hash = t->state * 31 + t->count;
+    hash = (hash * 31 + t->spaces) * 31 + top->state;
+    hash = (hash * 31 + top->count) * 31 + top->depth;
+    return (hash * HASH_FACTOR >> 16) % SEEN_SLOTS;
+}
+
+static void keep_seen(struct stepper *s, int number)
+{
+    uint32_t slot = seen_slot(s, &s->out[number]);
+    while (s->seen[slot]) slot = (slot + 1) % SEEN_SLOTS;
+    s->seen[slot] = (uint16_t)(number + 1);
+}
+
+static bool is_among_few(struct stepper *s, const struct thread *t)
+{
+    s->frames->work += (uint64_t)s->n + 1;
+    for (int i = 0; i < s->n; i++)
+        if (is_same(s, &s->out[i], t)) return true;
+    return false;
+}
+
+static bool is_among_many(struct stepper *s, const struct thread *t)
+{
+    s->frames->work += THREADS_FEW;
+    for (uint32_t slot = seen_slot(s, t); s->seen[slot]; slot = (slot + 1) % SEEN_SLOTS)
+        if (is_same(s, &s->out[s->seen[slot] - 1], t)) return true;
+    return false;
+}
+
+static bool is_there(struct stepper *s, const struct thread *t)
+{
+    if (s->n < THREADS_FEW) return is_among_few(s, t);
+    if (s->n == THREADS_FEW && !s->has_seen) {
+        s->has_seen = true;
+        memset(s->seen, 0, sizeof s->seen);
+        for (int i = 0; i < s->n; i++) keep_seen(s, i);
+    }
+    return is_among_many(s, t);
+}
+
 /* A thread that has passed the entry of its state. */
 static void add_entered(struct stepper *s, struct thread t)
 {
@@ -204,18 +260,13 @@ static void add_entered(struct stepper *s, struct thread t)
         t.count = 0;
         s->frames->touched = 0;
     }
-    s->frames->work += (uint64_t)s->n + 1;
-    for (int i = 0; i < s->n; i++) {
-        const struct thread *o = &s->out[i];
-        if (o->state == t.state && o->count == t.count && o->spaces == t.spaces &&
-            step_same_stack(s->frames, o->stack, t.stack))
-            return;
-    }
+    if (is_there(s, &t)) return;
     if (s->n == THREADS_MAX) {
         s->failed = true;
         return;
     }
     s->out[s->n++] = t;
+    if (s->has_seen) keep_seen(s, s->n - 1);
 }
 
 static void add_thread(struct stepper *s, struct thread t)
@@ -355,7 +406,7 @@ int step_threads(const struct grammar *g, struct frames *f, const struct thread 
     s.frames = f;
     s.out = out;
     s.n = 0;
-    s.failed = false;
+    s.failed = s.has_seen = false;
     for (int i = 0; i < n && !s.failed; i++) step_thread(&s, from[i], byte);
     return s.failed ? -1 : s.n;
 }

@@ -479,6 +479,8 @@ static void patterns_match_as_ecma_says(void **state)
         {"^(?=(?!ab|(?=c\\b)).*d)", {"ad", "ccd", "!abd", "!c d"}},
         {"^(?=a)?b", {"b", "!ab"}},
         {"^$^", {"", "!a"}},
+        {"\\A\\d{2}\\Z", {"12", "!1", "!123", "!a12"}}, /* Python's; \z is Rust's */
+        {"a\\z|\\Ab", {"xa", "bx", "!ax", "!xb"}},
         {"^\\u00e9[\\u{1F600}-\\u{1F64F}]$", {"\xC3\xA9\xF0\x9F\x98\x80", "!e"}},
         {"^\\p{Lu}\\p{Ll}+$", {"Abc", "\xC3\x89\xC3\xA9", "!abc", "!A1"}},
         {"^a{2}{$", {"aa{", "!aa"}},
