@@ -17,8 +17,8 @@ static bool is_id_byte(char c)
 ssize_t match_spaces(struct span at)
 {
     size_t n = 0;
-    while (n < at.num_bytes && match_is_space(at.bytes[n])) n++;
-    return n < at.num_bytes || at.is_whole ? (ssize_t)n : MATCH_MORE;
+    while (n < at.num_bytes && n <= MATCH_SPACES_MAX && match_is_space(at.bytes[n])) n++;
+    return n < at.num_bytes || n > MATCH_SPACES_MAX || at.is_whole ? (ssize_t)n : MATCH_MORE;
 }
 
 ssize_t match_exact(const char *text, size_t num_bytes, struct span at)

@@ -402,11 +402,11 @@ static ssize_t match_open_end(const struct tool_parser *p, size_t begin)
     if (!p->is_open) return MATCH_NOT;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (!parts[i].may_stand || !*parts[i].text) continue;
-        size_t spaces = 0;
-        while (at + spaces < p->held.num_bytes && match_is_space(p->held.data[at + spaces])) spaces++;
-        ssize_t n = match_text(parts[i].text, held_from(p, at + spaces), NULL);
+        const ssize_t spaces = match_spaces(held_from(p, at));
+        const ssize_t n =
+            spaces < 0 ? spaces : match_text(parts[i].text, held_from(p, at + (size_t)spaces), NULL);
         if (n == MATCH_MORE) return n;
-        if (n > 0) at += spaces + (size_t)n;
+        if (n > 0) at += (size_t)(spaces + n);
     }
     return at > begin ? (ssize_t)(at - begin) : MATCH_NOT;
 }

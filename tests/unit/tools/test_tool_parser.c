@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "text/tools/match.h"
 #include "unit/tools/tool_answers.h"
 
 static struct tool_format *formats[NUM_FORMATS];
@@ -487,6 +488,26 @@ static void released(void **state)
     cJSON_Delete(tools);
 }
 
+/* More white space than stands around marks is text at once. */
+static void spaces_are_released(void **state)
+{
+    static const char *const texts[] = {"<tool_call>", "<tool_call>```json", "<tool_call>["};
+    (void)state;
+    cJSON *tools = cJSON_Parse(tools_of_answers);
+    for (size_t i = 0; i < array_length(texts); i++) {
+        struct joined j;
+        struct tool_parser *p;
+        joined_init(&j);
+        assert_int_equal(tool_parser_new(formats[FORMAT_JSON], tools, false, join, &j, &p), 0);
+        assert_int_equal(tool_parser_push(p, texts[i], strlen(texts[i])), 0);
+        for (int n = 0; n < 4 * MATCH_SPACES_MAX; n++) assert_int_equal(tool_parser_push(p, "\n", 1), 0);
+        if (j.out.num_bytes < 2 * MATCH_SPACES_MAX) fail_msg("%s: %zu bytes", texts[i], j.out.num_bytes);
+        tool_parser_free(p);
+        buffer_deinit(&j.out);
+    }
+    cJSON_Delete(tools);
+}
+
 /* Every split in two, and bytes that mean nothing. */
 static void splits(void **state)
 {
@@ -572,6 +593,7 @@ int main(void)
         cmocka_unit_test(forgotten_marks),
         cmocka_unit_test(channels),
         cmocka_unit_test(released),
+        cmocka_unit_test(spaces_are_released),
         cmocka_unit_test(splits),
     };
     return cmocka_run_group_tests(tests, derive_all, free_all);
