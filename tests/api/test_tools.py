@@ -252,7 +252,7 @@ def test_functions_are_chosen(thinking):
     ({"functions": [3]}, "functions[0]"), ({"functions": {"name": "f"}}, "functions"),
     ({"functions": FUNCTIONS, "tools": TOOLS}, "functions"), ({"functions": FUNCTIONS, "function_call": "required"}, "function_call"),
     ({"functions": FUNCTIONS, "function_call": {"name": "nobody"}}, "function_call"),
-    ({"functions": FUNCTIONS, "function_call": 3}, "function_call"),
+    ({"functions": FUNCTIONS, "function_call": 3}, "function_call"), ({"function_call": {"a": 3}}, "function_call"),
     ({"functions": [{"name": "f", "parameters": 3}]}, "functions[0].parameters"),
     ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name")])
 def test_functions_that_are_none(thinking, more, param):

@@ -31,15 +31,15 @@ static const struct {
     {"List of tools: ",
      {NOTHING, .origin = TOOLS_FAMILY, .is_parallel = true, .section_begin = "<|tool_call_start|>[",
       .section_end = "]<|tool_call_end|>", .call_separator = ", ", .name_end = "(", .call_end = ")",
-      .others = {{"{\"name\": \"", "\", \"arguments\": ", true, true}}, .num_others = 1,
-      .notation = ARGUMENTS_TAGGED, .values = VALUES_LITERAL, .is_python = true, .key_end = {"=", "="},
-      .parameter_separator = ", "}},
+      .others = {{"{\"name\": \"", "\", \"arguments\": ", .needs_tool = true, .in_section = true}},
+      .num_others = 1, .notation = ARGUMENTS_TAGGED, .values = VALUES_LITERAL, .is_python = true,
+      .key_end = {"=", "="}, .parameter_separator = ", "}},
     /* Granite 3.x. */
     {"<|start_of_role|>available_tools",
      {NOTHING, .origin = TOOLS_FAMILY, .is_parallel = true, .section_begin = "<|tool_call|>[",
       .section_end = "]", .call_separator = ", ", .call_begin = "{\"name\": \"",
       .name_end = "\", \"arguments\": ", .call_end = "}",
-      .others = {{"<tool_call>{\"name\": \"", "\", \"arguments\": ", true}}, .num_others = 1}},
+      .others = {{"<tool_call>{\"name\": \"", "\", \"arguments\": ", .needs_tool = true}}, .num_others = 1}},
     /* gpt-oss writes the recipient behind the channel, renders it in front of it. What it says in front of calls has
      * the channel commentary, too. */
     {"<|channel|>commentary",
@@ -47,11 +47,11 @@ static const struct {
       .think_open = "<|channel|>analysis<|message|>", .think_close = "<|end|>",
       .content_open = "<|channel|>\x03\x04<|message|>", .content_close = "<|start|>assistant",
       .call_begin = " to=functions.", .name_end = "<|channel|>commentary json<|message|>",
-      .others = {{"<|channel|>\x03 to=functions.", " <|constrain|>json<|message|>", false},
-                 {"<|channel|>\x03 to=functions.", "\x04<|message|>", false},
-                 {" to=functions.", "\x04<|message|>", false},
-                 {"<|channel|>\x03 to=", "\x04<|message|>", true},
-                 {" to=", "\x04<|message|>", true}},
+      .others = {{"<|channel|>\x03 to=functions.", " <|constrain|>json<|message|>", .needs_tool = false},
+                 {"<|channel|>\x03 to=functions.", "\x04<|message|>", .needs_tool = false},
+                 {" to=functions.", "\x04<|message|>", .needs_tool = false},
+                 {"<|channel|>\x03 to=", "\x04<|message|>", .needs_tool = true},
+                 {" to=", "\x04<|message|>", .needs_tool = true}},
       .num_others = 5, .calls_end = "<|call|>"}},
 };
 

@@ -39,10 +39,10 @@ int functions_read_choice(struct translation *t, cJSON *value)
     const char *name = canonical_text(value, "name");
     bool is_word =
         cJSON_IsString(value) && (!strcmp(value->valuestring, "none") || !strcmp(value->valuestring, "auto"));
-    if (t->kept != &asked) return 0; /* there is nothing to call */
     if (!is_word && !name)
         return api_error_invalid(t->err, "invalid_value", "function_call",
                                  "function_call must be \"none\", \"auto\" or {\"name\": ...}");
+    if (t->kept != &asked) return 0; /* there is nothing to call */
     return codec_put(t, t->body, "tool_choice",
                      name ? canonical_named_choice(name) : cJSON_CreateString(value->valuestring));
 }
