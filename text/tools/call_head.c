@@ -167,9 +167,10 @@ static ssize_t match_object(const struct answer_view *v, size_t at, const char *
                             struct call_head *head)
 {
     const char *bracket = strchr(begin, '{');
-    char front[TOOL_LITERAL_MAX + 1] = "";
+    char front[TOOL_LITERAL_MAX + 1];
     if (!head->has_bracket) return MATCH_NOT;
     memcpy(front, begin, (size_t)(bracket - begin));
+    front[bracket - begin] = '\0';
     const char *const parts[] = {first, front};
     for (int i = 0; i < 2; i++) {
         ssize_t n = match_text(parts[i], span_from(v->held, at), &head->id);
