@@ -137,6 +137,7 @@ static void add_sequence(struct engine *e, int32_t slot_idx, int32_t num_generat
         .pooling = input->pooling,
         .salt = input->cache_salt,
         .salt_bytes = sizeof(input->cache_salt),
+        .num_beside = input->num_tokens_beside,
         .tenant_id = input->tenant_id,
         .owner_id = input->owner_id,
         .weight = input->weight,

@@ -69,6 +69,7 @@ struct request_slot_input {
     bool owner_leaves_places;  /* other owners may come: no more do all of this one's */
     int32_t priority;          /* among its tenant's, -100 to 100: the lower, the earlier */
     int32_t num_prompt_tokens; /* >= 1 */
+    int64_t num_tokens_beside; /* of its request's other prompts, each once */
     int32_t
         max_tokens; /* >= 0; prompt + max_tokens <= max_model_len. 0: the prompt is computed, and that is all */
     int32_t min_tokens; /* until then eos and stop_token_ids cannot be drawn */

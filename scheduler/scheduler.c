@@ -143,10 +143,17 @@ void scheduler_set_answer_rule(struct scheduler *s, const struct answer_rule *ru
         s->answers = *rule;
 }
 
-/* The longer its prompt takes, the longer it may wait. */
+/* Of a request's prompts; many take what their tokens do at a beginning, so that all of them are due at one time. */
+static double request_us(const struct scheduler *s, const struct sequence_input *input)
+{
+    if (input->num_beside == 0) return step_prices_prompt_us(&s->prices, 0, input->num_prompt);
+    return (double)(input->num_prompt + input->num_beside) * step_prices_prompt_us(&s->prices, 0, 1);
+}
+
+/* The longer its request's prompts take, the longer it may wait. */
 static uint64_t due_us_of(const struct scheduler *s, const struct sequence_input *input)
 {
-    double patience = PATIENCE * step_prices_prompt_us(&s->prices, 0, input->num_prompt);
+    double patience = PATIENCE * request_us(s, input);
     int64_t due = (int64_t)(input->arrival_us + (uint64_t)patience) + input->patience_us;
     uint64_t due_us = (uint64_t)max_of(due, (int64_t)0);
     return input->deadline_us > 0 ? min_of(due_us, input->deadline_us) : due_us;

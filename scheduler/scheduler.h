@@ -22,7 +22,8 @@
  * nobody saves up. Within a tenant goes first what is due first. A sequence is due some time after it has
  * come, PATIENCE times what its prompt will take: so short ones pass long ones, and no longer than that.
  * Where the first does not fit into the step, a quarter of the step goes to shorter ones before it; at most
- * these two kinds are in a step, so that long prompts are not all begun and none ended.
+ * these two kinds are in a step, so that long prompts are not all begun and none ended. Prompts of one request are as one
+ * long prompt to others: all of them are due when it would be, and shorter is who has less left than all of them have.
  *
  * Where others may come, an owner that has sequences running takes a place only if it leaves as many free as it has, at most
  * one in PLACES_PER_FREE: an owner that has nothing running finds one, however long the others' answers are, and however many
@@ -84,6 +85,7 @@ enum { PATIENCE = 4, ROOM_BLOCKS = 4 };
 enum { PLACES_PER_FREE = 16, PLACES_SHARED_FROM = 8 }; /* of max_num_seqs */
 enum { STATE_STRIDE = 64 };
 enum { BYPASS_MAX = 16, BYPASS_LOOK_AHEAD = 32 };
+enum { LOOK_AHEAD_SEQUENCES = 1024 }; /* that are due at so many times */
 
 struct scheduler_options {
     int32_t max_num_seqs; /* running */

@@ -52,6 +52,7 @@ struct tenant {
     double decode_us, prompt_us; /* what its decoding rows take, and its prompts that may be computed */
     double us_granted;           /* that its decoding rows may take */
     uint64_t turn, next_turn;    /* arrival of who decodes first, as the last plan left it; 0: the oldest */
+    uint64_t passed_plan;        /* the last plan in which its shorter ones passed a long one */
 };
 
 struct scheduler {

@@ -479,25 +479,30 @@ static struct sequence *next_prompt(struct scheduler *s)
     return urgent && !passes ? urgent : first;
 }
 
-/* Of the same tenant's, one that has less than half as much left to compute: the one with the least. */
+/* Of the same tenant's, one that has less than half as much left to compute: the one with the least. Those that are due at one
+ * time, as the prompts of a request are, count as one of those that are looked at. */
 static struct sequence *shortest_beside(struct scheduler *s, const struct sequence *first)
 {
     const struct tenant *t = tenant_of(s, first);
     struct sequence *shortest = NULL, *waiting = next_waiting(s, t);
-    int32_t least = (sequence_num_uncomputed(first) + 1) / 2,
-            next = waiting ? id_of(s, waiting) : NO_SEQUENCE;
-    for (int32_t n = 0; next != NO_SEQUENCE && n < BYPASS_LOOK_AHEAD; n++, next = s->sequences[next].next) {
+    int64_t least = (sequence_num_left(first) + 1) / 2;
+    int32_t next = waiting ? id_of(s, waiting) : NO_SEQUENCE, num_times = 0;
+    uint64_t last_us = waiting ? waiting->due_us : 0;
+    for (int32_t n = 0; next != NO_SEQUENCE && n < LOOK_AHEAD_SEQUENCES;
+         n++, next = s->sequences[next].next) {
         struct sequence *seq = &s->sequences[next];
-        if (seq == first || seq->refused_plan == s->num_plans || sequence_num_uncomputed(seq) >= least)
-            continue;
+        num_times += seq->due_us != last_us;
+        last_us = seq->due_us;
+        if (num_times >= BYPASS_LOOK_AHEAD) break;
+        if (seq == first || seq->refused_plan == s->num_plans || sequence_num_left(seq) >= least) continue;
         shortest = seq;
-        least = sequence_num_uncomputed(seq);
+        least = sequence_num_left(seq);
     }
     for (int32_t id = t->prompts; id != NO_SEQUENCE; id = s->sequences[id].next_prompt) {
         struct sequence *seq = &s->sequences[id];
-        if (seq == first || sequence_num_uncomputed(seq) >= least) continue;
+        if (seq == first || sequence_num_left(seq) >= least) continue;
         shortest = seq;
-        least = sequence_num_uncomputed(seq);
+        least = sequence_num_left(seq);
     }
     return shortest;
 }
@@ -605,12 +610,34 @@ static bool is_long(const struct scheduler *s, const struct plan *plan, struct s
     return false;
 }
 
+/* So are all prompts of its request together. */
+static bool request_is_long(const struct scheduler *s, const struct plan *plan, const struct sequence *seq)
+{
+    struct room room = room_of(s, plan, plan->us_left);
+    double us = left_us(s, seq) + (double)seq->num_beside * step_prices_prompt_us(&s->prices, 0, 1);
+    return seq->num_beside > 0 && (sequence_num_left(seq) > room.num_tokens || us > room.us);
+}
+
 static void plan_shorter(struct scheduler *s, struct plan *plan, const struct sequence *first)
 {
     double us_kept = plan->us_left * (1 - SHORT_SHARE);
     struct sequence *seq;
     while (plan->us_left > us_kept && has_room(s, plan) && (seq = shortest_beside(s, first)))
         if (take(s, plan, seq)) plan_prompt(s, plan, seq, plan->us_left - us_kept);
+}
+
+/* Before a long one, or the first of many: once in a step for each tenant. Who is alone has *us_alone more. */
+static void let_shorter_pass(struct scheduler *s, struct plan *plan, const struct sequence *first,
+                             double *us_alone)
+{
+    struct tenant *t = tenant_of(s, first);
+    if (t->passed_plan == s->num_plans) return;
+    t->passed_plan = s->num_plans;
+    if (plan->num_prefill_runs > 0 || first->num_beside > 0 || shortest_beside(s, first)) {
+        plan->us_left -= *us_alone;
+        *us_alone = 0;
+    }
+    if (plan->us_left > 0) plan_shorter(s, plan, first);
 }
 
 /* A long prompt ends the plan: it takes what is left, but for us_alone when it is not alone. */
@@ -621,8 +648,7 @@ static void plan_prompts(struct scheduler *s, struct plan *plan, double us_alone
     while (!any_long && has_room(s, plan) && (first = next_prompt(s))) {
         if (!take(s, plan, first)) continue;
         any_long = !s->options.whole_prompts && is_long(s, plan, first);
-        if (any_long && (plan->num_prefill_runs > 0 || shortest_beside(s, first))) plan->us_left -= us_alone;
-        if (any_long && plan->us_left > 0) plan_shorter(s, plan, first);
+        if (any_long || request_is_long(s, plan, first)) let_shorter_pass(s, plan, first, &us_alone);
         if (has_room(s, plan)) plan_prompt(s, plan, first, plan->us_left);
     }
 }

@@ -18,6 +18,7 @@ void sequence_init(struct sequence *seq, const struct sequence_input *input, uin
         .max_tokens = input->max_tokens,
         .prompt_logprobs = input->prompt_logprobs,
         .pooling = input->pooling,
+        .num_beside = input->num_beside,
         .num_tokens = input->num_prompt + input->num_generated,
         .num_by_rule = input->num_prompt,
         .num_scored = max_of(input->num_scored, 1), /* nothing comes before the first token to predict it */

@@ -49,6 +49,7 @@ struct sequence_input {
     uint64_t arrival_us;      /* on any clock that does not go back */
     int64_t patience_us;      /* a class of priority, as a head start (below 0) or a handicap */
     uint64_t deadline_us;     /* on the same clock: nobody waits for it later; 0: none */
+    int64_t num_beside;       /* tokens of its request's other prompts: together they are as one long one */
 };
 
 struct sequence {
@@ -63,6 +64,7 @@ struct sequence {
     int32_t num_prompt, max_tokens;
     bool prompt_logprobs;
     enum pooling pooling;
+    int64_t num_beside;
 
     int32_t num_tokens, num_pending, num_computed;
     int32_t num_scored;          /* prompt tokens whose log probabilities are known or on their way */
@@ -130,6 +132,12 @@ static inline int32_t sequence_num_uncomputed(const struct sequence *seq)
 static inline bool sequence_wants_all_rows(const struct sequence *seq)
 {
     return seq->prompt_logprobs || (seq->pooling && pooling_begin(seq->pooling, seq->num_prompt) == 0);
+}
+
+/* What others see of it: its request's other prompts are counted as long as one is left. */
+static inline int64_t sequence_num_left(const struct sequence *seq)
+{
+    return sequence_num_uncomputed(seq) + seq->num_beside;
 }
 
 /* False once the steps in flight draw all that was asked for, or while nobody knows how many of the tokens that they draw

@@ -431,6 +431,8 @@ static void fill_slots(struct generation *g, const struct prompts *prompts)
     struct server *server = g->api->server;
     const char *key = g->api_key_idx >= 0 ? server->config->api_key.items[g->api_key_idx] : NULL;
     uint8_t salt[CACHE_SALT_BYTES];
+    int64_t num_tokens = 0;
+    for (int i = 0; i < prompts->count; i++) num_tokens += prompts->items[i].tokens.num_ids;
     slot_fill_cache_salt(key, g->params.cache_salt, g->params.cache_salt_bytes, salt);
     if (g->trace) {
         g->trace->temperature = (double)g->params.input->sampling.temperature;
@@ -438,7 +440,7 @@ static void fill_slots(struct generation *g, const struct prompts *prompts)
     }
     for (int i = 0; i < g->num_choices; i++) {
         struct choice *c = &g->choices[i];
-        slot_fill(g, c, prompts, salt);
+        slot_fill(g, c, prompts, num_tokens, salt);
         const struct mask_rules rules = {g->params.form.grammar, g->params.form.trigger, g->params.limits};
         if (rules.grammar || rules.limits) masks_begin(server->masks, c->slot_idx, &rules);
     }

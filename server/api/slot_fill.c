@@ -47,7 +47,7 @@ static void fill_prediction(struct request_slots *slots, int32_t slot_idx, const
 }
 
 void slot_fill(const struct generation *g, struct choice *c, const struct prompts *prompts,
-               const uint8_t cache_salt[CACHE_SALT_BYTES])
+               int64_t num_tokens, const uint8_t cache_salt[CACHE_SALT_BYTES])
 {
     const struct server *server = g->api->server;
     const struct prompt *prompt = &prompts->items[c->prompt_idx];
@@ -71,6 +71,7 @@ void slot_fill(const struct generation *g, struct choice *c, const struct prompt
     input->owner_leaves_places = server->config->api_key.num_items > 1;
     input->priority = g->params.priority;
     input->num_prompt_tokens = tokens->num_ids;
+    input->num_tokens_beside = num_tokens - tokens->num_ids;
     input->second_begin = prompt->second_begin;
     c->max_tokens = input->max_tokens = slot_fill_max_tokens(server, &g->params, tokens->num_ids);
     /* The slot's arrays are no longer: prompts.c has refused what would not fit. */

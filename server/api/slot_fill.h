@@ -16,8 +16,8 @@ uint64_t slot_fill_seed(uint64_t request_seed, bool is_clients, int prompt_idx, 
 void slot_fill_cache_salt(const char *api_key, const char *cache_salt, size_t cache_salt_bytes,
                           uint8_t out[CACHE_SALT_BYTES]);
 
-/* Fills in an acquired slot for a choice of its prompt. */
+/* Fills in an acquired slot for a choice of its prompt. num_tokens: of all prompts. */
 void slot_fill(const struct generation *g, struct choice *c, const struct prompts *prompts,
-               const uint8_t cache_salt[CACHE_SALT_BYTES]);
+               int64_t num_tokens, const uint8_t cache_salt[CACHE_SALT_BYTES]);
 
 #endif

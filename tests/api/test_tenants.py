@@ -115,6 +115,21 @@ def test_a_key_alone_does_not_fill_what_may_wait(start_server):
         server.wait_idle()
 
 
+def test_many_texts_of_one_request_are_one_long_prompt(start_server):
+    """They have waited for longer than each alone may be passed, and who asks for less is next all the same."""
+    with start_server("--max-num-seqs", "8", "--max-model-len", "2048") as server:
+        texts = [[1000 + 100 * t + i for i in range(40)] for t in range(100)]
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            many = pool.submit(server.post, "/v1/embeddings", {"input": texts})
+            while not 0 < server.metrics().get("vllm:num_requests_waiting", 0) < 70:
+                assert not many.done()
+                time.sleep(0.01)
+            body = {"prompt": [100 + i for i in range(8)], "max_tokens": 1}
+            assert server.post("/v1/completions", body).status_code == 200
+            assert not many.done() and server.metrics()["vllm:num_requests_waiting"] > 20
+            assert len(many.result().json()["data"]) == 100
+
+
 def test_deadlines(start_server):
     with start_server("--max-num-seqs", "1", "--max-model-len", "4096") as server:
 

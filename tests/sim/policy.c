@@ -14,6 +14,11 @@ bool policy_is_due_before(const struct sequence *a, const struct sequence *b)
     return a->due_us < b->due_us || (a->due_us == b->due_us && a->arrival < b->arrival);
 }
 
+static int64_t num_of_request(const struct sequence *seq)
+{
+    return seq->num_tokens + watch_slot(seq->slot_idx)->input.num_tokens_beside;
+}
+
 /* S9, counted by the simulator itself: among one tenant's, who is due later comes in first only if it is
  * shorter, or if there were no blocks; and that not for ever. */
 static void count_passing(const struct scheduler *s, const struct sequence *admitted)
@@ -26,7 +31,7 @@ static void count_passing(const struct scheduler *s, const struct sequence *admi
         if (!policy_is_due_before(seq, admitted)) break;
         struct watch *w = &watches[seq->slot_idx];
         bool was_refused = seq->refused_plan == s->num_plans;
-        expect(was_refused || admitted->num_tokens <= seq->num_tokens,
+        expect(was_refused || num_of_request(admitted) <= num_of_request(seq),
                "%s: one that is due later and not shorter came in first", w->request->id);
         w->num_passed += was_refused;
         expect(w->num_passed <= BYPASS_MAX + s->options.max_num_seqs, "%s: %d came in first", w->request->id,
@@ -191,18 +196,20 @@ static void check_passing_share(const struct scheduler *s, const struct plan *pl
     if (s->options.target_us <= 0 || plan->num_prefills < 2 || has(FEATURE_unequal_halves)) return;
     const struct plan_entry *last = &plan->prefills[plan->num_prefills - 1];
     const struct sequence *slow = &s->sequences[last->seq_id];
-    double passing_us = 0, slack_us = 0;
+    double passing_us = 0, all_us = plan->us_left, slack_us = 0;
     if (sequence_num_uncomputed(slow) <= 0 || may_end_for_state(last)) return; /* it is not long */
-    for (int32_t i = 0; i + 1 < plan->num_prefills; i++) {
+    for (int32_t i = 0; i < plan->num_prefills; i++) {
         const struct plan_entry *e = &plan->prefills[i];
         const struct sequence *seq = &s->sequences[e->seq_id];
-        if (seq->tenant != slow->tenant || seq->num_bypassed >= BYPASS_MAX || policy_is_due_before(seq, slow))
+        double us = step_prices_prompt_us(&s->prices, e->position, e->num_tokens);
+        if (passing_us > 0) all_us += us;
+        if (e == last || seq->tenant != slow->tenant || seq->num_bypassed >= BYPASS_MAX ||
+            policy_is_due_before(seq, slow))
             continue;
-        passing_us += step_prices_prompt_us(&s->prices, e->position, e->num_tokens);
+        if (passing_us <= 0) all_us += us;
+        passing_us += us;
         slack_us += step_prices_prompt_us(&s->prices, e->position, 1);
     }
-    double all_us =
-        plan->us_left + passing_us + step_prices_prompt_us(&s->prices, last->position, last->num_tokens);
     if (passing_us > 0) mark(MARK_short_ones_passed);
     expect(passing_us <= fmax(all_us, 0) / 4 + slack_us + 1e-3,
            "short ones take %.0f us of %.0f before a long one", passing_us, all_us);
@@ -210,14 +217,17 @@ static void check_passing_share(const struct scheduler *s, const struct plan *pl
 
 /* ---- who comes ---- */
 
-/* It is due four times what its prompt takes after it has come, ten seconds a step of priority earlier or later,
- * and no later than its deadline. */
+/* It is due four times what its prompt, and those of its request beside it, take after it has come, ten seconds a step of
+ * priority earlier or later, and no later than its deadline. */
 static void check_due(const struct scheduler *s, const struct sequence *seq)
 {
     const struct watch *w = &watches[seq->slot_idx];
     const struct request_slot_input *input = &watch_slot(seq->slot_idx)->input;
-    double us = (double)(input->arrival_ns / 1000) + 1e7 * w->request->priority +
-                4 * step_prices_prompt_us(&s->prices, 0, input->num_prompt_tokens);
+    double us =
+        (double)(input->arrival_ns / 1000) + 1e7 * w->request->priority +
+        (input->num_tokens_beside == 0 ? 4 * step_prices_prompt_us(&s->prices, 0, input->num_prompt_tokens)
+                                       : 4 * (double)(input->num_prompt_tokens + input->num_tokens_beside) *
+                                             step_prices_prompt_us(&s->prices, 0, 1));
     if (us < 0) us = 0;
     if (input->deadline_ns > 0) us = fmin(us, (double)(input->deadline_ns / 1000));
     expect(fabs((double)seq->due_us - us) < 2, "%s is due at %.0f us instead of %.0f", w->request->id,

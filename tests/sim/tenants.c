@@ -98,13 +98,16 @@ bool tenants_may_pass_urgent(const struct scheduler *s, const struct sequence *s
 static bool is_for_somebody(const struct scheduler *s, const struct tenant *of, bool of_blocks)
 {
     const struct holding *left = &held[of->owner];
+    int32_t num_blocks =
+        left->blocks +
+        left->places * s->options.kv_groups.count; /* each may have got one for its next token */
     for (int32_t id = 0; id < s->num_sequences; id++) {
         const struct sequence *seq = &s->sequences[id];
         const struct tenant *t = &s->tenants[seq->tenant];
         if (!waited[id] || t->owner == of->owner) continue;
         if (held[t->owner].places <= 0 && left->places > 0) return true;
         if (!of_blocks && left->places / of->weight >= (held[t->owner].places + 1) / t->weight) return true;
-        if (of_blocks && left->blocks / of->weight >= (held[t->owner].blocks + 1) / t->weight) return true;
+        if (of_blocks && num_blocks / of->weight >= (held[t->owner].blocks + 1) / t->weight) return true;
     }
     return false;
 }

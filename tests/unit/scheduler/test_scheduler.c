@@ -68,6 +68,7 @@ struct who {
     bool leaves_places;
     uint64_t owner_id;
     bool owner_leaves_places;
+    int64_t num_beside;
 };
 
 /* prefix: prompts with the same one begin alike, all over; -1: alone in the world. */
@@ -88,7 +89,8 @@ static int32_t add_of(struct bench *b, struct who who, int32_t num_prompt, int32
                                    .weight = who.weight,
                                    .leaves_places = who.leaves_places,
                                    .owner_leaves_places = who.owner_leaves_places,
-                                   .arrival_us = who.arrival_us};
+                                   .arrival_us = who.arrival_us,
+                                   .num_beside = who.num_beside};
     assert_int_equal(scheduler_add(b->scheduler, &input, &seq_id), 0);
     scheduler_check(b->scheduler);
     return seq_id;
@@ -1208,6 +1210,52 @@ static void test_long_before_short_in_the_end(void **state)
     destroy(b);
 }
 
+enum { NUM_TEXTS = 50, TEXT_TOKENS = 40 };
+
+/* A request of many prompts. */
+static void add_texts(struct bench *b, struct who who)
+{
+    who.num_beside = (NUM_TEXTS - 1) * TEXT_TOKENS;
+    for (int i = 0; i < NUM_TEXTS; i++) add_of(b, who, TEXT_TOKENS, 0, -1, false);
+}
+
+/* Each of many prompts of one request is as short as another's only one, which passes them all: they are due as one long prompt. */
+static void test_short_before_many(void **state)
+{
+    (void)state;
+    struct bench *b = create_timed(5000);
+    add_texts(b, (struct who){.arrival_us = 1000});
+    turn(b);
+    assert_true(b->plan.num_tokens > TEXT_TOKENS); /* several in a step, alone */
+    int32_t other = add_of(b, (struct who){.arrival_us = 100000}, TEXT_TOKENS / 2, 1, -1, false);
+    turn(b);
+    expect_entry(&b->plan.prefills[0], other, 0, TEXT_TOKENS / 2, true);
+    run_all(b);
+    destroy(b);
+}
+
+/* Behind their time they leave a quarter of each step to who has less to compute than all of them, though each of
+ * them fits into the step; and get the rest, also where another request of many stands beside. */
+static void test_many_before_short_in_the_end(void **state)
+{
+    (void)state;
+    struct bench *b = create_timed(5000);
+    add_texts(b, (struct who){.arrival_us = 0});
+    add_texts(b, (struct who){.arrival_us = 0});
+    for (int i = 0; i < 10; i++) {
+        int32_t other = add_of(b, (struct who){.arrival_us = 10000000}, 8, 1, -1, false);
+        turn(b);
+        expect_entry(&b->plan.prefills[0], other, 0, 8, true);
+        assert_true(b->plan.num_prefill_tokens > 3 * 8);
+    }
+    while (b->num_finished < NUM_TEXTS + 10) turn(b);
+    for (int i = 0, next = 0; i < b->num_finished; i++)
+        if (b->finished[i] < 2 * NUM_TEXTS)
+            assert_int_equal(b->finished[i], next++); /* one request, then the other */
+    run_all(b);
+    destroy(b);
+}
+
 /* What each tenant has received of a step: of its time as much as of what all entries take of their own. */
 static void count_received(const struct bench *b, const int32_t *tenant_of_slot, double *received)
 {
@@ -1693,6 +1741,8 @@ int main(void)
         cmocka_unit_test(test_a_target_that_cannot_be_kept),
         cmocka_unit_test(test_short_before_long),
         cmocka_unit_test(test_long_before_short_in_the_end),
+        cmocka_unit_test(test_short_before_many),
+        cmocka_unit_test(test_many_before_short_in_the_end),
         cmocka_unit_test(test_shares_follow_weights),
         cmocka_unit_test(test_a_flood_holds_nobody_up),
         cmocka_unit_test(test_many_streams_hold_nobody_up),
