@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -37,18 +38,38 @@ static bool ends_torn(int fd, off_t num_bytes)
     return num_bytes > 0 && pread(fd, &last, 1, num_bytes - 1) == 1 && last != '\n';
 }
 
+static void close_file(struct journal *j)
+{
+    if (j->fd >= 0) close(j->fd);
+    j->fd = -1;
+}
+
+/* All who may write a file share its lock, which the first of them had to get alone. Where a file system has no locks there are
+ * none. */
+static int lock_file(const struct journal *j, bool alone, struct error *err)
+{
+    if ((!alone || flock(j->fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) &&
+        (flock(j->fd, LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK))
+        return STATUS_OK;
+    return error_set(err, STATUS_IO, "--journal %s: another server writes it; give each its own file",
+                     j->path);
+}
+
 /* What is no file, such as a device, has no length and no owner to be kept to. */
-static int open_file(struct journal *j, struct error *err)
+static int open_file(struct journal *j, bool alone, struct error *err)
 {
     struct stat st;
     j->fd = open(j->path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600);
     if (j->fd < 0 || fstat(j->fd, &st) || (S_ISREG(st.st_mode) && fchmod(j->fd, 0600))) {
-        int problem = errno;
-        if (j->fd >= 0) close(j->fd);
-        j->fd = -1;
-        return error_set(err, STATUS_IO, "--journal %s: %s", j->path, strerror(problem));
+        error_set(err, STATUS_IO, "--journal %s: %s", j->path, strerror(errno));
+        close_file(j);
+        return STATUS_IO;
     }
     j->is_file = S_ISREG(st.st_mode);
+    if (j->is_file && lock_file(j, alone, err)) {
+        close_file(j);
+        return STATUS_IO;
+    }
     j->num_bytes = (uint64_t)st.st_size;
     j->torn = j->is_file && ends_torn(j->fd, st.st_size);
     return STATUS_OK;
@@ -79,8 +100,8 @@ static int choose_file(struct journal *j, size_t n, struct error *err)
     if (there && !full) return STATUS_OK;
     int status = there ? move_away(j, err) : STATUS_OK;
     if (status) return status;
-    if (j->fd >= 0) close(j->fd);
-    return open_file(j, err);
+    close_file(j);
+    return open_file(j, false, err);
 }
 
 /* In one piece unless the system cuts it. */
@@ -165,7 +186,7 @@ uint64_t journal_num_dropped(const struct journal *j)
 
 static void release(struct journal *j)
 {
-    if (j->fd >= 0) close(j->fd);
+    close_file(j);
     free(j->queue.halves[0].bytes);
     free(j->queue.halves[1].bytes);
     free(j);
@@ -185,7 +206,7 @@ static int start_thread(struct journal *j, struct error *err)
     return STATUS_OK;
 }
 
-int journal_create(const char *path, uint64_t bytes_max, size_t line_bytes, struct journal **out,
+int journal_create(const char *path, uint64_t bytes_max, size_t line_bytes, bool joins, struct journal **out,
                    struct error *err)
 {
     struct journal *j = calloc(1, sizeof *j);
@@ -203,7 +224,7 @@ int journal_create(const char *path, uint64_t bytes_max, size_t line_bytes, stru
     int status = STATUS_OK;
     if (snprintf(j->path, sizeof j->path, "%s", path) >= (int)sizeof j->path)
         status = error_set(err, STATUS_LIMIT, "--journal: the path is too long");
-    if (!status) status = open_file(j, err);
+    if (!status) status = open_file(j, !joins, err);
     if (!status) status = start_thread(j, err);
     if (status)
         release(j);

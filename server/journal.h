@@ -2,12 +2,13 @@
  *
  * A thread of its own writes what is queued. When a line would make the file longer than half of the limit, the file
  * becomes FILE.1, in place of the one before, and FILE begins anew; a file that somebody else has moved away is opened
- * anew, too, so that two processes may write one. A line that finds the queue full, or no room on the disk, is dropped
+ * anew, too. Its lock keeps other servers out, and lets in the process that takes this one's place: both write one. A line that finds the queue full, or no room on the disk, is dropped
  * and counted; the log tells of the first after one that was written. The file is its owner's alone (0600). Thread:
  * any; create and destroy: one. */
 #ifndef SERVER_JOURNAL_H
 #define SERVER_JOURNAL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,8 +16,9 @@
 
 struct journal;
 
-/* line_bytes: the longest line. The file is open when this returns, or err says why not. */
-int journal_create(const char *path, uint64_t bytes_max, size_t line_bytes, struct journal **out,
+/* line_bytes: the longest line. joins: who writes the file is replaced by this process. The file is open when this returns, or err
+ * says why not. */
+int journal_create(const char *path, uint64_t bytes_max, size_t line_bytes, bool joins, struct journal **out,
                    struct error *err) must_check;
 /* Waits until everything is written, but two seconds at most. NULL: nothing. */
 void journal_destroy(struct journal *j);

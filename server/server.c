@@ -93,13 +93,14 @@ static double num_lines_dropped(const void *context)
     return (double)journal_num_dropped(server->journal);
 }
 
-static int start_journal(struct server *server, struct error *err)
+/* replaces: who has the journal's file hands its place over to this process. */
+static int start_journal(struct server *server, bool replaces, struct error *err)
 {
     enum { HEAD_BYTES = 4096 }; /* of a line, before the body of a request */
     const struct config *config = server->config;
     if (!config->journal) return STATUS_OK;
     int status = journal_create(config->journal, config->journal_bytes, config->max_body_bytes + HEAD_BYTES,
-                                &server->journal, err);
+                                replaces, &server->journal, err);
     if (status) return status;
     metric_register_read(METRIC_COUNTER, "flashd_journal_lines_total",
                          "Lines that --journal holds, or held: two a request.", num_lines_kept, server);
@@ -124,8 +125,8 @@ static int start(struct life *life, struct error *err)
                          "Log lines that nobody will see: their reader was too slow, or the disk was full.",
                          num_log_lines_dropped, server);
     status = start_spans(server, err);
-    if (!status) status = start_journal(server, err);
     if (!status) status = inherited_take(&life->inherited, err);
+    if (!status) status = start_journal(server, life->inherited.told_fd >= 0, err);
     if (!status) status = listener_open(&life->listener, server, server_routes, err);
     life->listener.on_quiet = life_on_quiet;
     life->listener.quiet_context = life;

@@ -342,6 +342,17 @@ def test_a_full_disk_holds_nobody_up():
         assert server.metrics()["flashd_journal_lines_total"] == 0
 
 
+def test_one_journal_is_one_servers(folder):
+    """Records of two would mix: the second does not start as long as the first runs."""
+    journal = folder / "one"
+    with conftest.running("--journal", str(journal)) as server:
+        code, said = run("serve", MODEL, "--port", "0", "--journal", journal)
+        assert code == 1 and f"--journal {journal}: another server writes it" in said
+        wait_for_entry(journal, server.post("/v1/completions", {**TEXT, "max_tokens": 1}).json()["id"])
+    with conftest.running("--journal", str(journal)) as server:
+        wait_for_entry(journal, server.post("/v1/completions", {**TEXT, "max_tokens": 1}).json()["id"])
+
+
 def test_it_cannot_be_opened(folder):
     code, said = run("serve", MODEL, "--port", "0", "--journal", folder / "none" / "journal")
     assert code == 1 and f"--journal {folder}/none/journal: No such file or directory" in said

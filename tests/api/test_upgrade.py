@@ -130,6 +130,17 @@ def test_upgrades_under_load(uds, tmp_path):
         print(f"{UPGRADES} upgrades: {sum(c.count for c in clients)} requests, {sum(c.count for c in clients[2:])} of them streams, {moved} moved")
 
 
+def test_the_journal_goes_along(tmp_path):
+    """Both processes write it, though no other server may."""
+    journal = tmp_path / "journal"
+    with upgradable("--journal", str(journal), "--max-model-len", "512") as server:
+        for count in (1, 2, 3):
+            assert httpx.post(server.url + "/v1/completions", json=ASK, timeout=60).status_code == 200
+            wait_until(lambda: journal.read_text().count('"type":"answer"') == count, server)
+            if count < 3:
+                server.upgrade()
+
+
 def upgrades_on_a_unix_socket(tmp_path):
     path = str(tmp_path / "socket")
     transport = httpx.HTTPTransport(uds=path)
