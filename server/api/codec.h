@@ -7,7 +7,7 @@
  * validator (params.h) and one reader of prompts stand behind all codecs. Fields that a codec does not name
  * pass as they are, so that what params.c learns every protocol knows. Events are one table of functions,
  * each appending bytes that are complete in themselves; the transport knows none of them. Thread: translate
- * any (a pure function of the body), events the loop's. */
+ * any (a pure function of the body), events the loop's, but for WHOLE. */
 #ifndef SERVER_API_CODEC_H
 #define SERVER_API_CODEC_H
 
@@ -73,7 +73,8 @@ struct event {
     const struct api_error *error;
 };
 
-/* Appends the event's bytes; none: this protocol does not tell of it. */
+/* Appends the event's bytes; none: this protocol does not tell of it. Of WHOLE, for which all choices are complete, any thread may be
+ * the caller: it changes nothing but the answer's state. */
 typedef void append_event(struct buffer *out, struct answer *a, const struct event *e);
 
 struct translation;
@@ -94,8 +95,9 @@ struct codec {
     bool tells_ids;                          /* of tokens; and request_id is the answer's own */
     bool tells_pieces;                       /* reasoning and calls, each as what it is */
     bool tells_custom;                       /* calls of tools that take a text */
-    bool is_pure;      /* WHOLE reads complete choices and changes nothing: any thread may write it */
     const char *clock; /* stands before the time at which an event is written; NULL: none does */
+    /* Keeps of a WHOLE that stands in out, and is about to be sent, what later requests may ask for; the loop's. NULL: nothing */
+    void (*keep)(struct answer *a, const struct buffer *out);
     size_t state_bytes;
     void (*forget)(void *state); /* frees what state holds on the heap; NULL: nothing */
 };

@@ -357,6 +357,7 @@ static void send_whole(struct generation *g, const struct buffer *body)
                       "The answer is too large to send whole; ask for less, or with stream: true");
         generation_abort(g, &error, OUTCOME_ENGINE_FAULT);
     } else {
+        if (g->answer.codec->keep) g->answer.codec->keep(&g->answer, body);
         generation_conclude(g, OUTCOME_DONE, 200);
         if (x) exchange_reply(x, 200, "application/json", body->data, body->num_bytes);
     }
@@ -423,7 +424,7 @@ static void reply_whole(struct generation *g)
     generation_sum_usage(g, &here.usage);
     receipt_make(g);
     g->broken |= !pick_likeliest(g);
-    if (!g->broken && g->answer.codec->is_pure && is_long(g) && queue_compose(g, &here.usage)) return;
+    if (!g->broken && is_long(g) && queue_compose(g, &here.usage)) return;
     buffer_init(&here.body, ANSWER_BYTES_MAX);
     compose(&here);
     send_whole(g, &here.body);

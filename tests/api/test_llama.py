@@ -72,8 +72,9 @@ def test_a_whole_answer(server, model):
     assert complete(server, n_predict=8)["tokens"] == [] and ask(server, "/completions", prompt="a", n_predict=1)["stop"] is True
 
 
-def test_a_stream_says_the_same(server):
-    fields = {"prompt": PROMPT, "n_predict": 12, "temperature": 0.8, "seed": 3, "n_probs": 2}
+@pytest.mark.parametrize("n_predict, n_probs", [(12, 2), (110, 20)])  # many probabilities are written beside the loop
+def test_a_stream_says_the_same(server, n_predict, n_probs):
+    fields = {"prompt": PROMPT, "n_predict": n_predict, "temperature": 0.8, "seed": 3, "n_probs": n_probs, "ignore_eos": True}
     whole = ask(server, **fields, return_tokens=True)
     *parts, last = chunks(server, **fields)
     assert "".join(c["content"] for c in parts) == whole["content"] and last["content"] == ""

@@ -102,12 +102,13 @@ def test_what_clients_ask_about_models(llama, model, client):
     assert caught.value.status_code == 404
 
 
-def test_logprobs(server, llama, client, model):
+@pytest.mark.parametrize("num_tokens, num_top", [(6, 2), (120, 20)])  # many are written beside the loop
+def test_logprobs(server, llama, client, model, num_tokens, num_top):
     """As a chat of OpenAI's has them; of raw text, too."""
-    same = same_chat(client, model, temperature=0, max_tokens=6, logprobs=True, top_logprobs=2).choices[0].logprobs.content
+    same = same_chat(client, model, temperature=0, max_tokens=num_tokens, logprobs=True, top_logprobs=num_top).choices[0].logprobs.content
     for stream in (False, True):
-        answer = llama.chat(model=model, messages=QUESTION, options={"temperature": 0, "num_predict": 6}, logprobs=True, top_logprobs=2,
-                            stream=stream)
+        answer = llama.chat(model=model, messages=QUESTION, options={"temperature": 0, "num_predict": num_tokens}, logprobs=True,
+                            top_logprobs=num_top, stream=stream)
         entries = [e for part in (answer if stream else [answer]) for e in part.logprobs or []]
         assert [(e.token, e.logprob, [t.token for t in e.top_logprobs]) for e in entries] == [
             (e.token, e.logprob, [t.token for t in e.top_logprobs]) for e in same]

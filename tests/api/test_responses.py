@@ -154,6 +154,25 @@ def test_log_probabilities(client, model):
     assert response.output_text.startswith(logprobs[0].token)
 
 
+@pytest.mark.parametrize("background", [False, True])
+def test_many_log_probabilities(client, model, background):
+    """So many are written beside the loop, and what later requests ask for is kept all the same."""
+    options = dict(model=model, input=QUESTION, temperature=1, extra_body={"seed": 4}, max_output_tokens=120, top_logprobs=20,
+                   include=["message.output_text.logprobs"])
+    whole = client.responses.create(**options, background=background)
+    if background:
+        whole = wait_until(lambda: (r := client.responses.retrieve(whole.id)).status not in ("queued", "in_progress") and r)
+    logprobs = whole.output[0].content[0].logprobs
+    assert len(logprobs) * 21 > 2048
+    *_, end = client.responses.create(**options, stream=True)
+    streamed = end.response
+    assert streamed.output[0].content[0].logprobs == logprobs and streamed.output_text == whole.output_text
+    assert client.responses.retrieve(whole.id).output[0].content[0].logprobs == logprobs
+    follow = dict(model=model, input="And then?", temperature=0, max_output_tokens=3)
+    answers = [client.responses.create(**follow, previous_response_id=r.id).output_text for r in (whole, streamed)]
+    assert answers[0] == answers[1]
+
+
 @pytest.mark.parametrize("change, param", [
     ({"input": None}, "input"), ({"input": []}, "input"), ({"input": 5}, "input"), ({"input": [5]}, "input[0]"),
     ({"input": [{"role": "x", "content": "y"}]}, "input[0]"),

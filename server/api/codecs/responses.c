@@ -165,14 +165,19 @@ static void append_response_event(struct buffer *out, struct answer *a, const ch
     codec_end_event(out);
 }
 
-static void append_start(struct buffer *out, struct answer *a, const struct event *e)
+static void begin_state(struct stream *s)
 {
-    struct stream *s = a->state;
-    (void)e;
     buffer_init(&s->text, TEXT_BYTES_MAX);
     buffer_init(&s->logprobs, TEXT_BYTES_MAX);
     response_output_init(&s->output);
     s->begun = true;
+}
+
+static void append_start(struct buffer *out, struct answer *a, const struct event *e)
+{
+    struct stream *s = a->state;
+    (void)e;
+    begin_state(s);
     append_response_event(out, a, "response.created");
     append_response_event(out, a, "response.in_progress");
 }
@@ -358,18 +363,18 @@ static void append_whole(struct buffer *out, struct answer *a, const struct even
 {
     const struct choice *c = &a->choices[0];
     const struct logprobs_part part = choice_next_logprobs(c, a->context, INT32_MAX);
-    struct response_output o;
-    struct buffer logprobs;
-    size_t begin = out->num_bytes;
-    response_output_init(&o);
-    buffer_init(&logprobs, TEXT_BYTES_MAX);
-    if (a->context->params->logprobs) response_logprobs_add(&logprobs, &part);
-    response_output_add_all(&o, a, status_of(c->finish_reason), &logprobs);
-    append_finished(out, a, &o, e->usage);
-    keep(a, out, begin, &o);
-    if (buffer_failed(&logprobs)) out->failed = true;
-    buffer_deinit(&logprobs);
-    response_output_deinit(&o);
+    struct stream *s = a->state;
+    begin_state(s);
+    if (a->context->params->logprobs) response_logprobs_add(&s->logprobs, &part);
+    response_output_add_all(&s->output, a, status_of(c->finish_reason), &s->logprobs);
+    append_finished(out, a, &s->output, e->usage);
+    if (buffer_failed(&s->logprobs)) out->failed = true;
+}
+
+static void keep_whole(struct answer *a, const struct buffer *out)
+{
+    const struct stream *s = a->state;
+    keep(a, out, 0, &s->output);
 }
 
 const struct codec codec_responses = {
@@ -392,6 +397,7 @@ const struct codec codec_responses = {
     .append_error = response_append_error,
     .tells_pieces = true,
     .tells_custom = true,
+    .keep = keep_whole,
     .state_bytes = sizeof(struct stream),
     .forget = forget,
 };
