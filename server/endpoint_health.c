@@ -4,13 +4,13 @@
 #include "base/version.h"
 #include "server/engine_watch.h"
 
-static const char *why_not_alive(const struct server *server)
+static const char *why_not_alive(struct server *server)
 {
     if (server->state == SERVER_FAILED) return "the device failed";
     return engine_is_stuck(server) ? "the engine is stuck" : NULL;
 }
 
-static const char *why_not_ready(const struct server *server)
+static const char *why_not_ready(struct server *server)
 {
     if (server->state == SERVER_LOADING) return "the model is still loading";
     if (server->state == SERVER_LAME_DUCK || server->state == SERVER_DRAINING)

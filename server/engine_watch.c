@@ -19,8 +19,9 @@ static bool is_over(uint64_t since_ns, double seconds)
 
 static bool is_stuck_loading(const struct server *server)
 {
+    uint64_t since_ns = max_of(server->engine_start_ns, server->engine_excused_ns);
     return server->engine_load_seconds > 0 &&
-           is_over(server->engine_start_ns, patience_seconds(server->engine_load_seconds));
+           is_over(since_ns, patience_seconds(server->engine_load_seconds));
 }
 
 static double longest_step_seconds(const struct server *server, const struct link_stats *stats)
@@ -35,13 +36,21 @@ static double step_patience_seconds(const struct server *server, const struct li
     return patience_seconds(longest_step_seconds(server, stats));
 }
 
-bool engine_is_stuck(const struct server *server)
+static void look(struct server *server)
+{
+    if (is_over(server->engine_seen_ns, LOOK_SECONDS)) server->engine_excused_ns = clock_monotonic_ns();
+    server->engine_seen_ns = clock_monotonic_ns();
+}
+
+bool engine_is_stuck(struct server *server)
 {
     struct link_stats stats;
+    look(server);
     if (server->engine_is_down) return is_stuck_loading(server);
     uint64_t since_ns = server->facts ? api_engine_owes_since_ns(server) : 0;
     if (since_ns == 0) return false;
     link_stats(server->link, &stats);
     since_ns = max_of(since_ns, max_of(stats.last_step_end_ns, server->engine_ready_ns));
+    since_ns = max_of(since_ns, server->engine_excused_ns);
     return is_over(since_ns, step_patience_seconds(server, &stats));
 }

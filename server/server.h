@@ -51,12 +51,14 @@ struct server {
     bool makes_receipts;             /* --receipts, --journal */
     struct journal *journal;         /* NULL: nobody wants one */
     struct link *link;
-    struct request_slots *slots;    /* the link's */
-    struct grammars *grammars;      /* of answers that must have a form, */
-    struct masks *masks;            /* and what follows them */
-    bool engine_is_down;            /* it loads, for the first time or again; what is submitted waits */
-    uint64_t engine_start_ns;       /* monotonic: when it was started, or the one before it died */
-    uint64_t engine_ready_ns;       /* monotonic: since when the engine serves */
+    struct request_slots *slots; /* the link's */
+    struct grammars *grammars;   /* of answers that must have a form, */
+    struct masks *masks;         /* and what follows them */
+    bool engine_is_down;         /* it loads, for the first time or again; what is submitted waits */
+    uint64_t engine_start_ns;    /* monotonic: when it was started, or the one before it died */
+    uint64_t engine_ready_ns;    /* monotonic: since when the engine serves */
+    uint64_t engine_seen_ns,
+        engine_excused_ns; /* engine_watch.c's: when it looked last, and what was before does not count */
     double engine_load_seconds;     /* from a start until it served, the longest so far; 0: not known */
     const char *const *model_names; /* the first is echoed in responses; num_model_names >= 1 */
     int num_model_names;

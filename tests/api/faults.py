@@ -54,6 +54,12 @@ class Plan:
         offset, = struct.unpack("<q", self.page[40:48])
         self.page[40:48] = struct.pack("<q", offset + seconds * 1_000_000_000)
 
+    def pass_time(self, server, seconds):
+        """As time passes for a server that runs: it looks after its engine meanwhile."""
+        for _ in range(seconds):
+            self.move_clock(1)
+            httpx.get(server.url + "/livez")
+
     @contextlib.contextmanager
     def held(self, server, name):
         """The server's thread of that name does not run."""

@@ -34,9 +34,9 @@ def test_an_engine_that_stops_in_the_middle(steered):
     stream.begun.wait()
     with plan.held(server, "engine"):
         assert health(server) == ALIVE
-        plan.move_clock(PATIENCE_SECONDS - 2)
+        plan.pass_time(server, PATIENCE_SECONDS - 2)
         assert health(server) == ALIVE == health(server, "/health")
-        plan.move_clock(PATIENCE_SECONDS_MAX)
+        plan.pass_time(server, PATIENCE_SECONDS_MAX)
         assert health(server) == STUCK == health(server, "/health")
         assert server.metrics()["flashd_requests_in_flight"] == 1  # the loop does its part
         assert stream.is_alive()
@@ -55,9 +55,9 @@ def test_an_engine_that_stops_with_nothing_to_do(steered):
         stream = Stream(server)
         while server.metrics()["flashd_requests_in_flight"] == 0:
             assert health(server) == ALIVE
-        plan.move_clock(PATIENCE_SECONDS - 2)
+        plan.pass_time(server, PATIENCE_SECONDS - 2)
         assert health(server) == ALIVE
-        plan.move_clock(PATIENCE_SECONDS_MAX)
+        plan.pass_time(server, PATIENCE_SECONDS_MAX)
         assert health(server) == STUCK
     assert stream.result() == expected
     assert health(server) == ALIVE
