@@ -119,26 +119,30 @@ static void refuse_body(struct connection *c, const struct refusal *why)
 
 /* Large bodies are rare and connections many: the worker's part is not in each of them. */
 struct body_check {
-    uv_work_t work;
+    struct pool_work work; /* first */
     struct connection *connection;
     int status;
     struct refusal why;
 };
 
-static void on_work(uv_work_t *work)
+static void check_body(struct pool_work *work)
 {
-    struct body_check *check = work->data;
+    struct body_check *check = (struct body_check *)work;
     const struct connection *c = check->connection;
     check->status = dispatch_check_body(c->listener, c->request, &check->why);
 }
 
-static void on_work_done(uv_work_t *work, int uv_status)
+static bool is_wanted(struct pool_work *work)
+{
+    return ((struct body_check *)work)->connection->state == CONNECTION_CHECKING;
+}
+
+static void end_check(struct pool_work *work, bool has_run)
 {
     loop_watch_enter("a checked body");
-    (void)uv_status;
-    struct body_check *check = work->data;
+    struct body_check *check = (struct body_check *)work;
     struct connection *c = check->connection;
-    if (c->state == CONNECTION_CHECKING && check->status)
+    if (c->state == CONNECTION_CHECKING && (!has_run || check->status))
         refuse_body(c, &check->why);
     else if (c->state == CONNECTION_CHECKING)
         run_request(c);
@@ -150,14 +154,19 @@ static bool check_on_worker(struct connection *c)
 {
     struct body_check *check = malloc(sizeof *check);
     if (!check) return false;
-    check->work.data = check;
-    check->connection = c;
-    if (uv_queue_work(c->listener->loop, &check->work, on_work, on_work_done)) {
+    *check = (struct body_check){.work = {.begin = is_wanted,
+                                          .run = check_body,
+                                          .done = end_check,
+                                          .is_long = true,
+                                          .api_key_idx = c->request->x.api_key_idx},
+                                 .connection = c,
+                                 .why = {.http_status = 500, .message = "out of memory"}};
+    connection_set_state(c, CONNECTION_CHECKING);
+    if (!work_queue_put(&c->listener->server->works, c->listener->loop, &check->work)) {
         free(check);
         return false;
     }
     c->num_references++;
-    connection_set_state(c, CONNECTION_CHECKING);
     if (c->half_closed) connection_probe(c);
     return true;
 }

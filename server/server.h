@@ -10,6 +10,7 @@
 #include "server/engine_host.h"
 #include "server/exchange.h"
 #include "server/response.h"
+#include "server/work_queue.h"
 #include "text/chat_template.h"
 #include "text/model_identity.h"
 #include "text/tokenizer.h"
@@ -64,6 +65,7 @@ struct server {
     int num_model_names;
     struct span_export *spans; /* NULL: nobody wants any */
     struct api *api;           /* server/api's own: from api_init to api_deinit */
+    struct work_queue works;   /* on the worker pool, and for it */
 };
 
 /* ---- server.c: life ---- */

@@ -28,9 +28,7 @@ struct api {
     struct generation *readmitted; /* from the process before, not this one's yet; NULL: none */
     void (*on_prepared)(void *context, bool is_ready); /* of it */
     void *prepared_context;
-    struct job *waiting_jobs; /* tokenize.c's, the oldest first */
-    int num_jobs;             /* /tokenize and /detokenize that are not answered; */
-    int num_long_jobs;        /* of those: with a long body, on the worker pool */
+    int num_jobs; /* /tokenize and /detokenize that are not answered */
     struct response_store *responses;
     struct buffer event; /* scratch for one write */
     uv_timer_t ping_timer;
@@ -40,6 +38,6 @@ struct api {
 void api_start_pings(struct api *api);
 
 /* Answers /tokenize and /detokenize that have not begun. */
-void tokenize_abort_waiting(struct api *api, const struct api_error *error);
+void tokenize_abort_waiting(struct server *server, const struct api_error *error);
 
 #endif

@@ -310,14 +310,19 @@ static int read_response_format(struct reader *r, const cJSON *body)
                              type->valuestring);
 }
 
-bool constraint_may_be_in(const char *body, size_t num_bytes)
+bool constraint_is_named(const char *body, size_t num_bytes)
 {
-    /* A name may be written with escapes; those are all alike. */
     static const char *const names[] = {
-        "format", "structured_outputs", "guided_", "grammar", "json_schema", "regex", "ebnf", "\\u"};
+        "format\"", "structured_outputs\"", "guided_", "grammar\"", "json_schema\"", "regex\"", "ebnf\""};
     for (size_t i = 0; i < array_length(names); i++)
         if (memmem(body, num_bytes, names[i], strlen(names[i]))) return true;
     return false;
+}
+
+bool constraint_may_be_in(const char *body, size_t num_bytes)
+{
+    /* A name may be written with escapes; those are all alike. */
+    return constraint_is_named(body, num_bytes) || memmem(body, num_bytes, "\\u", 2);
 }
 
 int constraint_read(const struct server *server, const cJSON *body, bool has_nul, struct arena *arena,

@@ -26,7 +26,9 @@ struct answer_form {
     const char *trigger; /* NULL: from the first token; else the form begins behind this text */
 };
 
-/* False only when the body's members name no constraint, so that preparing it is no work. */
+/* Whether the body's members probably name one, whose preparation may be much work. */
+bool constraint_is_named(const char *body, size_t num_bytes);
+/* False only when they name none. */
 bool constraint_may_be_in(const char *body, size_t num_bytes);
 
 /* has_nul: nul_text.h. Text goes into the arena. */

@@ -19,7 +19,8 @@
 #include "server/span_export.h"
 
 enum {
-    INLINE_BODY_BYTES_MAX = 8 << 10, /* preparing longer ones would hold the loop up for milliseconds */
+    INLINE_BODY_BYTES_MAX = 8 << 10, /* preparing longer ones would hold the loop up for milliseconds, */
+    SHORT_BODY_BYTES_MAX = 64 << 10, /* and others on the pool for longer */
     ARENA_BYTES_MAX = 64 << 20,
     UNFINISHED_BYTES_MAX = 64 << 20,
     HTTP_STATUS_CLIENT_GONE = 499, /* in the log only */
@@ -301,7 +302,7 @@ static void on_closed(struct exchange *x)
 
 /* From a body to filled-in slots; gone afterwards. */
 struct preparation {
-    uv_work_t work;
+    struct pool_work work; /* first */
     struct generation *g;
     struct prepare_input in;
     struct request_slot_input input;
@@ -309,7 +310,7 @@ struct preparation {
     struct prompts prompts;
     int status;
     struct api_error error;
-    char body[]; /* our copy, while the worker reads it */
+    char *body; /* our copy, while the worker reads it */
 };
 
 static const char *join(struct arena *arena, const char *a, const char *b)
@@ -570,30 +571,46 @@ static void end_preparation(struct preparation *p)
     generation_pump(g);
 }
 
-static void work_prepare(uv_work_t *work)
+/* With a copy of the body, as the exchange may go. */
+static bool begin_prepare(struct pool_work *work)
 {
-    prepare(work->data);
+    struct preparation *p = (struct preparation *)work;
+    p->body = p->g->x ? malloc(p->in.body_bytes + 1) : NULL;
+    if (!p->body) return false;
+    memcpy(p->body, p->in.body, p->in.body_bytes + 1);
+    p->in.body = p->body;
+    return true;
 }
 
-static void after_prepare(uv_work_t *work, int status)
+static void run_prepare(struct pool_work *work)
+{
+    prepare((struct preparation *)work);
+}
+
+static void end_prepare(struct pool_work *work, bool has_run)
 {
     loop_watch_enter("a prepared request");
-    struct preparation *p = work->data;
-    if (status < 0) p->status = api_error_no_memory(&p->error);
+    struct preparation *p = (struct preparation *)work;
+    if (!has_run) p->status = api_error_no_memory(&p->error);
     end_preparation(p);
+    free(p->body);
     free(p);
 }
 
 static bool queue_prepare(struct generation *g, const struct prepare_input *in)
 {
-    struct preparation *p = calloc(1, sizeof *p + in->body_bytes + 1);
+    struct preparation *p = calloc(1, sizeof *p);
     if (!p) return false;
-    p->work.data = p;
+    p->work = (struct pool_work){.begin = begin_prepare,
+                                 .run = run_prepare,
+                                 .done = end_prepare,
+                                 .is_long = in->body_bytes > SHORT_BODY_BYTES_MAX ||
+                                            constraint_is_named(in->body, in->body_bytes),
+                                 .api_key_idx = in->api_key_idx};
     p->g = g;
     p->in = *in;
-    p->in.body = p->body;
-    memcpy(p->body, in->body, in->body_bytes + 1);
-    g->preparing = uv_queue_work(g->api->server->loop, &p->work, work_prepare, after_prepare) == 0;
+    g->preparing = work_queue_put(&g->api->server->works, g->api->server->loop, &p->work);
+    if (!g->preparing) free(p->body);
     if (!g->preparing) free(p);
     return g->preparing;
 }

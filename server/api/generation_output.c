@@ -365,7 +365,7 @@ static void send_whole(struct generation *g, const struct buffer *body)
 
 /* A whole answer in the making. */
 struct composition {
-    uv_work_t work;
+    struct pool_work work; /* first */
     struct generation *g;
     struct usage usage;
     struct buffer body;
@@ -376,18 +376,18 @@ static void compose(struct composition *c)
     codec_append(&c->body, EVENT_WHOLE, &c->g->answer, &(struct event){.usage = &c->usage});
 }
 
-static void work_compose(uv_work_t *work)
+static void run_compose(struct pool_work *work)
 {
-    compose(work->data);
+    compose((struct composition *)work);
 }
 
-static void after_compose(uv_work_t *work, int status)
+static void end_compose(struct pool_work *work, bool has_run)
 {
     loop_watch_enter("a composed answer");
-    struct composition *c = work->data;
+    struct composition *c = (struct composition *)work;
     struct generation *g = c->g;
     g->composing = false;
-    if (status < 0) c->body.failed = true;
+    if (!has_run) c->body.failed = true;
     if (g->admitted && generation_is_live(g)) send_whole(g, &c->body);
     buffer_deinit(&c->body);
     free(c);
@@ -411,9 +411,12 @@ static bool queue_compose(struct generation *g, const struct usage *usage)
 {
     struct composition *c = calloc(1, sizeof *c);
     if (!c) return false;
-    *c = (struct composition){.work.data = c, .g = g, .usage = *usage};
+    *c = (struct composition){
+        .work = {.run = run_compose, .done = end_compose, .is_long = true, .api_key_idx = g->api_key_idx},
+        .g = g,
+        .usage = *usage};
     buffer_init(&c->body, ANSWER_BYTES_MAX);
-    g->composing = uv_queue_work(g->api->server->loop, &c->work, work_compose, after_compose) == 0;
+    g->composing = work_queue_put(&g->api->server->works, g->api->server->loop, &c->work);
     if (!g->composing) free(c);
     return g->composing;
 }

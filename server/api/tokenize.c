@@ -10,8 +10,7 @@
  *   /v1/responses/input_tokens  a body of Responses -> {object, input_tokens}
  *
  * The work is a pure function of the body and runs on the worker pool; when the client leaves meanwhile, its
- * result is dropped. Of long bodies only a few are on the pool at once, so that they never keep chats from
- * it; the others wait where they are, in their exchanges. */
+ * result is dropped. Long bodies that wait for their turn (work_queue.h) stay where they are, in their exchanges. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,23 +25,20 @@
 
 enum {
     SHORT_BODY_BYTES_MAX = 8 << 10,
-    LONG_JOBS_MAX = 2, /* of the pool's four threads */
     ANSWER_BYTES_MAX = 256 << 20,
     TOKEN_BYTES_MAX = 1 << 20,
     ARENA_BYTES_MAX = 1 << 20
 };
 
 struct job {
-    struct job *next;   /* in api->waiting_jobs */
-    struct exchange *x; /* NULL: the client is gone */
-    bool is_long, is_waiting;
+    struct pool_work work; /* first */
+    struct exchange *x;    /* NULL: the client is gone */
     struct server *server;
     int api_key_idx;
     int (*run)(struct job *job, cJSON *body);
     char *body;       /* our copy, while the worker reads it */
     const char *text; /* body, or the exchange's while it waits */
     size_t text_bytes;
-    uv_work_t work;
     struct buffer answer;
     struct api_error error;
     int status;
@@ -335,9 +331,9 @@ static int run_with_numbers(struct job *job, cJSON *body)
     return job->run(job, body);
 }
 
-static void work_job(uv_work_t *work)
+static void run_job(struct pool_work *work)
 {
-    struct job *job = work->data;
+    struct job *job = (struct job *)work;
     cJSON *body = prepare_parse(job->text, job->text_bytes, &job->error);
     job->status = body ? run_with_numbers(job, body) : STATUS_INVALID;
     if (job->status == 0 && buffer_failed(&job->answer)) job->status = api_error_no_memory(&job->error);
@@ -352,17 +348,12 @@ static void free_job(struct job *job)
     free(job);
 }
 
-static void begin_waiting(struct api *api);
-
-static void after_job(uv_work_t *work, int status)
+static void end_job(struct pool_work *work, bool has_run)
 {
     loop_watch_enter("a tokenised text");
-    struct job *job = work->data;
+    struct job *job = (struct job *)work;
     struct exchange *x = job->x;
-    struct api *api = job->server->api;
-    api->num_long_jobs -= job->is_long;
-    if (status < 0) job->status = api_error_no_memory(&job->error);
-    begin_waiting(api);
+    if (!has_run) job->status = api_error_no_memory(&job->error);
     if (x && job->status < 0)
         api_error_send(x, &job->error);
     else if (x)
@@ -371,62 +362,30 @@ static void after_job(uv_work_t *work, int status)
 }
 
 /* With a copy of the body, as the exchange may go. */
-static bool put_on_pool(struct job *job)
+static bool begin_job(struct pool_work *work)
 {
+    struct job *job = (struct job *)work;
     job->body = malloc(job->text_bytes + 1);
     if (!job->body) return false;
     memcpy(job->body, job->text, job->text_bytes + 1);
     job->text = job->body;
-    return uv_queue_work(job->server->loop, &job->work, work_job, after_job) == 0;
-}
-
-static void begin(struct job *job)
-{
-    job->is_waiting = false;
-    if (put_on_pool(job)) {
-        job->server->api->num_long_jobs += job->is_long;
-        return;
-    }
-    api_error_no_memory(&job->error);
-    api_error_send(job->x, &job->error);
-    free_job(job);
-}
-
-static struct job *take_first(struct api *api)
-{
-    struct job *job = api->waiting_jobs;
-    if (job) api->waiting_jobs = job->next;
-    return job;
-}
-
-static void begin_waiting(struct api *api)
-{
-    struct job *job;
-    while (api->num_long_jobs < LONG_JOBS_MAX && (job = take_first(api))) begin(job);
-}
-
-static void wait_in_turn(struct api *api, struct job *job)
-{
-    struct job **at = &api->waiting_jobs;
-    while (*at) at = &(*at)->next;
-    *at = job;
-    job->is_waiting = true;
+    return true;
 }
 
 static void on_closed(struct exchange *x)
 {
-    struct job *job = x->context, **at = &x->server->api->waiting_jobs;
+    struct job *job = x->context;
     job->x = NULL;
-    if (!job->is_waiting) return;
-    while (*at != job) at = &(*at)->next;
-    *at = job->next;
-    free_job(job);
+    if (work_queue_take_back(&job->work)) free_job(job);
 }
 
-void tokenize_abort_waiting(struct api *api, const struct api_error *error)
+void tokenize_abort_waiting(struct server *server, const struct api_error *error)
 {
-    struct job *job;
-    while ((job = take_first(api))) {
+    for (struct pool_work *w = server->works.first, *next; w; w = next) {
+        next = w->next;
+        if (w->done != end_job) continue;
+        struct job *job = (struct job *)w;
+        (void)work_queue_take_back(w);
         api_error_send(job->x, error);
         free_job(job);
     }
@@ -435,27 +394,29 @@ void tokenize_abort_waiting(struct api *api, const struct api_error *error)
 static void start_job(struct exchange *x, int (*run)(struct job *job, cJSON *body))
 {
     struct job *job = calloc(1, sizeof *job);
-    struct api *api = x->server->api;
     if (!job) {
         exchange_error(x, 500, "server_error", NULL, NULL, 0, "out of memory");
         return;
     }
-    api->num_jobs++;
+    x->server->api->num_jobs++;
     job->x = x;
     job->server = x->server;
     job->api_key_idx = x->api_key_idx;
     job->run = run;
     job->text = x->body;
     job->text_bytes = x->body_bytes;
-    job->is_long = x->body_bytes > SHORT_BODY_BYTES_MAX;
-    job->work.data = job;
+    job->work = (struct pool_work){.begin = begin_job,
+                                   .run = run_job,
+                                   .done = end_job,
+                                   .is_long = x->body_bytes > SHORT_BODY_BYTES_MAX,
+                                   .api_key_idx = x->api_key_idx};
     buffer_init(&job->answer, ANSWER_BYTES_MAX);
     x->context = job;
     x->on_closed = on_closed;
-    if (job->is_long && api->num_long_jobs >= LONG_JOBS_MAX)
-        wait_in_turn(api, job);
-    else
-        begin(job);
+    if (work_queue_put(&x->server->works, x->server->loop, &job->work)) return;
+    api_error_no_memory(&job->error);
+    api_error_send(x, &job->error);
+    free_job(job);
 }
 
 void endpoint_tokenize(struct exchange *x)

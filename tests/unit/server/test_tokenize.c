@@ -122,7 +122,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
-    bool clean = api_num_in_flight(&server) == 0 && server.api->num_long_jobs == 0;
+    bool clean = api_num_in_flight(&server) == 0 && server.works.num_long == 0;
     api_deinit(&server);
     clean = uv_loop_close(&loop) == 0 && clean;
     config_deinit(&config);
@@ -178,10 +178,10 @@ static void long_texts_leave_the_pool_to_others(void **state)
 {
     (void)state;
     for (int i = 0; i < 5; i++) send_to(endpoint_tokenize, i, long_body);
-    assert_int_equal(server.api->num_long_jobs, 2);
+    assert_int_equal(server.works.num_long, 2);
     assert_int_equal(api_num_in_flight(&server), 5);
     send_to(endpoint_tokenize, 5, "{\"prompt\":\"a\"}");
-    assert_int_equal(server.api->num_long_jobs, 2);
+    assert_int_equal(server.works.num_long, 2);
     clients[3].gone = true; /* in the queue */
     clients[3].x.on_closed(&clients[3].x);
     clients[0].gone = true; /* on the pool */

@@ -1,0 +1,43 @@
+/* work_queue.h - work for libuv's pool, on which long ones are few at a time, so that a short one never waits until they have
+ * ended. Long ones beyond that wait here, with nothing but what their owner keeps for them: keys take turns, and of a key the
+ * oldest is first.
+ *
+ *   put -> begin (loop) -> run (a worker's thread) -> done (loop)
+ *
+ * Thread: the loop's, but for run. */
+#ifndef SERVER_WORK_QUEUE_H
+#define SERVER_WORK_QUEUE_H
+
+#include <stdbool.h>
+#include <uv.h>
+
+enum { LONG_WORKS_MAX = 2 }; /* of the pool's four threads */
+
+/* A part of its owner, who keeps it until done was called: once, unless it was refused or taken back. */
+struct pool_work {
+    bool (*begin)(struct pool_work *w); /* false: not wanted any more, or out of memory. NULL: always */
+    void (*run)(struct pool_work *w);
+    void (*done)(struct pool_work *w, bool has_run);
+    bool is_long;
+    int api_key_idx; /* whose it is */
+    /* the queue's own */
+    bool waits;
+    struct pool_work *next;
+    struct work_queue *queue;
+    uv_work_t uv;
+};
+
+/* Zeros: nothing is there. */
+struct work_queue {
+    uv_loop_t *loop;
+    int num_long;     /* on the pool */
+    int last_key_idx; /* whose began last */
+    struct pool_work *first;
+};
+
+/* False: it does not begin, and nothing is called of it. */
+bool work_queue_put(struct work_queue *q, uv_loop_t *loop, struct pool_work *w);
+/* False: it does not wait. Otherwise nothing is called of it any more. Once it was put. */
+bool work_queue_take_back(struct pool_work *w);
+
+#endif
