@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import http.client
 import mmap
 import os
 import pathlib
@@ -56,9 +57,12 @@ class Plan:
 
     def pass_time(self, server, seconds):
         """As time passes for a server that runs: it looks after its engine meanwhile."""
-        for _ in range(seconds):
-            self.move_clock(1)
-            httpx.get(server.url + "/livez")
+        for done in range(0, seconds, 4):
+            self.move_clock(min(4, seconds - done))
+            connection = http.client.HTTPConnection("127.0.0.1", server.port)
+            connection.request("GET", "/livez")
+            connection.getresponse().read()
+            connection.close()
 
     @contextlib.contextmanager
     def held(self, server, name):
