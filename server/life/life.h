@@ -49,6 +49,7 @@ struct life {
     uv_loop_t loop;
     uv_async_t text_done, quiet;
     uv_signal_t endings[LIFE_ENDING_SIGNALS], others[LIFE_OTHER_SIGNALS];
+    uv_signal_t child_ended; /* a container's first process listens for it */
     uv_timer_t deadline, restart, engine_watch;
     uv_prepare_t before_wait;
     struct model_text text;

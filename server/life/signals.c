@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -87,6 +88,21 @@ static void on_other_signal(uv_signal_t *signal, int number)
     if (number == SIGHUP) reload(life);
 }
 
+/* Whoever loses its parent in a container, as the command of a health check may, becomes the first process's child, and stays
+ * in the table of processes until that has asked for it. The engine is libuv's to ask for. */
+static void on_child_ended(uv_signal_t *signal, int number)
+{
+    loop_watch_enter("a child's end");
+    (void)number;
+    const struct life *life = signal->data;
+    siginfo_t child = {0};
+    while (waitid(P_ALL, 0, &child, WEXITED | WNOHANG | WNOWAIT) == 0 && child.si_pid != 0 &&
+           child.si_pid != engine_host_pid(&life->engine)) {
+        waitpid(child.si_pid, NULL, WNOHANG);
+        child.si_pid = 0;
+    }
+}
+
 static void listen_for(struct life *life, uv_signal_t *signal, int number, uv_signal_cb on_it)
 {
     uv_signal_init(&life->loop, signal);
@@ -101,6 +117,7 @@ void life_signals_init(struct life *life)
         listen_for(life, &life->endings[i], ending_signals[i], on_signal);
     for (size_t i = 0; i < array_length(other_signals); i++)
         listen_for(life, &life->others[i], other_signals[i], on_other_signal);
+    if (getpid() == 1) listen_for(life, &life->child_ended, SIGCHLD, on_child_ended);
 }
 
 void life_signals_close(struct life *life)
@@ -108,4 +125,5 @@ void life_signals_close(struct life *life)
     for (size_t i = 0; i < array_length(ending_signals); i++)
         uv_close((uv_handle_t *)&life->endings[i], NULL);
     for (size_t i = 0; i < array_length(other_signals); i++) uv_close((uv_handle_t *)&life->others[i], NULL);
+    if (getpid() == 1) uv_close((uv_handle_t *)&life->child_ended, NULL);
 }

@@ -269,6 +269,29 @@ def test_no_proc():
         assert answers(server)
 
 
+FIRST_PROCESS = "unshare", "-p", "-f", "--mount-proc"
+
+
+@pytest.mark.skipif(subprocess.run([*FIRST_PROCESS, "true"], stderr=subprocess.DEVNULL).returncode != 0, reason="namespaces are root's")
+def test_a_containers_first_process_has_no_zombies():
+    """Who loses its parent there becomes its child; so does nobody's engine that died."""
+    with running(emulator=FIRST_PROCESS) as server:
+        def children(pid):
+            return {int(pid): open(f"/proc/{pid}/comm").read().strip() for pid in open(f"/proc/{pid}/task/{pid}/children").read().split()}
+
+        (first, name), = children(server.process.pid).items()
+        assert name == "flashd"
+        for _ in range(3):
+            subprocess.run(["nsenter", "-t", str(first), "-p", "-m", "sh", "-c", "sleep 0.2 &"], check=True)
+        wait_until(lambda: list(children(first).values()).count("sleep") == 3)
+        wait_until(lambda: list(children(first).values()) == ["engine"])
+        os.kill(*children(first), signal.SIGKILL)
+        wait_until(lambda: server.metrics()["flashd_engine_deaths_total"] == 1)
+        assert answers(server)
+        os.kill(first, signal.SIGTERM)
+        assert server.process.wait(60) == 0
+
+
 @pytest.mark.skipif(SANITIZED, reason="the sanitizers replace the allocator themselves")
 def test_the_first_allocations_of_a_start():
     """libuv ends the process without a word when its own tables cannot grow; nobody else does."""
