@@ -15,19 +15,11 @@ import threading
 import time
 import urllib.parse
 
-WORDS = "the of and to in is that it was for on are with as at be this have from or by word but not what all were we when can said there use".split()
-
-
-def text(rng, num):
-    return " ".join(rng.choice(WORDS) for _ in range(num))
+from quiet_chat import chat, percentile, quiet, text
 
 
 def ids(rng, num):
     return [rng.randrange(1000, options.vocab) for _ in range(num)]
-
-
-def chat(content, max_tokens, **members):
-    return "/v1/chat/completions", {"messages": [{"role": "user", "content": content}], "max_tokens": max_tokens, **members}
 
 
 def scored(rng, num, **members):
@@ -64,6 +56,10 @@ FLOODS = {
     "hang-ups": (32, lambda r: chat(text(r, 300), 2000, stream=True, ignore_eos=True)),
     "tokenize": (8, lambda r: ("/tokenize", {"prompt": text(r, 200000)})),
     "embeddings": (8, lambda r: ("/v1/embeddings", {"input": [text(r, 200) for _ in range(64)]})),
+    "lists of prompts": (4, lambda r: ("/v1/completions", {"prompt": [text(r, 60) for _ in range(64)], "max_tokens": 1})),
+    "best of 16": (4, lambda r: ("/v1/completions", {"prompt": text(r, 60), "max_tokens": 16, "best_of": 16, "temperature": 1})),
+    "bodies of ids": (8, lambda r: ("/v1/completions", {"prompt": [7] * 900000, "max_tokens": 1})),
+    "background": (16, lambda r: ("/v1/responses", {"input": text(r, 60), "background": True, "max_output_tokens": 16})),
 }
 
 
@@ -93,33 +89,13 @@ def flood(name, end, counts):
     counts.put("%d done, %d refused" % (len(done), len(refused)))
 
 
-def quiet(end):
-    """Times of first tokens, and between tokens."""
-    rng, first_tokens, gaps = random.Random(end), [], []
-    while time.monotonic() < end:
-        last, times = time.monotonic(), first_tokens
-        connection, response = send(*chat(text(rng, 60), 40, stream=True, ignore_eos=True, temperature=0.7))
-        for line in response:
-            if b'"content":"' in line and b'"content":""' not in line:
-                now = time.monotonic()
-                times.append((now - last) * 1e3)
-                last, times = now, gaps
-        connection.close()
-        time.sleep(0.02)
-    return first_tokens, gaps
-
-
-def percentile(values, share):
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))] if values else float("nan")
-
-
 def main():
     for name in options.only or FLOODS:
         counts, begin = multiprocessing.Queue(), time.monotonic() + 0.7
         others = multiprocessing.Process(target=flood, args=(name, begin + options.seconds, counts))
         others.start()
         time.sleep(0.7)
-        first, gaps = quiet(begin + options.seconds)
+        first, gaps = quiet(send, begin + options.seconds)
         print("%-18s %4d chats: first token %.1f, p90 %.1f, most %.1f; between tokens %.2f, p99 %.2f, most %.1f; %s" % (
             name, len(first), percentile(first, 0.5), percentile(first, 0.9), percentile(first, 1), percentile(gaps, 0.5), percentile(gaps, 0.99),
             percentile(gaps, 1), counts.get()), flush=True)
