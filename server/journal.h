@@ -2,9 +2,9 @@
  *
  * A thread of its own writes what is queued. When a line would make the file longer than half of the limit, the file
  * becomes FILE.1, in place of the one before, and FILE begins anew; a file that somebody else has moved away is opened
- * anew, too. Its lock keeps other servers out, and lets in the process that takes this one's place: both write one. A line that finds the queue full, or no room on the disk, is dropped
- * and counted; the log tells of the first after one that was written. The file is its owner's alone (0600). Thread:
- * any; create and destroy: one. */
+ * anew, too. Its lock keeps other servers out, and lets in the process that takes this one's place: both write one. A
+ * line that finds the queue full, or no room on the disk, is dropped and counted; the log tells of the first after one
+ * that was written. The file is its owner's alone (0600). Thread: any; create and destroy: one. */
 #ifndef SERVER_JOURNAL_H
 #define SERVER_JOURNAL_H
 

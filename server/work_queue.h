@@ -37,7 +37,7 @@ struct work_queue {
 
 /* False: it does not begin, and nothing is called of it. */
 bool work_queue_put(struct work_queue *q, uv_loop_t *loop, struct pool_work *w);
-/* False: it does not wait. Otherwise nothing is called of it any more. Once it was put. */
+/* Of one that was put. False: it does not wait. Otherwise nothing is called of it any more. */
 bool work_queue_take_back(struct pool_work *w);
 
 #endif
