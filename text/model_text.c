@@ -16,7 +16,7 @@ enum {
     PATH_BYTES_MAX = 4096,
     TEMPLATE_BYTES_MAX = 4 << 20,
     TEMPLATE_FILE_BYTES_MAX = 1 << 20, /* an operator's */
-    TOKENIZER_CONFIG_BYTES_MAX = 64 << 20,
+    JSON_FILE_BYTES_MAX = 64 << 20,
 };
 
 /* ---- the template's source ---- */
@@ -30,8 +30,8 @@ static char *copy_text(const char *text, size_t num_bytes)
     return copy;
 }
 
-/* A text, or a list of {name, template} of which the one called default counts. */
-static const char *template_in_tokenizer_config(const cJSON *config)
+/* Of a file's chat_template: a text, or a list of {name, template} of which the one called default counts. */
+static const char *template_in(const cJSON *config)
 {
     const cJSON *field = cJSON_GetObjectItemCaseSensitive(config, "chat_template"), *entry;
     if (cJSON_IsString(field)) return field->valuestring;
@@ -44,24 +44,32 @@ static const char *template_in_tokenizer_config(const cJSON *config)
     return NULL;
 }
 
-int template_source_of_directory(const char *path, char **out, struct error *err)
+static int read_json_template(const char *path, const char *name, char **out, struct error *err)
 {
     char file[PATH_BYTES_MAX];
-    size_t num_bytes;
     cJSON *config = NULL;
-    *out = NULL;
-    snprintf(file, sizeof file, "%s/chat_template.jinja", path);
-    int status = file_read_text(file, TEMPLATE_BYTES_MAX, out, &num_bytes, err);
-    if (status != STATUS_NOT_FOUND) return status;
-    snprintf(file, sizeof file, "%s/tokenizer_config.json", path);
-    status = json_file_read(file, TOKENIZER_CONFIG_BYTES_MAX, &config, err);
+    snprintf(file, sizeof file, "%s/%s", path, name);
+    int status = json_file_read(file, JSON_FILE_BYTES_MAX, &config, err);
     if (status == STATUS_NOT_FOUND) return STATUS_OK;
     if (status) return status;
-    const char *text = template_in_tokenizer_config(config);
+    const char *text = template_in(config);
     if (text && !(*out = copy_text(text, strlen(text))))
         status = error_set(err, STATUS_NO_MEMORY, "%s: no memory", file);
     cJSON_Delete(config);
     return status;
+}
+
+int template_source_of_directory(const char *path, char **out, struct error *err)
+{
+    char file[PATH_BYTES_MAX];
+    size_t num_bytes;
+    *out = NULL;
+    snprintf(file, sizeof file, "%s/chat_template.jinja", path);
+    int status = file_read_text(file, TEMPLATE_BYTES_MAX, out, &num_bytes, err);
+    if (status != STATUS_NOT_FOUND) return status;
+    status = read_json_template(path, "tokenizer_config.json", out, err);
+    if (status || *out) return status;
+    return read_json_template(path, "chat_template.json", out, err);
 }
 
 int template_source_of_gguf(const struct gguf *gguf, const char *path, char **out, struct error *err)

@@ -26,7 +26,8 @@ int model_text_derive_tools(struct model_text *t, struct error *err) must_check;
 void model_text_close(struct model_text *t);
 
 /* The model's own chat template (Jinja source, NUL-terminated; the caller frees), NULL when it has none. In a
- * directory chat_template.jinja wins over tokenizer_config.json. */
+ * directory chat_template.jinja wins over tokenizer_config.json, and that over chat_template.json, which older models with
+ * images have beside their processor. */
 int template_source_of_gguf(const struct gguf *gguf, const char *path, char **out,
                             struct error *err) must_check;
 int template_source_of_directory(const char *path, char **out, struct error *err) must_check;

@@ -23,6 +23,8 @@ static void finds_the_chat_template(void **state)
     expect_source(NULL);
     write_text(directory, "tokenizer_config.json", "{\"chat_template\":null}");
     expect_source(NULL);
+    write_text(directory, "chat_template.json", "{\"chat_template\":\"of the processor\"}");
+    expect_source("of the processor");
     write_text(directory, "tokenizer_config.json",
                "{\"chat_template\":[{\"name\":\"tool_use\",\"template\":\"no\"},"
                "{\"name\":\"default\",\"template\":\"yes\"}]}");
@@ -36,6 +38,11 @@ static void finds_the_chat_template(void **state)
     write_text(directory, "tokenizer_config.json", "{");
     assert_int_equal(template_source_of_directory(directory, &source, &err), STATUS_INVALID);
     assert_non_null(strstr(err.text, "tokenizer_config.json: not JSON"));
+    remove_directory(directory);
+    make_directory(directory);
+    write_text(directory, "chat_template.json", "{");
+    assert_int_equal(template_source_of_directory(directory, &source, &err), STATUS_INVALID);
+    assert_non_null(strstr(err.text, "chat_template.json: not JSON"));
 }
 
 static void a_directory_may_lack_a_tokenizer(void **state)
