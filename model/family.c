@@ -632,6 +632,7 @@ static const struct family families[] = {
         .has_experts = true,
         .router_normalizes = true,
         .gguf_router_normalizes = true,
+        .num_shared_experts = 1,
         .kv_heads_may_be_missing = true,
         .max_position_embeddings = 2048,
         .norm_eps = 1e-5,

@@ -159,6 +159,7 @@ struct family {
     bool kv_heads_may_be_missing; /* then as many as attention heads */
     bool is_tied, attention_bias;
     int32_t num_heads, num_kv_heads, head_dim, vocab_size; /* 0: it must not be */
+    int32_t num_shared_experts;                            /* as wide as one each */
     int32_t layer_embedding_dim,
         num_kv_sharing_layers; /* hidden_size_per_layer_input, num_kv_shared_layers */
     int32_t max_position_embeddings;

@@ -28,6 +28,16 @@ static int find_text(struct json_reader *r, struct json_reader *text, struct mod
     return status;
 }
 
+/* A program saves a model of one type by the class of another that computes the same, under the names of its own type. What brings its class
+ * along is that, whatever its type. */
+static void take_type(struct json_reader *r, const char *model_type, struct model_config *c)
+{
+    const struct family *own;
+    struct error none = {0};
+    if (json_find(r, "auto_map") || !strcmp(c->family->names[NAMES_HF_TYPE], model_type)) return;
+    if (!family_find(NAMES_HF_TYPE, model_type, strlen(model_type), r->path, &own, &none)) c->family = own;
+}
+
 static int find_family(struct json_reader *r, struct json_reader *text, struct model_config *c)
 {
     const cJSON *list = json_find(r, "architectures");
@@ -36,8 +46,11 @@ static int find_family(struct json_reader *r, struct json_reader *text, struct m
     int status =
         class[0] ? family_find(NAMES_HF_CLASS, class, strlen(class), r->path, &c->family, r->err)
                  : family_find(NAMES_HF_TYPE, model_type, strlen(model_type), r->path, &c->family, r->err);
+    if (!status && class[0]) take_type(r, model_type, c);
     if (!status) status = find_text(r, text, c);
-    if (!status) snprintf(c->architecture, sizeof c->architecture, "%s", c->family->names[NAMES_HF_CLASS]);
+    if (status) return status;
+    const char *name = c->family->names[NAMES_HF_CLASS];
+    snprintf(c->architecture, sizeof c->architecture, "%s", name ? name : family_name(c->family));
     return status;
 }
 
@@ -108,7 +121,9 @@ static int check_unsupported(struct json_reader *r, const struct model_config *c
                              must_be_absent[i]);
     for (size_t i = 0; i < array_length(must_be_false); i++)
         if (json_bool(r, must_be_false[i], false) &&
-            !(has_biases && (!strcmp(must_be_false[i], "use_bias") || !strcmp(must_be_false[i], "mlp_bias"))))
+            !(has_biases &&
+              (!strcmp(must_be_false[i], "use_bias") || !strcmp(must_be_false[i], "mlp_bias"))) &&
+            !(family->qkv_bias && !strcmp(must_be_false[i], "qkv_bias")))
             return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s is set, which is not supported", r->path,
                              must_be_false[i]);
     return r->status;
@@ -179,7 +194,8 @@ static void read_shape(struct json_reader *r, struct model_config *c)
                          family->norm_eps > 0 ? family->norm_eps : 1e-6, 0, 1);
     c->tie_word_embeddings = json_bool(r, "tie_word_embeddings", family->is_tied);
     bool attention_bias = json_bool(r, "attention_bias", family->attention_bias);
-    c->qkv_bias = family->qkv_bias || attention_bias || json_bool(r, "use_qkv_bias", false);
+    c->qkv_bias = (family->qkv_bias && json_bool(r, "qkv_bias", true)) || attention_bias ||
+                  json_bool(r, "use_qkv_bias", false);
     c->o_bias = attention_bias && !family->no_o_bias;
     c->norm_offset = family->norms_add_one ? 1 : 0;
     const bool has_one = family->has_multi_query && json_bool(r, "multi_query", true);
@@ -405,7 +421,9 @@ static void read_expert_widths(struct json_reader *r, struct model_config *c)
                                                         "moe_shared_expert_intermediate_size",
                                                         "shared_intermediate_size"};
     c->expert_intermediate_size = int_of_all_layers(r, "moe_intermediate_size", c->intermediate_size);
-    int64_t num_shared = min_of(int_of_first(r, names_of_shared, array_length(names_of_shared), 0), 1024),
+    int64_t num_shared = min_of(int_of_first(r, names_of_shared, array_length(names_of_shared),
+                                             c->family->num_shared_experts),
+                                1024),
             shared = int_of_first(r, names_of_width, array_length(names_of_width), 0);
     if (shared == 0) shared = num_shared * c->expert_intermediate_size;
     c->shared_intermediate_size = (int32_t)min_of(shared, (int64_t)INT32_MAX);

@@ -700,6 +700,7 @@ static void create_embedding_and_lm_head(struct builder *b)
     bool tied = m->config.tie_word_embeddings;
     struct linear_desc desc = {.kind = LINEAR_PLAIN, .wide_output = tied, .also_embedding = true};
     if (tied) desc.softcap = m->config.logit_softcap;
+    if (tied) desc.biases[0] = find_weight(b, WEIGHT_LM_HEAD_BIAS, 0);
     add_part(b, &desc, WEIGHT_TOKEN_EMBEDDING, 0);
     m->embedding = m->lm_head = create_linear(b, &desc, m->config.vocab_size, m->config.hidden_size);
     if (tied) return;

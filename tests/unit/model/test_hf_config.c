@@ -840,6 +840,48 @@ static void reads_exaone_3(void **state)
     assert_int_equal(model_config_num_parameters(&c), 2405327360);
 }
 
+/* A Llama under the names of its own type, as transformers 5 saves it; with a class of its own it is what that is. */
+#define SAVED_EXAONE(more)                                                                                   \
+    "{'architectures':['LlamaForCausalLM'],'model_type':'exaone','hidden_size':64,'intermediate_size':96,"   \
+    "'num_attention_heads':4,'num_hidden_layers':2,'num_key_value_heads':2,'vocab_size':96" more "}"
+
+static void a_type_goes_before_the_class_that_saved_it(void **state)
+{
+    (void)state;
+    assert_string_equal(family_name(read_good(SAVED_EXAONE("")).family), "exaone");
+    assert_string_equal(
+        family_name(
+            read_good(SAVED_EXAONE(",'auto_map':{'AutoModelForCausalLM':'modeling_own.Own'}")).family),
+        "llama");
+}
+
+/* Some of its programs say nothing of the shared expert, which each layer has. */
+static void reads_hunyuan_moe(void **state)
+{
+    (void)state;
+    struct model_config c = read_good(
+        "{'architectures':['HunYuanMoEV1ForCausalLM'],'model_type':'hunyuan_v1_moe','hidden_size':64,"
+        "'intermediate_size':96,'moe_topk':2,'num_attention_heads':4,'num_experts':6,'num_hidden_layers':2,"
+        "'num_key_value_heads':2,'vocab_size':96}");
+    assert_true(c.shared_intermediate_size == 96 && c.num_chosen_experts == 2);
+}
+
+/* What qkv_bias says counts where there are biases. */
+#define QWEN_2_MOE(more)                                                                                     \
+    "{'architectures':['Qwen2MoeForCausalLM'],'model_type':'qwen2_moe','hidden_size':64,'intermediate_size'" \
+    ":"                                                                                                      \
+    "96,'moe_intermediate_size':48,'shared_expert_intermediate_size':48,'num_attention_heads':4,'num_"       \
+    "experts'"                                                                                               \
+    ":6,'num_experts_per_tok':2,'num_hidden_layers':2,'num_key_value_heads':2,'vocab_size':96" more "}"
+
+static void reads_qwen_2_moe(void **state)
+{
+    (void)state;
+    assert_true(read_good(QWEN_2_MOE("")).qkv_bias);
+    assert_true(read_good(QWEN_2_MOE(",'qkv_bias':true")).qkv_bias);
+    assert_false(read_good(QWEN_2_MOE(",'qkv_bias':false")).qkv_bias);
+}
+
 static void reads_internlm2(void **state)
 {
     (void)state;
@@ -1131,6 +1173,9 @@ int main(void)
         TEST(reads_gpt_neox),
         TEST(reads_exaone_3),
         TEST(reads_internlm2),
+        TEST(a_type_goes_before_the_class_that_saved_it),
+        TEST(reads_hunyuan_moe),
+        TEST(reads_qwen_2_moe),
         TEST(reads_laguna),
         TEST(reads_minicpm),
         TEST(reads_lfm3),
