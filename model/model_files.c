@@ -558,6 +558,33 @@ static void find_transposed_experts(struct model_files *f)
     f->has_transposed_experts = t && (t->num_dims != 3 || t->dims[1] != (uint64_t)rows);
 }
 
+/* Of the same shape; their first and last bytes stand for all. */
+static bool may_be_copies(const struct safetensor *a, const struct safetensor *b)
+{
+    enum { BYTES_COMPARED = 1 << 20 };
+    const uint64_t num = min_of(a->num_bytes, (uint64_t)BYTES_COMPARED), last = a->num_bytes - num;
+    return a->dtype == b->dtype && !memcmp(a->data, b->data, num) &&
+           !memcmp((const char *)a->data + last, (const char *)b->data + last, num);
+}
+
+/* A head that is no copy of the embedding goes before a config.json that says so: it is trained further, or quantised. */
+static void find_own_head(struct model_files *f)
+{
+    struct model_config *c = &f->config;
+    char name[NAME_BYTES_MAX], own[NAME_BYTES_MAX];
+    if (!c->tie_word_embeddings || c->family->is_encoder) return;
+    name_weight(f, WEIGHT_TOKEN_EMBEDDING, 0, 0, name);
+    name_weight(f, WEIGHT_LM_HEAD, 0, 0, own);
+    const struct safetensor *embedding = safetensors_find(f->safetensors, name),
+                            *head = safetensors_find(f->safetensors, own);
+    const bool is_whole = head && head->num_dims == 2 && head->dims[0] == (uint64_t)c->vocab_size &&
+                          head->dims[1] == (uint64_t)c->hidden_size;
+    if (is_whole && embedding)
+        c->tie_word_embeddings = head->num_bytes == embedding->num_bytes && may_be_copies(head, embedding);
+    else if (!head)
+        c->tie_word_embeddings = !has_matrix(f, own);
+}
+
 static void find_fused_qkv(struct model_files *f)
 {
     f->has_fused_qkv =
@@ -625,6 +652,7 @@ static int open_directory(struct model_files *f, bool is_dummy, struct error *er
     find_stacked_experts(f);
     find_numbered_experts(f);
     find_transposed_experts(f);
+    find_own_head(f);
     status = resolve_all(f, err);
     return status ? status : open_dense(f, err);
 }

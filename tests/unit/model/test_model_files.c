@@ -424,6 +424,27 @@ static void uses_biases_that_are_there(void **state)
     model_files_close(f);
 }
 
+/* What a config.json says of the head counts where there is none, or a copy. */
+static void a_head_of_its_own_is_not_tied(void **state)
+{
+    (void)state;
+    struct tiny_model m = tiny;
+    m.config =
+        "{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":64,\"intermediate_size\":96,"
+        "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"num_hidden_layers\":2,\"vocab_size\":96,"
+        "\"tie_word_embeddings\":true}";
+    for (int kind = 0; kind < 3; kind++) {
+        m.tied = kind == 1;
+        m.has_copy = kind == 2;
+        tiny_model_write(&m, directory);
+        struct model_files *f = open_good(NULL, "auto");
+        assert_int_equal(model_files_config(f)->tie_word_embeddings, kind > 0);
+        assert_true((model_files_weight(f, WEIGHT_LM_HEAD, 0).data ==
+                     model_files_weight(f, WEIGHT_TOKEN_EMBEDDING, 0).data) == (kind > 0));
+        model_files_close(f);
+    }
+}
+
 static void refuses_directories_that_do_not_fit(void **state)
 {
     (void)state;
@@ -603,6 +624,7 @@ int main(void)
         TEST(reads_a_directory),
         TEST(takes_names_without_the_prefix),
         TEST(uses_biases_that_are_there),
+        TEST(a_head_of_its_own_is_not_tied),
         TEST(refuses_directories_that_do_not_fit),
         TEST(refuses_types_and_ranks),
         TEST(dummy_weights_keep_activations_near_one),

@@ -20,6 +20,7 @@ struct tiny_model {
     const char *config; /* the whole config.json */
     int head_dim;
     bool qkv_bias, o_bias, qk_norm, tied;
+    bool has_copy;      /* of the embedding, as its head */
     int padding;        /* spaces after the header: an odd number leaves the weights unaligned */
     const char *prefix; /* "model." */
 };
@@ -80,6 +81,7 @@ static inline void tiny_model_write(const struct tiny_model *m, const char *dire
     for (int layer = 0; layer < TINY_LAYERS; layer++) tiny_put_layer(&w, layer);
     snprintf(name, sizeof name, "%snorm.weight", m->prefix);
     tiny_put_vector(&w, name, TINY_HIDDEN, 1);
+    if (m->has_copy) w.num_tensors = 0;
     if (!m->tied) tiny_put_matrix(&w, "lm_head.weight", TINY_VOCAB, TINY_HIDDEN);
     buffer_init(&file, TEST_FILE_BYTES_MAX);
     safetensors_finish(&w.tensors, m->padding, &file);
