@@ -13,6 +13,9 @@
 #define QWEN_3 .qk_norm = true, .max_position_embeddings = 32768, .window = WINDOW_IF_USED
 #define QWEN_3_MOE QWEN_3, .has_experts = true, .gguf_router_normalizes = true
 
+/* as GGUF they are one */
+#define LLAMA_BY_ANOTHER_NAME .kv_heads_may_be_missing = true, .max_position_embeddings = 2048
+
 #define BERT(weights)                                                                                        \
     .is_encoder = true, .has_embedding_norm = true, .norms_sums = true, .hf_layers = "encoder.layer",        \
     .weight_changes = (weights), .gate = GATE_GELU, .unrotated_layer_period = 1,                             \
@@ -463,6 +466,71 @@ static const struct family families[] = {
         .norm_eps = 1e-5,
     },
     {
+        .names = {"xverse", "XverseForCausalLM", "xverse"},
+        .gguf_rope_style = ROPE_PAIRS,
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 2048,
+    },
+    {.names = {NULL, "AquilaForCausalLM", "aquila"}, LLAMA_BY_ANOTHER_NAME}, /* Aquila 2, too */
+    {.names = {NULL, "YiForCausalLM", "Yi"}, LLAMA_BY_ANOTHER_NAME},
+    {
+        .names = {"baichuan", "BaichuanForCausalLM", "baichuan"}, /* 7B */
+        .weight_changes = baichuan_weights,
+        .gguf_rope_style = ROPE_PAIRS,
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 4096,
+        .hidden_size_with_alibi = 5120,
+        .vocab_size_with_unit_head = 125696,
+    },
+    {
+        .names = {"qwen", "QWenLMHeadModel", "qwen"}, /* Qwen 1 */
+        .weight_changes = qwen_weights,
+        .hf_layers = "h",
+        .qkv_bias = true,
+        .intermediate_is_of_both = true,
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 8192,
+    },
+    {
+        .names = {"orion", "OrionForCausalLM", "orion"},
+        .weight_changes = stablelm_weights,
+        .has_layer_norm = true,
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 4096,
+        .norm_eps = 1e-5,
+    },
+    {
+        .names = {NULL, "GPTJForCausalLM", "gptj"},
+        .weight_changes = gptj_weights,
+        .has_gpt2_keys = true,
+        .hf_layers = "h",
+        .hf_rope_style = ROPE_PAIRS,
+        .has_layer_norm = true,
+        .is_parallel = true,
+        .gate = GATE_GELU_TANH,
+        .partial_rotary = true,
+        .rotary_part = 0.25,
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 2048,
+        .norm_eps = 1e-5,
+    },
+    {
+        .names = {"falcon", "FalconForCausalLM", "falcon"}, /* 7B, and 11B of Falcon 2 */
+        .weight_changes = falcon_weights,
+        .has_gpt2_keys = true,
+        .hf_layers = "h",
+        .hf_qkv_by_heads = true,
+        .has_multi_query = true,
+        .may_have_new_decoder = true,
+        .has_layer_norm = true,
+        .is_parallel = true,
+        .gate = GATE_GELU,
+        .kv_heads_may_be_missing = true,
+        .is_tied = true,
+        .max_position_embeddings = 2048,
+        .norm_eps = 1e-5,
+    },
+    {
         .names = {NULL, "MinistralForCausalLM", "ministral"}, /* of 2024 */
         .max_position_embeddings = 131072,
         .window = WINDOW_IF_GIVEN,
@@ -536,6 +604,20 @@ static const struct family families[] = {
         .window = WINDOW_IF_USED,
     },
     {.names = {"qwen3moe", "Qwen3MoeForCausalLM", "qwen3_moe"}, QWEN_3_MOE},
+    {
+        .names = {NULL, "FlintForCausalLM", "flint"},
+        .weight_changes = flint_weights,
+        .qk_norm = true,
+        .only_windows_rotate = true,
+        .has_experts = true,
+        .router_scores = ROUTER_SIGMOID,
+        .router_normalizes = true,
+        .num_dense_layers = 2,
+        .num_kv_heads = 4,
+        .head_dim = 128,
+        .max_position_embeddings = 262144,
+        .window = WINDOW_IF_LISTED,
+    },
     {
         .names = {"mellum", "MellumForCausalLM", "mellum"}, /* Mellum 2 */
         .qk_norm = true,
@@ -686,6 +768,15 @@ static const struct family families[] = {
         .experts_may_be_none = true,
     },
     {
+        .names = {NULL, "GraniteMoeSWAForCausalLM", "granitemoe_swa"},
+        GRANITE_MOE,
+        .weight_changes = granite_moe_swa_weights,
+        .has_layer_thetas = true,
+        .full_layer_period = 4,
+        .full_layer_leads = true,
+        .window = WINDOW_IF_GIVEN,
+    },
+    {
         .names = {"falcon-h1", "FalconH1ForCausalLM", "falcon_h1"},
         .weight_changes = falcon_h1_weights,
         .delta_kind = DELTA_STATE_SPACE,
@@ -774,6 +865,24 @@ static const struct family families[] = {
         .theta = 8e6,
     },
     {
+        .names = {"bailingmoe", "BailingMoeForCausalLM", "bailing_moe"}, /* Ling 1 */
+        .weight_changes = bailing_1_weights,
+        .gguf_rope_style = ROPE_PAIRS,
+        .has_experts = true,
+        .router_normalizes = true,
+        .gguf_router_normalizes = true,
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 16384,
+    },
+    {
+        .names = {"deepseek", "DeepseekForCausalLM", "deepseek"}, /* the first mixture, 16B */
+        .weight_changes = dots_weights,
+        .gguf_rope_style = ROPE_PAIRS,
+        .has_experts = true,
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 2048,
+    },
+    {
         .names = {"dots1", "Dots1ForCausalLM", "dots1"},
         .weight_changes = dots_weights,
         .qk_norm = true,
@@ -854,6 +963,17 @@ static const struct family families[] = {
         .router_normalizes = true,
         .has_router_bias = true,
         .max_position_embeddings = 4096,
+    },
+    {
+        .names = {NULL, "AXK1ForCausalLM", "axk1"}, /* A.X K1 */
+        LATENT_ATTENTION,
+        .weight_changes = axk1_weights,
+        .has_experts = true,
+        .router_scores = ROUTER_SIGMOID,
+        .router_normalizes = true,
+        .num_dense_layers = 1,
+        .num_shared_experts = 1,
+        .max_position_embeddings = 32768,
     },
     {
         .names = {NULL, "YoutuForCausalLM", "youtu"},
@@ -1100,14 +1220,6 @@ static const struct other_family {
     {{NULL, "FalconMambaForCausalLM", "falcon_mamba"},
      "states of Mamba-1, whose steps and decays are each channel's own"},
     {{"mamba2", "Mamba2ForCausalLM", "mamba2"}, "a model without attention in any layer"},
-    {{"bailingmoe", "BailingMoeForCausalLM", "bailing_moe"},
-     "experts that Ling 1 chooses in another way than Ling 2"},
-    {{"deepseek", "DeepseekForCausalLM", "deepseek"}, "DeepSeek's experts beside attention without latents"},
-    {{"falcon", "FalconForCausalLM", "falcon"}, "Falcon's names for attention and MLP side by side"},
-    {{"baichuan", "BaichuanForCausalLM", "baichuan"},
-     "its own tensor of Q, K and V and a head with a norm, of 13B ALiBi"},
-    {{"qwen", "QWenLMHeadModel", "qwen"}, "names and widths of Qwen's first version"},
-    {{"gptj", "GPTJForCausalLM", "gptj"}, "an MLP beside attention that has biases which attention has not"},
     {{"bitnet", "BitNetForCausalLM", "bitnet"}, "norms inside attention and MLP"},
     {{"dbrx", "DbrxForCausalLM", "dbrx"}, "Q, K and V that are clipped"},
     {{"openelm", "OpenELMForCausalLM", "openelm"}, "layers that differ in their heads and widths"},
@@ -1120,7 +1232,6 @@ static const struct other_family {
     {{"llada-moe", "LLaDAMoEModelLM", "llada_moe"}, DIFFUSION},
     {{"dream", "DreamModel", "Dream"}, DIFFUSION},
     {{"t5", "T5ForConditionalGeneration", "t5"}, "an encoder beside the decoder"},
-    {{NULL, "GraniteMoeSWAForCausalLM", "granitemoe_swa"}, "experts of other names beside windows and sinks"},
     {{"phimoe", NULL, NULL}, "a routing that GGUF's programs do not have; as a directory it is read"},
     {{"apertus", NULL, NULL},
      "its activation's values from among the file's keys; as a directory it is read"},
@@ -1135,6 +1246,7 @@ static const struct other_family {
      "limits of gate and up that differ from layer to layer"},
     {{NULL, "BailingHybridForCausalLM", "bailing_hybrid"},
      "latents beside states under its own names and rules"},
+    {{NULL, "Kolibri1ForCausalLM", "kolibri1"}, "experts that are chosen by other scores than they have"},
     {{"jamba", "JambaForCausalLM", "jamba"},
      "states of Mamba-1, whose steps and decays are each channel's own"},
     {{"modern-bert", NULL, NULL},

@@ -485,6 +485,8 @@ static int read_shape(struct keys *k, struct model_config *c)
         num_guessing < c->num_layers)
         c->num_layers -= (int32_t)num_guessing;
     read_layer_sizes(k, c);
+    if (c->family->intermediate_is_of_both && !k->status)
+        k->status = model_config_halve_intermediate(c, k->path, k->err);
     c->max_position_embeddings = required_int(k, "context_length");
     if (read_norm_eps(k, c)) return k->status;
     assert_debug(c->num_heads > 0); /* also after a problem */
@@ -905,6 +907,9 @@ int gguf_config_read(const struct gguf *g, const char *path, struct model_config
     snprintf(config->architecture, sizeof config->architecture, "%s", k.architecture);
     if (config->family->has_layer_norm && gguf_find_tensor(g, "blk.0.attn_q_norm.weight").data)
         return fail(&k, STATUS_UNSUPPORTED, "LayerNorm of q and k is not supported");
+    if (config->family->may_have_new_decoder && gguf_find_tensor(g, "blk.0.attn_norm_2.weight").data)
+        return fail(&k, STATUS_UNSUPPORTED,
+                    "an MLP beside attention with a norm of its own is not supported");
     config->qkv_bias = config->family->qkv_bias;
     read_multipliers(&k, config);
     if (config->latent.rank > 0) config->attention_scale *= (float)config->rope.score_factor;

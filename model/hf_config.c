@@ -58,7 +58,7 @@ static int find_family(struct json_reader *r, struct json_reader *text, struct m
 static int read_activation(struct json_reader *r, struct model_config *c)
 {
     static const char *const
-        keys[] = {"hidden_act", "hidden_activation", "mlp_hidden_act", "activation_function"},
+        keys[] = {"hidden_act", "hidden_activation", "mlp_hidden_act", "activation", "activation_function"},
         *const names[] = {
             [GATE_SILU] = "silu", [GATE_GELU_TANH] = "gelu_pytorch_tanh", [GATE_CLAMPED_SWISH] = "silu",
             [GATE_GELU] = "gelu", [GATE_RELU_SQUARED] = "relu2",          [GATE_XIELU] = "xielu"};
@@ -107,9 +107,15 @@ static int check_unsupported(struct json_reader *r, const struct model_config *c
     const struct family *family = c->family;
     static const char *const must_be_absent[] = {"num_local_experts", "num_experts", "clip_qkv",
                                                  "attn_logit_softcapping", "final_logit_softcapping"},
-                             *const must_be_false[] = {"mlp_bias",           "bias",    "qkv_bias",
-                                                       "use_bias",           "use_cla", "is_decoder",
-                                                       "add_cross_attention"};
+                             *const must_be_false[] = {"mlp_bias",
+                                                       "bias",
+                                                       "qkv_bias",
+                                                       "use_bias",
+                                                       "use_cla",
+                                                       "is_decoder",
+                                                       "add_cross_attention",
+                                                       "alibi",
+                                                       "norm_head"};
     const bool has_biases = weight_line(family->weight_changes, WEIGHT_UP_BIAS)->presence == PRESENT_ALWAYS;
     size_t begin = family->has_experts ? 2 : 0,
            end = array_length(must_be_absent) - (family->has_softcaps                                  ? 2
@@ -179,7 +185,7 @@ static void read_shape(struct json_reader *r, struct model_config *c)
     c->num_layers = hf_size(r, hf_own_key(r, family, "num_hidden_layers"), family->mlps_are_layers ? 1 : 0);
     c->num_heads = hf_size(r, hf_own_key(r, family, "num_attention_heads"), family->num_heads);
     c->vocab_size = hf_size(r, "vocab_size", family->vocab_size);
-    c->num_kv_heads = hf_size(r, "num_key_value_heads",
+    c->num_kv_heads = hf_size(r, hf_own_key(r, family, "num_key_value_heads"),
                               family->kv_heads_may_be_missing ? c->num_heads : family->num_kv_heads);
     assert_debug(c->num_heads > 0); /* also after a problem */
     c->head_dim = read_head_dim(r, c);
@@ -198,7 +204,8 @@ static void read_shape(struct json_reader *r, struct model_config *c)
                   json_bool(r, "use_qkv_bias", false);
     c->o_bias = attention_bias && !family->no_o_bias;
     c->norm_offset = family->norms_add_one ? 1 : 0;
-    const bool has_one = family->has_multi_query && json_bool(r, "multi_query", true);
+    const bool has_one = family->has_multi_query && json_bool(r, "multi_query", true) &&
+                         !(family->may_have_new_decoder && json_bool(r, "new_decoder_architecture", false));
     if (has_one) c->num_kv_heads = 1;
     c->qkv_by_heads = family->hf_qkv_by_heads && !has_one;
 }
@@ -297,6 +304,28 @@ static int read_gates(struct json_reader *r, struct model_config *c)
     return hf_want_false(r, must_be_false, array_length(must_be_false));
 }
 
+/* Falcon's: attention and MLP are side by side, of one norm. */
+static int read_new_decoder(struct json_reader *r, const struct model_config *c)
+{
+    const bool is_new = json_bool(r, "new_decoder_architecture", false);
+    if (!c->family->may_have_new_decoder) return r->status;
+    const bool has_one_norm = json_int(r, "num_ln_in_parallel_attn", is_new ? 2 : 1, 1, 2) == 1;
+    if (has_one_norm && (is_new || json_bool(r, "parallel_attn", true))) return r->status;
+    return error_set(
+        r->err, STATUS_UNSUPPORTED,
+        "%s: an MLP with a norm of its own (num_ln_in_parallel_attn, parallel_attn) is not supported",
+        r->path);
+}
+
+/* Of Qwen 1: what it does with longer texts than seq_length is not computed. */
+static int take_both(struct json_reader *r, struct model_config *c)
+{
+    if (!c->family->intermediate_is_of_both) return r->status;
+    const int32_t longest = (int32_t)json_int(r, "seq_length", c->max_position_embeddings, 1, INT32_MAX);
+    c->max_position_embeddings = min_of(c->max_position_embeddings, longest);
+    return model_config_halve_intermediate(c, r->path, r->err);
+}
+
 /* What decoders with LayerNorm may have beside. */
 static int read_layer_norm(struct json_reader *r, struct model_config *c)
 {
@@ -306,7 +335,7 @@ static int read_layer_norm(struct json_reader *r, struct model_config *c)
     hf_read_norm_eps(r, c);
     if (may_be_serial) c->is_parallel = json_bool(r, must_be_false[2], true);
     int status = hf_want_false(r, must_be_false, array_length(must_be_false) - may_be_serial);
-    return status ? status : r->status;
+    return status ? status : read_new_decoder(r, c);
 }
 
 /* In the place of K/V heads. */
@@ -658,6 +687,7 @@ static int read_text_config(struct json_reader *r, struct model_config *c)
     read_multipliers(r, c);
     if (r->status) return r->status;
     status = hf_read_layer_shapes(r, c);
+    if (!status) status = take_both(r, c);
     if (!status) status = read_gemma_4(r, c);
     if (!status) status = read_gemma_3n(r, c);
     if (!status) status = read_window_heads(r, c);
@@ -683,6 +713,10 @@ static int read_text_config(struct json_reader *r, struct model_config *c)
     if (!status) status = hf_read_rope(r, c);
     if (!status) status = hf_read_layer_thetas(r, c);
     if (!status) status = r->status;
+    if (!status && c->vocab_size == c->family->vocab_size_with_unit_head)
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: a head whose rows are divided by their lengths (Baichuan 2) is not supported",
+                         r->path);
     return status ? status : model_config_validate(c, r->path, r->err);
 }
 

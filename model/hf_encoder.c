@@ -13,7 +13,9 @@ const char *hf_own_key(const struct json_reader *r, const struct family *family,
                                                {"num_attention_heads", "n_head"},
                                                {"max_position_embeddings", "n_positions"}},
                              *const other_keys[][2] = {{"num_hidden_layers", "num_layers"},
-                                                       {"num_attention_heads", "num_heads"}};
+                                                       {"num_attention_heads", "num_heads"},
+                                                       {"num_key_value_heads", "num_kv_heads"},
+                                                       {"intermediate_size", "ffn_hidden_size"}};
     for (size_t i = 0; i < array_length(gpt2_keys) && family->has_gpt2_keys; i++)
         if (!strcmp(key, gpt2_keys[i][0]) && json_find(r, gpt2_keys[i][1])) return gpt2_keys[i][1];
     for (size_t i = 0; i < array_length(other_keys) && !json_find(r, key); i++)

@@ -113,6 +113,8 @@ static int read_sliding_window(struct json_reader *r, struct model_config *c)
 {
     const struct family *family = c->family;
     c->sliding_window = read_window(r, family);
+    if (family->window == WINDOW_IF_LISTED && family->only_windows_rotate && !json_find(r, "layer_types"))
+        return error_set(r->err, STATUS_INVALID, "%s: layer_types is missing", r->path);
     if (c->sliding_window == 0) return r->status;
     if (family->window == WINDOW_IF_LOCAL) return read_local_layers(r, c);
     if (json_find(r, "layer_types")) return read_windowed_layers(r, c);

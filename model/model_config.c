@@ -81,6 +81,15 @@ void model_config_add_layers(uint64_t *layers, int32_t num_layers, int32_t perio
         if (period == 0 || (i + 1) % period != 0) bit_set_add(layers, (size_t)i);
 }
 
+int model_config_halve_intermediate(struct model_config *c, const char *source, struct error *err)
+{
+    const int32_t both = c->intermediate_size;
+    c->intermediate_size /= 2;
+    if (both % 2 == 0) return STATUS_OK;
+    return error_set(err, STATUS_INVALID, "%s: gate and up have %d rows together, which is odd", source,
+                     both);
+}
+
 void model_config_add_windows(struct model_config *c, int32_t period)
 {
     const bool leads = c->family->full_layer_leads && period > 0;
@@ -389,6 +398,12 @@ int model_config_validate(const struct model_config *c, const char *source, stru
         int status = check_range(source, ranges[i].what, ranges[i].value, ranges[i].max, err);
         if (status) return status;
     }
+    if (c->hidden_size == c->family->hidden_size_with_alibi)
+        return error_set(
+            err, STATUS_UNSUPPORTED,
+            "%s: a model of this class and hidden size has scores that fall with the distance (ALiBi), "
+            "which is not supported",
+            source);
     int status = check_embeddings(c, source, err);
     if (!status) status = check_kv_sharing(c, source, err);
     if (!status) status = check_layer_embeddings(c, source, err);

@@ -154,6 +154,9 @@ void model_config_init(struct model_config *c);
 /* What follows from the family and the shape; before, the file's own facts: then it leaves them. */
 void model_config_take_family(struct model_config *c);
 
+/* Of families whose files count gate and up together. source: the file, for the sentence. */
+int model_config_halve_intermediate(struct model_config *c, const char *source, struct error *err) must_check;
+
 /* The next layer, and what it has of its own; 0: it has no attention, or no MLP. is_replaced: it has a product where attention would be, and
  * no K/V heads. num_layers, num_kv_heads and intermediate_size begin with 0. source: the file, for the sentence. */
 int model_config_add_layer(struct model_config *c, struct layer_shape shape, bool is_replaced,

@@ -357,6 +357,20 @@ const struct weight_change granite_swa_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
+/* Experts by the names of newer classes. */
+const struct weight_change granite_moe_swa_weights[] = {
+    {WEIGHT_SINKS, {NULL, "self_attn.sinks", DIM_1, DIM_NUM_HEADS, PRESENT_ALWAYS}},
+    {WEIGHT_ROUTER, {NULL, "block_sparse_moe.router.weight", DIM_EXPERTS, DIM_HIDDEN, PRESENT_IF_SPARSE}},
+    {WEIGHT_EXPERT_GATE,
+     {NULL, "block_sparse_moe.experts.gate_up_proj", DIM_EXPERT, DIM_HIDDEN, PRESENT_IF_SPARSE}},
+    {WEIGHT_EXPERT_UP,
+     {NULL, "block_sparse_moe.experts.gate_up_proj", DIM_EXPERT, DIM_HIDDEN, PRESENT_IF_SPARSE}},
+    {WEIGHT_EXPERT_DOWN,
+     {NULL, "block_sparse_moe.experts.down_proj", DIM_HIDDEN, DIM_EXPERT, PRESENT_IF_SPARSE}},
+    GRANITE_EXPERTS,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
 /* clang-format off */
 #define STATE_SPACE_AND_ATTENTION(attention, mamba) \
     {WEIGHT_Q, {"attn_q.weight", attention "q_proj.weight", DIM_Q, DIM_HIDDEN, PRESENT_IF_ATTENTION}}, \
@@ -423,6 +437,23 @@ const struct weight_change bailing_weights[] = {
     {WEIGHT_ROUTER_BIAS,
      {"exp_probs_b.bias", "mlp.gate.expert_bias", DIM_1, DIM_EXPERTS, PRESENT_IF_ROUTER_BIAS}},
     SHARED_EXPERTS,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+/* The same of Ling 1, whose converter takes q, k and v apart. */
+const struct weight_change bailing_1_weights[] = {
+    {WEIGHT_TOKEN_EMBEDDING,
+     {"token_embd.weight", "word_embeddings.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_Q, {"attn_q.weight", "attention.query_key_value.weight", DIM_Q, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_K, {"attn_k.weight", "attention.query_key_value.weight", DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_V, {"attn_v.weight", "attention.query_key_value.weight", DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_O, {"attn_output.weight", "attention.dense.weight", DIM_HIDDEN, DIM_Q, PRESENT_ALWAYS}},
+    SHARED_EXPERTS,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+const struct weight_change flint_weights[] = {
+    {WEIGHT_SINKS, {NULL, "self_attn.softmax_offset", DIM_1, DIM_NUM_HEADS, PRESENT_ALWAYS}},
     {.role = WEIGHT_ROLE_COUNT},
 };
 
@@ -797,6 +828,15 @@ const struct weight_change latent_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
+/* A norm behind experts, which published files have of all layers, and a bias that they do not have. */
+const struct weight_change axk1_weights[] = {
+    LATENTS,
+    SHARED_EXPERTS,
+    {WEIGHT_ROUTER_BIAS, {NULL, "mlp.gate.e_score_correction_bias", DIM_1, DIM_EXPERTS, PRESENT_MAYBE}},
+    {WEIGHT_MLP_POST_NORM, {NULL, "post_mlp_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_IF_SPARSE}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
 /* clang-format off */
 #define SPARSE_SHARED(part, own) \
     {part, {"ffn_" own "_shexp.weight", "block_sparse_moe.shared_experts." own "_proj.weight", DIM_SHARED, DIM_HIDDEN, PRESENT_IF_SHARED}}
@@ -1027,6 +1067,63 @@ const struct weight_change internlm2_weights[] = {
     {WEIGHT_UP, {"ffn_up.weight", "feed_forward.w3.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
     {WEIGHT_DOWN,
      {"ffn_down.weight", "feed_forward.w2.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_ALWAYS}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+/* clang-format off */
+#define ONE_NORM_BY_NAMES_OF_GPT_2(norm) \
+    NORM_AND_BIAS(WEIGHT_OUTPUT_NORM, "output_norm", "ln_f"), \
+    NORM_AND_BIAS(WEIGHT_ATTENTION_NORM, "attn_norm", norm), \
+    {WEIGHT_MLP_NORM, {.presence = PRESENT_NEVER}}
+/* clang-format on */
+
+/* One norm for attention and MLP; biases of the MLP and of the head. */
+const struct weight_change gptj_weights[] = {
+    {WEIGHT_TOKEN_EMBEDDING, {NULL, "wte.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}},
+    ONE_NORM_BY_NAMES_OF_GPT_2("ln_1"),
+    {WEIGHT_Q, {NULL, "attn.q_proj.weight", DIM_Q, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_K, {NULL, "attn.k_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_V, {NULL, "attn.v_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_O, {NULL, "attn.out_proj.weight", DIM_HIDDEN, DIM_Q, PRESENT_ALWAYS}},
+    PLAIN_MLP("mlp.fc_in", "mlp.fc_out"),
+    {WEIGHT_LM_HEAD_BIAS, {NULL, "/lm_head.bias", DIM_1, DIM_VOCAB, PRESENT_ALWAYS}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+/* One norm for attention and MLP, no biases but its. */
+const struct weight_change falcon_weights[] = {
+    {WEIGHT_TOKEN_EMBEDDING,
+     {"token_embd.weight", "word_embeddings.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}},
+    ONE_NORM_BY_NAMES_OF_GPT_2("input_layernorm"),
+    QKV_IN_ONE("attn_qkv.weight", "self_attention.query_key_value.weight"),
+    {WEIGHT_O, {"attn_output.weight", "self_attention.dense.weight", DIM_HIDDEN, DIM_Q, PRESENT_ALWAYS}},
+    NO_GATE,
+    {WEIGHT_UP, {"ffn_up.weight", "mlp.dense_h_to_4h.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_DOWN,
+     {"ffn_down.weight", "mlp.dense_4h_to_h.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_ALWAYS}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+/* Llama's by the names of GPT-2; q, k and v in one tensor, with biases. */
+const struct weight_change qwen_weights[] = {
+    {WEIGHT_TOKEN_EMBEDDING, {"token_embd.weight", "wte.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_OUTPUT_NORM, {"output_norm.weight", "ln_f.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_ATTENTION_NORM, {"attn_norm.weight", "ln_1.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    QKV_IN_ONE("attn_qkv.weight", "attn.c_attn.weight"),
+    QKV_BIASES_IN_ONE("attn_qkv.bias", "attn.c_attn.bias"),
+    {WEIGHT_O, {"attn_output.weight", "attn.c_proj.weight", DIM_HIDDEN, DIM_Q, PRESENT_ALWAYS}},
+    {WEIGHT_MLP_NORM, {"ffn_norm.weight", "ln_2.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_GATE, {"ffn_gate.weight", "mlp.w2.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_UP, {"ffn_up.weight", "mlp.w1.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_DOWN, {"ffn_down.weight", "mlp.c_proj.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_ALWAYS}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+/* Llama's; q, k and v in one tensor of a directory. */
+const struct weight_change baichuan_weights[] = {
+    {WEIGHT_Q, {"attn_q.weight", "self_attn.W_pack.weight", DIM_Q, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_K, {"attn_k.weight", "self_attn.W_pack.weight", DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_V, {"attn_v.weight", "self_attn.W_pack.weight", DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS}},
     {.role = WEIGHT_ROLE_COUNT},
 };
 

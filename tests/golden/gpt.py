@@ -23,8 +23,10 @@ NAMES = {
     "attention.dense": "attn_output",
     "mlp.dense_h_to_4h": "ffn_up",
     "mlp.dense_4h_to_h": "ffn_down",
+    "self_attention.query_key_value": "attn_qkv",
+    "self_attention.dense": "attn_output",
 }
-TOP = {"wte": "token_embd", "wpe": "position_embd", "ln_f": "output_norm", "lm_head": "output", "embed_in": "token_embd", "embed_out": "output", "final_layer_norm": "output_norm"}
+TOP = {"wte": "token_embd", "word_embeddings": "token_embd", "wpe": "position_embd", "ln_f": "output_norm", "lm_head": "output", "embed_in": "token_embd", "embed_out": "output", "final_layer_norm": "output_norm"}
 
 
 def is_transposed(name, config):

@@ -11,7 +11,7 @@ GGUF_PARTS = {"gate_up_proj": ("gate", "up"), "down_proj": ("down",)}
 
 def is_expert(name):
     return re.search(
-        r"(\.feed_forward|language_model\.layers\.\d+\.mlp)\.experts\.(gate_up|down)_proj$|block_sparse_moe\.(in|out)put_linear\.weight$", name
+        r"(\.feed_forward|language_model\.layers\.\d+\.mlp)\.experts\.(gate_up|down)_proj$|block_sparse_moe\.((in|out)put_linear\.weight|experts\.(gate_up|down)_proj)$", name
     ) is not None
 
 

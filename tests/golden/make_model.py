@@ -25,6 +25,7 @@ from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 import chatglm
 import decilm
 import deepseek
+import early
 import falcon_h1
 import gpt
 import gpt_oss
@@ -2144,8 +2145,135 @@ CASES |= {
     ),
 }
 
+MULTI_HEAD = {"num_key_value_heads": 4, "head_dim": 16, "num_hidden_layers": 2, "rope_theta": 10000.0}
+LLAMA_7B = {**MULTI_HEAD, "architectures": ["LlamaForCausalLM"], "model_type": "llama"}
+LLAMA_KEYS = {"rope.dimension_count": 16}
+QWEN_1 = {
+    **MULTI_HEAD,
+    "architectures": ["QWenLMHeadModel"],
+    "model_type": "qwen",
+    "intermediate_size": 192,
+    "rms_norm_eps": ABSENT,
+    "layer_norm_epsilon": 1e-6,
+    "seq_length": 256,
+    "use_dynamic_ntk": True,
+    "use_logn_attn": True,
+    "tie_word_embeddings": False,
+}
+QWEN_1_KEYS = {"attention.layer_norm_rms_epsilon": 1e-6, **LLAMA_KEYS}
+EARLY_EXPERTS = {**MULTI_HEAD, "num_experts_per_tok": 2, "moe_intermediate_size": 40}
+DEEPSEEK_1 = {
+    **EARLY_EXPERTS,
+    "architectures": ["DeepseekForCausalLM"],
+    "model_type": "deepseek",
+    "num_hidden_layers": 3,
+    "n_routed_experts": 6,
+    "n_shared_experts": 2,
+    "first_k_dense_replace": 1,
+    "moe_layer_freq": 1,
+    "norm_topk_prob": False,
+    "scoring_func": "softmax",
+}
+LING_1 = {
+    **EARLY_EXPERTS,
+    "architectures": ["BailingMoeForCausalLM"],
+    "model_type": "bailing_moe",
+    "num_key_value_heads": 2,
+    "num_experts": 6,
+    "num_shared_experts": 2,
+    "first_k_dense_replace": 0,
+    "norm_topk_prob": True,
+    "norm_head": False,
+    "use_bias": False,
+}
+EARLY_KEYS = {**LLAMA_KEYS, "expert_count": 6, "expert_used_count": 2, "expert_feed_forward_length": 40, "expert_shared_count": 2, "expert_weights_scale": 1.0}
+FALCON = {
+    "architectures": ["FalconForCausalLM"],
+    "model_type": "falcon",
+    "num_hidden_layers": 2,
+    "num_key_value_heads": ABSENT,
+    "head_dim": ABSENT,
+    "intermediate_size": ABSENT,
+    "rms_norm_eps": ABSENT,
+    "layer_norm_epsilon": 1e-5,
+    "alibi": False,
+    "bias": False,
+}
+FALCON_KEYS = {"attention.head_count_kv": 1, "attention.key_length": 16, "attention.value_length": 16, "feed_forward_length": 256, "attention.layer_norm_epsilon": 1e-5}
+FLINT = {
+    "architectures": ["FlintForCausalLM"],
+    "model_type": "flint",
+    "num_hidden_layers": 4,
+    "head_dim": 16,
+    "num_experts": 8,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 40,
+    "shared_expert_intermediate_size": 48,
+    "mlp_only_layers": [0, 1],
+    "layer_types": ["full_attention", "full_attention", "sliding_attention", "sliding_attention"],
+    "sliding_window": 37,
+    "rope_theta": 10000.0,
+}
+CASES |= {
+    "xverse, as GGUF files are": (LLAMA_7B, ("xverse", LLAMA_KEYS)),
+    "baichuan, as GGUF files are": (LLAMA_7B, ("baichuan", LLAMA_KEYS)),
+    "baichuan": ({**LLAMA_7B, "architectures": ["BaichuanForCausalLM"], "model_type": "baichuan", "model_max_length": 512, "max_position_embeddings": ABSENT}, None),
+    "orion, as GGUF files are": (
+        {**MULTI_HEAD, "architectures": ["StableLmForCausalLM"], "model_type": "stablelm", "layer_norm_eps": 1e-5, "partial_rotary_factor": 1.0},
+        ("orion", {**LAYER_NORM_KEYS, **LLAMA_KEYS}),
+    ),
+    "qwen 1": (QWEN_1, None),
+    "qwen 1, as GGUF files are": (QWEN_1, ("qwen", QWEN_1_KEYS)),
+    "deepseek 1": (DEEPSEEK_1, None),
+    "deepseek 1, as GGUF files are": (DEEPSEEK_1, ("deepseek", {**EARLY_KEYS, "leading_dense_block_count": 1})),
+    "ling 1": (LING_1, None),
+    "ling 1, as GGUF files are": (LING_1, ("bailingmoe", {**EARLY_KEYS, "leading_dense_block_count": 0, "expert_weights_norm": True})),
+    "falcon": (FALCON, ("falcon", FALCON_KEYS)),
+    "falcon 2": ({**FALCON, "new_decoder_architecture": True, "num_ln_in_parallel_attn": 1, "num_kv_heads": 2, "ffn_hidden_size": 160, "tie_word_embeddings": False}, None),
+    "gpt-j": ({**GPT_2, "architectures": ["GPTJForCausalLM"], "model_type": "gptj", "activation_function": "gelu_new", "rotary_dim": 8, "tie_word_embeddings": False}, None),
+    "flint": (FLINT, None),
+    "granite moe with windows": (
+        {
+            **CASES["granite, windows"][0],
+            "architectures": ["GraniteMoeSWAForCausalLM"],
+            "model_type": "granitemoe_swa",
+            "num_local_experts": 6,
+            "num_experts_per_tok": 2,
+            "shared_intermediate_size": 48,
+        },
+        None,
+    ),
+    "a.x k1": (
+        {
+            "architectures": ["AXK1ForCausalLM"],
+            "model_type": "axk1",
+            **LATENT,
+            "n_routed_experts": 8,
+            "n_shared_experts": 1,
+            "num_experts_per_tok": 3,
+            "n_group": 4,
+            "topk_group": 2,
+            "q_lora_rank": 24,
+            "routed_scaling_factor": 2.5,
+            "norm_topk_prob": True,
+            "scoring_func": "sigmoid",
+        },
+        None,
+    ),
+}
+
 # What lies otherwise than transformers has it, or whose class that has not: a directory, or a GGUF file.
-RENAMED = {"internlm2": internlm2, "glm-4, as older GGUF files are": chatglm}
+RENAMED = {
+    "internlm2": internlm2,
+    "glm-4, as older GGUF files are": chatglm,
+    "baichuan": early.BAICHUAN,
+    "qwen 1": early.QWEN_1,
+    "qwen 1, as GGUF files are": early.QWEN_1_GGUF,
+    "deepseek 1": early.DEEPSEEK_1,
+    "deepseek 1, as GGUF files are": early.MIXTURE_GGUF,
+    "ling 1": early.LING_1,
+    "ling 1, as GGUF files are": early.MIXTURE_GGUF,
+}
 
 GGUF_ONLY = {
     "gpt-bigcode, as GGUF files are": gpt,
@@ -2532,18 +2660,18 @@ def c_text(text):
 
 def key_values(config, own):
     config = text_of(config)
-    return {
+    known = {
         "context_length": config["max_position_embeddings"],
         "embedding_length": config["hidden_size"],
-        "feed_forward_length": config["intermediate_size"],
+        "feed_forward_length": config.get("intermediate_size"),
         "block_count": config.get("num_hidden_layers"),
         "attention.head_count": config["num_attention_heads"],
-        "attention.head_count_kv": config["num_key_value_heads"],
-        "attention.key_length": config["head_dim"],
-        "attention.value_length": config["head_dim"],
+        "attention.head_count_kv": config.get("num_key_value_heads"),
+        "attention.key_length": config.get("head_dim"),
+        "attention.value_length": config.get("head_dim"),
         "attention.layer_norm_rms_epsilon": config.get("rms_norm_eps"),
-        **own,
     }
+    return {**{k: v for k, v in known.items() if v is not None}, **own}
 
 
 def gguf_keys(name, config):
@@ -2560,7 +2688,7 @@ def gguf_keys(name, config):
 
 def heads_to_permute(name, config, architecture):
     """The converter reorders rows of Q and K of the architectures that are rotated in pairs."""
-    if architecture not in ("llama", "olmo", "granite", "smollm3", "mistral3", "arcee", "minicpm", "internlm2", "deci"):
+    if architecture not in ("llama", "olmo", "granite", "smollm3", "mistral3", "arcee", "minicpm", "internlm2", "deci", "xverse", "baichuan"):
         return 0
     config = text_of(config)
     if architecture == "deci" and ".k_proj" in name:

@@ -895,6 +895,76 @@ static void reads_internlm2(void **state)
     assert_int_equal(model_config_num_parameters(&c), 7737708544);
 }
 
+/* Falcon 7B's. */
+#define FALCON(more)                                                                                         \
+    "{'architectures':['FalconForCausalLM'],'model_type':'falcon','bos_token_id':11,'eos_token_id':11,"      \
+    "'hidden_size':4544,'layer_norm_epsilon':1e-05,'multi_query':true,'num_attention_heads':71,"             \
+    "'num_hidden_layers':32,'vocab_size':65024" more "}"
+
+static void reads_falcon(void **state)
+{
+    (void)state;
+    struct model_config c = read_good(FALCON(",'alibi':false,'bias':false,'parallel_attn':true"));
+    assert_true(c.num_kv_heads == 1 && !c.qkv_by_heads && c.head_dim == 64 && c.intermediate_size == 18176);
+    assert_true(c.tie_word_embeddings && c.is_parallel && c.gate == GATE_GELU && c.rms_norm_eps == 1e-5f);
+    assert_int_equal(model_config_num_parameters(&c), 6921720704);
+    c = read_good(FALCON(
+        ",'new_decoder_architecture':true,'num_ln_in_parallel_attn':1,'num_kv_heads':71,'ffn_hidden_size'"
+        ":9088"));
+    assert_true(c.num_kv_heads == 71 && c.qkv_by_heads && c.intermediate_size == 9088);
+}
+
+/* Of gate and up together; what is done with longer texts is not computed. */
+static void reads_qwen_1(void **state)
+{
+    (void)state;
+    const char *format =
+        "{'architectures':['QWenLMHeadModel'],'model_type':'qwen','hidden_size':4096,'intermediate_size':%d,"
+        "'kv_channels':128,'layer_norm_epsilon':1e-06,'max_position_embeddings':32768,'no_bias':true,"
+        "'num_attention_heads':32,'num_hidden_layers':32,'rotary_emb_base':10000,'rotary_pct':1.0,"
+        "'scale_attn_weights':true,'seq_length':8192,'tie_word_embeddings':false,'use_dynamic_ntk':true,"
+        "'use_logn_attn':true,'vocab_size':151936}";
+    char config[1024];
+    snprintf(config, sizeof config, format, 22016);
+    struct model_config c = read_good(config);
+    assert_true(c.intermediate_size == 11008 && c.max_position_embeddings == 8192 && c.qkv_bias && !c.o_bias);
+    assert_int_equal(model_config_num_parameters(&c), 7721324544);
+    snprintf(config, sizeof config, format, 22017);
+    expect_refusal(config, STATUS_INVALID, "gate and up have 22017 rows together");
+}
+
+/* Ling Lite's, in two layers. */
+#define LING_1(more)                                                                                         \
+    "{'architectures':['BailingMoeForCausalLM'],'model_type':'bailing_moe','first_k_dense_replace':0,"       \
+    "'hidden_size':2048,'intermediate_size':5632,'max_position_embeddings':16384,'moe_intermediate_size':"   \
+    "1408,'norm_topk_prob':true,'num_attention_heads':16,'num_experts':64,'num_experts_per_tok':6,"          \
+    "'num_hidden_layers':2,'num_key_value_heads':4,'num_shared_experts':2,'rms_norm_eps':1e-06,"             \
+    "'rope_theta':600000,'use_bias':false,'use_qkv_bias':false,'vocab_size':126464" more "}"
+
+static void reads_ling_1(void **state)
+{
+    (void)state;
+    struct model_config c = read_good(LING_1(",'norm_head':false"));
+    assert_true(c.router_scores == ROUTER_SOFTMAX && c.router_normalizes && !c.has_router_bias && !c.qk_norm);
+    assert_true(c.shared_intermediate_size == 2816 && bit_set_has(c.sparse_layers, 0) && c.num_experts == 64);
+}
+
+#define BAICHUAN(hidden, vocab)                                                                              \
+    "{'architectures':['BaichuanForCausalLM'],'model_type':'baichuan','hidden_size':" hidden                 \
+    ",'intermediate_size':11008,'model_max_length':4096,'num_attention_heads':32,'num_hidden_layers':32,"    \
+    "'vocab_size':" vocab "}"
+
+/* Flint's layers rotate or do not by a list, which must be there. */
+static void flint_must_list_its_layers(void **state)
+{
+    (void)state;
+    expect_refusal(
+        "{'architectures':['FlintForCausalLM'],'model_type':'flint','hidden_size':64,"
+        "'intermediate_size':96,'moe_intermediate_size':48,'num_attention_heads':4,'num_experts':6,"
+        "'num_experts_per_tok':2,'num_hidden_layers':2,'vocab_size':96}",
+        STATUS_INVALID, "layer_types is missing");
+}
+
 /* Nemotron Super 49B's shape, in four layers. attention: of the second one. */
 #define DECILM(attention)                                                                                    \
     "{'architectures':['DeciLMForCausalLM'],'hidden_act':'silu','hidden_size':8192,'intermediate_size':"     \
@@ -974,8 +1044,14 @@ static void refuses_what_it_does_not_compute(void **state)
         {"{'architectures':['OlmoForCausalLM'],'hidden_size':64,'clip_qkv':8.0}", "clip_qkv"},
         {"{'architectures':['JambaForCausalLM']}", "it needs states of Mamba-1"},
         {"{'architectures':['FalconMambaForCausalLM']}", "it needs states of Mamba-1"},
-        {"{'architectures':['DeepseekForCausalLM']}", "it needs DeepSeek's experts beside attention without"},
-        {"{'architectures':['BaichuanForCausalLM']}", "it needs its own tensor of Q, K and V"},
+        {"{'architectures':['Kolibri1ForCausalLM']}", "it needs experts that are chosen by other scores"},
+        {FALCON(",'alibi':true"), "alibi is set"},
+        {FALCON(",'bias':true"), "bias is set"},
+        {FALCON(",'parallel_attn':false"), "an MLP with a norm of its own"},
+        {FALCON(",'new_decoder_architecture':true,'num_kv_heads':1"), "an MLP with a norm of its own"},
+        {LING_1(",'norm_head':true"), "norm_head is set"},
+        {BAICHUAN("5120", "125696"), "a head whose rows are divided by their lengths"},
+        {BAICHUAN("5120", "64000"), "(ALiBi), which is not supported"},
         {GEMMA_3N(",'intermediate_size':64,'altup_num_inputs':2"), "altup_num_inputs other than 4"},
         {GEMMA_3N(",'intermediate_size':64,'altup_active_idx':1"), "altup_active_idx other than 0"},
         {GEMMA_3N(",'intermediate_size':64,'altup_correct_scale':false"), "altup_correct_scale false"},
@@ -1176,6 +1252,10 @@ int main(void)
         TEST(a_type_goes_before_the_class_that_saved_it),
         TEST(reads_hunyuan_moe),
         TEST(reads_qwen_2_moe),
+        TEST(reads_falcon),
+        TEST(reads_qwen_1),
+        TEST(reads_ling_1),
+        TEST(flint_must_list_its_layers),
         TEST(reads_laguna),
         TEST(reads_minicpm),
         TEST(reads_lfm3),

@@ -1,0 +1,111 @@
+"""early.py - models of 2023 and 2024 whose classes transformers has not, and the ones that compute the same: for make_model.py.
+
+Qwen 1 is a Qwen 2 and Baichuan 7B a Llama, with rows of q, k and v in one tensor. DeepSeek's first mixture and Ling 1 are Qwen 2's mixture without
+biases, whose shared experts count in full: there they are weighed by sigmoid(0), and so twice as large.
+"""
+import re
+
+import torch
+
+LLAMA = {
+    "model.embed_tokens": "token_embd",
+    "model.norm": "output_norm",
+    "lm_head": "output",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    **{f"self_attn.{p}_proj": f"attn_{p}" for p in "qkv"},
+    "self_attn.o_proj": "attn_output",
+    **{f"mlp.{p}_proj": f"ffn_{p}" for p in ("gate", "up", "down")},
+    "mlp.gate": "ffn_gate_inp",
+    **{f"mlp.experts.{p}_proj": f"ffn_{p}_exps" for p in ("gate", "up", "down")},
+    **{f"mlp.shared_expert.{p}_proj": f"ffn_{p}_shexp" for p in ("gate", "up", "down")},
+}
+QWEN = {
+    "model.embed_tokens": "wte",
+    "model.norm": "ln_f",
+    "input_layernorm": "ln_1",
+    "post_attention_layernorm": "ln_2",
+    "self_attn.q_proj": "attn.c_attn",
+    "self_attn.o_proj": "attn.c_proj",
+    "mlp.gate_proj": "mlp.w2",
+    "mlp.up_proj": "mlp.w1",
+    "mlp.down_proj": "mlp.c_proj",
+}
+LING = {"model.embed_tokens": "model.word_embeddings", "self_attn.q_proj": "attention.query_key_value", "self_attn.o_proj": "attention.dense"}
+
+
+def qkv_rows(config):
+    return [config[k] * config["head_dim"] for k in ("num_attention_heads", "num_key_value_heads", "num_key_value_heads")]
+
+
+def in_halves(value, config, heads):
+    """Rows of a head that are rotated in pairs, as transformers rotates them."""
+    return value.unflatten(0, (config[heads], config["head_dim"] // 2, 2)).swapaxes(1, 2).flatten(0, 2).contiguous()
+
+
+class Early:
+    def __init__(self, names, is_gguf=False, fuses=True, is_mixture=False):
+        self.names, self.is_gguf, self.fuses, self.is_mixture = names, is_gguf, fuses, is_mixture
+
+    def known(self, config):
+        """A config.json that transformers has a class for."""
+        own = {k: v for k, v in config.items() if k not in ("rope_scaling", "first_k_dense_replace")}
+        if self.is_mixture:
+            first = list(range(config.get("first_k_dense_replace", 0)))
+            shared = config.get("n_shared_experts", config.get("num_shared_experts")) * config["moe_intermediate_size"]
+            number = config.get("n_routed_experts", config.get("num_experts"))
+            return {**own, "architectures": ["Qwen2MoeForCausalLM"], "model_type": "qwen2_moe", "num_experts": number, "mlp_only_layers": first,
+                    "shared_expert_intermediate_size": shared, "norm_topk_prob": config["norm_topk_prob"]}
+        if config["model_type"] == "qwen":
+            return {**own, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "intermediate_size": config["intermediate_size"] // 2,
+                    "rms_norm_eps": config["layer_norm_epsilon"]}
+        return {**own, "architectures": ["LlamaForCausalLM"], "model_type": "llama"}
+
+    def renamed(self, part):
+        return self.names.get(part, part)
+
+    def entry(self, name, rows, cols, config):
+        """(name, rows, cols) in the file; None: it is in another one's tensor, or nowhere."""
+        prefix, part, kind = re.fullmatch(r"(model\.layers\.\d+\.)?(.+)\.(weight|bias)", name).groups()
+        if self.is_mixture and (kind == "bias" or part == "mlp.shared_expert_gate"):
+            return None
+        if self.fuses and part.endswith((".k_proj", ".v_proj")):
+            return None
+        if self.fuses and part.endswith(".q_proj"):
+            rows, cols = (sum(qkv_rows(config)), cols) if rows else (0, sum(qkv_rows(config)))
+        if self.is_gguf:
+            part = re.sub(r"experts\.\d+\.", "experts.", part)
+        elif self.is_mixture:
+            part = part.replace("shared_expert.", "shared_experts.")
+        own = self.renamed("self_attn.qkv" if self.fuses and self.is_gguf and part.endswith(".q_proj") else part)
+        if prefix and self.is_gguf:
+            prefix = prefix.replace("model.layers.", "blk.")
+        elif config["model_type"] == "qwen" and not self.is_gguf and part != "lm_head":
+            prefix = (prefix or "").replace("model.layers.", "h.")
+            return f"transformer.{prefix}{own}.{kind}", rows, cols
+        return f"{prefix or ''}{own}.{kind}", rows, cols
+
+    def split(self, name, value, config):
+        """By the names of the class that transformers has."""
+        if name.endswith(".q_proj.weight") and self.is_mixture:
+            zeros = {name.replace("q_proj.weight", f"{p}_proj.bias"): torch.zeros(n, dtype=value.dtype) for p, n in zip("qkv", qkv_rows(config))}
+            return zeros | self.split_qkv(name, value, config)
+        if name.endswith("mlp.shared_expert.down_proj.weight"):
+            return {name: 2 * value, name.replace("shared_expert.down_proj", "shared_expert_gate"): torch.zeros(1, value.shape[0], dtype=value.dtype)}
+        return self.split_qkv(name, value, config)
+
+    def split_qkv(self, name, value, config):
+        if self.fuses and ".q_proj" in name:
+            parts = value.split(qkv_rows(config))
+            return {name.replace(".q_proj", f".{p}_proj"): v.contiguous() for p, v in zip("qkv", parts)}
+        heads = {".q_proj.weight": "num_attention_heads", ".k_proj.weight": "num_key_value_heads"}
+        own = [h for end, h in heads.items() if name.endswith(end)]
+        return {name: in_halves(value, config, own[0]) if own and self.is_gguf else value}
+
+
+QWEN_1 = Early(QWEN)
+QWEN_1_GGUF = Early({**LLAMA, "self_attn.qkv": "attn_qkv"}, is_gguf=True)
+BAICHUAN = Early({"self_attn.q_proj": "self_attn.W_pack"})
+DEEPSEEK_1 = Early({}, fuses=False, is_mixture=True)
+LING_1 = Early(LING, is_mixture=True)
+MIXTURE_GGUF = Early(LLAMA, is_gguf=True, fuses=False, is_mixture=True)
