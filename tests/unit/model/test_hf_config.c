@@ -282,6 +282,16 @@ static void reads_text_models_of_wrappers(void **state)
     c = read_good(config);
     assert_true(c.qk_norm && c.num_layers == 2);
     assert_string_equal(c.architecture, "Qwen3ForCausalLM");
+    snprintf(config, sizeof config,
+             "{'architectures':['InternVLForConditionalGeneration'],'tie_word_embeddings':true,"
+             "'text_config':{'model_type':'qwen2','tie_word_embeddings':false,%s}}",
+             shape);
+    assert_true(read_good(config).tie_word_embeddings);
+    snprintf(config, sizeof config,
+             "{'architectures':['InternVLForConditionalGeneration'],'tie_word_embeddings':false,"
+             "'text_config':{'model_type':'qwen2','tie_word_embeddings':false,%s}}",
+             shape);
+    assert_false(read_good(config).tie_word_embeddings);
     expect_refusal(
         "{'architectures':['Mistral3ForConditionalGeneration'],'text_config':{'model_type':'llava'}}",
         STATUS_UNSUPPORTED, "no text model of a known type");
