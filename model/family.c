@@ -1118,6 +1118,13 @@ static const struct family families[] = {
     {.names = {NULL, "Llama4ForConditionalGeneration", "llama4"}, .is_in_text_config = true, LLAMA_4},
     {.names = {"qwen2vl", "Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl"}, QWEN_VL, QWEN_2},
     {.names = {NULL, "Qwen2VLForConditionalGeneration", "qwen2_vl"}, QWEN_VL, QWEN_2},
+    /* with speech: what thinks */
+    {.names = {NULL, "Qwen2_5OmniModel", "qwen2_5_omni"}, QWEN_VL, QWEN_2},
+    {.names = {NULL, "Qwen2_5OmniForConditionalGeneration", "qwen2_5_omni"}, QWEN_VL, QWEN_2},
+    {.names = {NULL, "Qwen3OmniMoeForConditionalGeneration", "qwen3_omni_moe"},
+     QWEN_VL,
+     QWEN_3_MOE,
+     .router_normalizes = true},
     {.names = {"qwen3vl", "Qwen3VLForConditionalGeneration", "qwen3_vl"}, QWEN_VL, QWEN_3},
     {
         .names = {"qwen3vlmoe", "Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe"},

@@ -16,7 +16,9 @@ enum { PATH_BYTES_MAX = 4096, CONFIG_BYTES_MAX = 16 << 20 };
 /* text: where the text model's own fields are, whose type may be what says which family it is. */
 static int find_text(struct json_reader *r, struct json_reader *text, struct model_config *c)
 {
-    const cJSON *own = c->family->is_in_text_config ? json_find(r, "text_config") : NULL;
+    struct json_reader whole = *r;
+    if (cJSON_IsObject(json_find(r, "thinker_config"))) whole.object = json_find(r, "thinker_config");
+    const cJSON *own = c->family->is_in_text_config ? json_find(&whole, "text_config") : NULL;
     *text = *r;
     if (own) text->object = own;
     if (!c->family->is_of_text_type) return STATUS_OK;

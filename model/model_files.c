@@ -308,23 +308,35 @@ static struct weight_view make_dummy(const struct model_files *f, enum weight_ro
 
 /* ---- resolving all weights ---- */
 
-#define DEEP_PREFIX "language_model.model."
+/* Of the names of a checkpoint, and of its head's. */
+struct prefix {
+    const char *all, *head;
+};
 
-/* Checkpoints saved from the base class have none; those of models with images have the text model's deeper down. */
-static const char *hf_prefix(const struct model_files *f)
+/* Checkpoints saved from the base class have none; those of models with images or speech have the text model's deeper down. */
+static const struct prefix *hf_prefix(const struct model_files *f)
 {
-    static const char *const prefixes[] = {
-        "model.", DEEP_PREFIX, "model.language_model.", "model.text_model.", "bert.", "roberta.", "new.",
-        "gte.",   "backbone.", "transformer.",          "gpt_neox."};
+    static const struct prefix none = {"", ""}, prefixes[] = {{"model.", ""},
+                                                              {"language_model.model.", "language_model."},
+                                                              {"thinker.model.", "thinker."},
+                                                              {"model.language_model.", ""},
+                                                              {"model.text_model.", ""},
+                                                              {"bert.", ""},
+                                                              {"roberta.", ""},
+                                                              {"new.", ""},
+                                                              {"gte.", ""},
+                                                              {"backbone.", ""},
+                                                              {"transformer.", ""},
+                                                              {"gpt_neox.", ""}};
     const bool has_last_norm = weight_may_be(f->config.family->weight_changes, WEIGHT_OUTPUT_NORM) &&
                                !f->config.family->has_embedding_norm;
     const char *known = line_of(f, has_last_norm ? WEIGHT_OUTPUT_NORM : WEIGHT_TOKEN_EMBEDDING)->hf_name;
     char name[NAME_BYTES_MAX];
     for (size_t i = 0; i < array_length(prefixes); i++) {
-        snprintf(name, sizeof name, "%s%s", prefixes[i], known);
-        if (safetensors_find(f->safetensors, name)) return prefixes[i];
+        snprintf(name, sizeof name, "%s%s", prefixes[i].all, known);
+        if (safetensors_find(f->safetensors, name)) return &prefixes[i];
     }
-    return "";
+    return &none;
 }
 
 static const char *hf_layers(const struct model_files *f)
@@ -343,8 +355,8 @@ static void name_weight(const struct model_files *f, enum weight_role role, int3
         snprintf(numbered, sizeof numbered, "%.*s%d%s", (int)(star - line->hf_name), line->hf_name, expert,
                  star + 1);
     const char *own = star ? numbered : name_in_file(f, role);
-    const char *prefix = f->gguf ? "" : hf_prefix(f);
-    if (role == WEIGHT_LM_HEAD) prefix = !strcmp(prefix, DEEP_PREFIX) ? "language_model." : "";
+    const struct prefix *known = f->gguf ? NULL : hf_prefix(f);
+    const char *prefix = !known ? "" : role == WEIGHT_LM_HEAD ? known->head : known->all;
     if (own[0] == '/') {
         own++;
         prefix = "";
@@ -512,7 +524,7 @@ static void find_stacked_experts(struct model_files *f)
     const int32_t layer = first_sparse_layer(f);
     char name[NAME_BYTES_MAX];
     if (!own || !strchr(own, '*') || layer == f->config.num_layers) return;
-    snprintf(name, sizeof name, "%s%s.%d.%s", hf_prefix(f), hf_layers(f), layer,
+    snprintf(name, sizeof name, "%s%s.%d.%s", hf_prefix(f)->all, hf_layers(f), layer,
              weight_line(stacked_weights, WEIGHT_EXPERT_DOWN)->hf_name);
     f->has_stacked_experts = safetensors_find(f->safetensors, name);
 }

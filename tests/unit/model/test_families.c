@@ -245,12 +245,14 @@ static void a_text_model_among_others_is_found(void **state)
         {"gemma 3n", "Gemma3nForConditionalGeneration", "model.", "model.language_model."},
         {"exaone 4", "Exaone4_5_ForConditionalGeneration", "model.", "model.language_model."},
         {"mistral 4, stacked experts", "Mistral3ForConditionalGeneration", "", "language_model."},
+        {"qwen3-moe", "Qwen3OmniMoeForConditionalGeneration", "", "thinker."},
     };
     static char config[4096], names[192][96];
     static struct family_tensor tensors[192];
     for (size_t w = 0; w < array_length(wrappers); w++) {
         const struct family_golden *g = golden_of(wrappers[w].golden);
         const char *own = wrappers[w].own;
+        const bool thinks = !strcmp(wrappers[w].deeper, "thinker.");
         struct family_golden inside = *g;
         assert_in_range(g->num_tensors, 1, array_length(tensors));
         for (size_t i = 0; i < g->num_tensors; i++) {
@@ -261,8 +263,8 @@ static void a_text_model_among_others_is_found(void **state)
             tensors[i].name = names[i];
         }
         snprintf(config, sizeof config,
-                 "{\"architectures\":[\"%s\"],\"text_config\":%s,\"vision_config\":{\"hidden_size\":8}}",
-                 wrappers[w].class, g->config);
+                 "{\"architectures\":[\"%s\"],%s\"text_config\":%s,\"vision_config\":{\"hidden_size\":8}}%s",
+                 wrappers[w].class, thinks ? "\"thinker_config\":{" : "", g->config, thinks ? "}" : "");
         inside.config = config;
         inside.tensors = tensors;
         if (!is_left_out(&inside)) check(&inside, false, BOUND_ON_CPU);
