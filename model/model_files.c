@@ -589,12 +589,14 @@ static void find_own_head(struct model_files *f)
     name_weight(f, WEIGHT_LM_HEAD, 0, 0, own);
     const struct safetensor *embedding = safetensors_find(f->safetensors, name),
                             *head = safetensors_find(f->safetensors, own);
-    const bool is_whole = head && head->num_dims == 2 && head->dims[0] == (uint64_t)c->vocab_size &&
+    if (!head || head->dtype < 0 || dtype_is_code((enum dtype)head->dtype)) {
+        c->tie_word_embeddings = !has_matrix(f, own);
+        return;
+    }
+    const bool is_whole = head->num_dims == 2 && head->dims[0] == (uint64_t)c->vocab_size &&
                           head->dims[1] == (uint64_t)c->hidden_size;
     if (is_whole && embedding)
         c->tie_word_embeddings = head->num_bytes == embedding->num_bytes && may_be_copies(head, embedding);
-    else if (!head)
-        c->tie_word_embeddings = !has_matrix(f, own);
 }
 
 static void find_fused_qkv(struct model_files *f)

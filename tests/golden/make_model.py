@@ -2557,9 +2557,19 @@ def quantised_values(t, seed):
     return torch.from_numpy(data).view(TORCH[t["dtype"]])
 
 
+HEAD_TOO = ", and the head"
+
+
+def published(config, form):
+    """What is quantised is no copy of the embedding, whatever its config.json says."""
+    return config | ({"tie_word_embeddings": True} if form.endswith(HEAD_TOO) else {})
+
+
 def is_quantised(name, rows, form):
     if form == "mxfp4, blocks of experts":
         return gpt_oss.is_expert(name) and not name.endswith("bias")
+    if name == "lm_head.weight":
+        return form.endswith(HEAD_TOO)
     return rows and ("_proj" in name or ".w1." in name or ".w2." in name or ".w3." in name)
 
 
@@ -2569,7 +2579,7 @@ def write_quantised(name, form, folder):
     plain = {k: v for k, v in config.items() if k != "quantization_config"}
     (folder / "config.json").write_text(json.dumps(plain))
     matrices = tensors_of(AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(folder)), config)
-    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "config.json").write_text(json.dumps(published(config, form)))
     tensors, files, state = [], {}, {}
     stacked = {n: llama4.numbered_entries(n, r, c, config) for n, r, c, *_ in matrices if llama4.is_expert(n)}
     apart = [m for n, r, c, center, scale in matrices for m in ([(*e, center, scale) for e in stacked[n]] if n in stacked else [(n, r, c, center, scale)])]
@@ -2858,7 +2868,7 @@ def quantised_case(index, name, form):
                    f"{c_text(t['dtype'])}, {t['low']}, {t['count']}, {c_text(t['shape'] if t['dtype'] == 'TEXT' else ', '.join(map(str, t['shape']))) if 'shape' in t else 'NULL'}}},\n")
     title = f"{name.split(',')[0]}: {form}"
     print(f"{title}: logits up to {np.abs(logits).max():.2f}")
-    return "".join(out) + "};\n", golden_row(title, config_of(name, form), f"quantised_tensors_{index}", "", logits)
+    return "".join(out) + "};\n", golden_row(title, published(config_of(name, form), form), f"quantised_tensors_{index}", "", logits)
 
 
 def golden_row(name, config, tensors, keys, logits):

@@ -325,3 +325,4 @@ FORMATS |= {
     "packed, 8 bits, zeros": Packed(8, 64, zeros=True),
     "gptq, experts by their roles": Transposed("gptq", 32, renames={".w1.": ".gate_proj.", ".w2.": ".down_proj.", ".w3.": ".up_proj."}),
 }
+FORMATS["nvfp4, modelopt, and the head"] = FORMATS["nvfp4, modelopt"]
