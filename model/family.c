@@ -228,14 +228,11 @@ static const struct family families[] = {
         .max_position_embeddings = 2048,
         .norm_eps = 1e-5,
     },
-    {
-        .names = {"phi3", "Phi3ForCausalLM", "phi3"}, /* Phi-4 too */
-        .weight_changes = phi_weights,
-        .partial_rotary = true,
-        .kv_heads_may_be_missing = true,
-        .max_position_embeddings = 4096,
-        .window = WINDOW_IF_GIVEN,
-    },
+#define PHI_3                                                                                                \
+    .partial_rotary = true, .kv_heads_may_be_missing = true, .max_position_embeddings = 4096,                \
+    .window = WINDOW_IF_GIVEN
+    {.names = {"phi3", "Phi3ForCausalLM", "phi3"}, PHI_3, .weight_changes = phi_weights}, /* Phi-4 too */
+    {.names = {NULL, "Phi4MMForCausalLM", "phi4mm"}, PHI_3, .weight_changes = phi4_mm_weights},
     {
         .names = {"granite", "GraniteForCausalLM", "granite"},
         .gguf_rope_style = ROPE_PAIRS,

@@ -314,6 +314,18 @@ const struct weight_change phi_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
+/* The same beside adapters for images and speech, which texts do without. */
+const struct weight_change phi4_mm_weights[] = {
+    {WEIGHT_Q, {NULL, "self_attn.qkv_proj.base_layer.weight", DIM_Q, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_K, {NULL, "self_attn.qkv_proj.base_layer.weight", DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_V, {NULL, "self_attn.qkv_proj.base_layer.weight", DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_O, {NULL, "self_attn.o_proj.base_layer.weight", DIM_HIDDEN, DIM_Q, PRESENT_ALWAYS}},
+    {WEIGHT_GATE, {NULL, "mlp.gate_up_proj.base_layer.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_UP, {NULL, "mlp.gate_up_proj.base_layer.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_DOWN, {NULL, "mlp.down_proj.base_layer.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_ALWAYS}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
 const struct weight_change mixtral_weights[] = {
     SPARSE_BLOCK,
     {.role = WEIGHT_ROLE_COUNT},

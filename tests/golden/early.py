@@ -1,7 +1,8 @@
 """early.py - models of 2023 and 2024 whose classes transformers has not, and the ones that compute the same: for make_model.py.
 
 Qwen 1 is a Qwen 2 and Baichuan 7B a Llama, with rows of q, k and v in one tensor. DeepSeek's first mixture and Ling 1 are Qwen 2's mixture without
-biases, whose shared experts count in full: there they are weighed by sigmoid(0), and so twice as large.
+biases, whose shared experts count in full: there they are weighed by sigmoid(0), and so twice as large. Phi-4-multimodal's text is a Phi-4 whose
+matrices have names beside those of adapters.
 """
 import re
 
@@ -59,6 +60,8 @@ class Early:
         if config["model_type"] == "qwen":
             return {**own, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "intermediate_size": config["intermediate_size"] // 2,
                     "rms_norm_eps": config["layer_norm_epsilon"]}
+        if config["model_type"] == "phi4mm":
+            return {**config, "architectures": ["Phi3ForCausalLM"], "model_type": "phi3"}
         return {**own, "architectures": ["LlamaForCausalLM"], "model_type": "llama"}
 
     def renamed(self, part):
@@ -103,6 +106,7 @@ class Early:
         return {name: in_halves(value, config, own[0]) if own and self.is_gguf else value}
 
 
+PHI_4_MM = Early({p: f"{p}.base_layer" for p in ("self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj")}, fuses=False)
 QWEN_1 = Early(QWEN)
 QWEN_1_GGUF = Early({**LLAMA, "self_attn.qkv": "attn_qkv"}, is_gguf=True)
 BAICHUAN = Early({"self_attn.q_proj": "self_attn.W_pack"})

@@ -2260,6 +2260,7 @@ CASES |= {
         },
         None,
     ),
+    "phi-4-multimodal": ({**CASES["phi3, longrope, partial rotation"][0], "architectures": ["Phi4MMForCausalLM"], "model_type": "phi4mm", "tie_word_embeddings": True}, None),
 }
 
 # What lies otherwise than transformers has it, or whose class that has not: a directory, or a GGUF file.
@@ -2267,6 +2268,7 @@ RENAMED = {
     "internlm2": internlm2,
     "glm-4, as older GGUF files are": chatglm,
     "baichuan": early.BAICHUAN,
+    "phi-4-multimodal": early.PHI_4_MM,
     "qwen 1": early.QWEN_1,
     "qwen 1, as GGUF files are": early.QWEN_1_GGUF,
     "deepseek 1": early.DEEPSEEK_1,
