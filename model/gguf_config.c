@@ -485,10 +485,10 @@ static int read_shape(struct keys *k, struct model_config *c)
         num_guessing < c->num_layers)
         c->num_layers -= (int32_t)num_guessing;
     read_layer_sizes(k, c);
-    if (c->family->intermediate_is_of_both && !k->status)
-        k->status = model_config_halve_intermediate(c, k->path, k->err);
     c->max_position_embeddings = required_int(k, "context_length");
     if (read_norm_eps(k, c)) return k->status;
+    if (c->family->intermediate_is_of_both) k->status = model_config_halve_intermediate(c, k->path, k->err);
+    if (k->status) return k->status;
     assert_debug(c->num_heads > 0); /* also after a problem */
     if (c->family->latent_attention)
         read_latent(k, c);
