@@ -110,7 +110,7 @@ def try_one(model_type, changes):
             return "none", "no numbers"
         out = subprocess.run([PROGRAM, folder, "--kv", "f32", "--threads", "1"], input=" ".join(map(str, ids)).encode(), capture_output=True, timeout=120)
     if out.returncode:
-        return "refused", re.sub(r"/tmp/\w+", "", out.stderr.decode(errors="replace")).strip().split("\n")[-1][:300]
+        return "refused", out.stderr.decode(errors="replace").replace(folder, "").strip().split("\n")[-1][:300]
     logits = np.frombuffer(out.stdout, np.float32).reshape(NUM_TOKENS, -1)
     if logits.shape != expected.shape:
         return "DIFFERS", f"{logits.shape} where {expected.shape} is expected"
