@@ -54,8 +54,8 @@ struct family {
     bool hf_layers_transposed;    /* its matrices lie [columns][rows] there */
     bool hf_qkv_by_heads;         /* model_config.h: qkv_by_heads */
     bool has_multi_query; /* one head of K and V, whose rows come last, unless a config.json says no */
-    bool
-        may_have_new_decoder; /* of those with it new_decoder_architecture says no, too; alibi and norms of two kinds are not computed */
+    /* of those with it new_decoder_architecture says no, too; alibi and norms of two kinds are not computed */
+    bool may_have_new_decoder;
     bool gguf_may_fuse_qkv; /* some of its GGUF files have Q, K and V in one tensor */
     bool is_in_text_config; /* its config.json may have the text model's in an object of its own */
     bool is_of_text_type;   /* that object's model_type is what the text model is; this row says no more */
@@ -136,8 +136,8 @@ struct family {
     int32_t unrotated_layer_period; /* every so many layers one does not rotate; 0: none */
     bool has_layer_thetas;          /* layer_rope_theta: of each layer its theta, 0: it does not rotate */
     bool only_windows_rotate;       /* where some layers have a window, the others do not rotate */
-    bool
-        intermediate_is_of_both; /* intermediate_size, and GGUF's, is of gate and up together; seq_length goes before longer positions */
+    /* intermediate_size, and GGUF's, is of gate and up together; seq_length goes before longer positions */
+    bool intermediate_is_of_both;
     /* of sizes that alone say so: scores that fall with the distance, a head whose rows have length 1; neither is computed */
     int32_t hidden_size_with_alibi, vocab_size_with_unit_head;
     /* a mixture of experts */
