@@ -150,6 +150,8 @@ int constrained_answer_make(struct constrained_answer *a, const struct mask_lang
         if (!scratch->maker && mask_maker_new(a->shared->vocabulary, &scratch->maker))
             return STATUS_NO_MEMORY;
         int status = mask_fill(scratch->maker, a->matcher, a->shared->masks, scratch->words);
+        a->last_work = mask_maker_work(scratch->maker);
+        a->work += a->last_work;
         if (status) return status;
         add_ends(l, a, scratch->words);
     }

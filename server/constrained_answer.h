@@ -49,6 +49,7 @@ struct constrained_answer {
     struct answer_place before[GUESS_TOKENS_MAX]; /* each of them */
     bool is_offered;                              /* somebody else has expected it */
     bool has_mask;                                /* of the next token: it was made ahead */
+    uint64_t work, last_work;                     /* that its masks took, and the last one (mask.h) */
     int32_t min_tokens;
     bool ignore_eos;
     int32_t num_stop_token_ids;

@@ -14,7 +14,8 @@
 enum {
     THREADS_LEAST = 2,
     THREADS_MOST = 8,
-    ROUND_TOKENS = 64, /* followed at once; the mutex is held while they are copied */
+    ROUND_TOKENS = 64,   /* followed at once; the mutex is held while they are copied */
+    SLOW_WORK = 4 << 20, /* of a mask (text/grammar/mask.h): 5 to 20 ms */
 };
 
 /* One slot's answer on its way. Its thread's while is_busy, else under the mutex. */
@@ -40,6 +41,8 @@ struct masks {
     pthread_mutex_t mutex;
     struct follower **followers; /* by slot */
     uint64_t *ahead;             /* slots whose guess has masks to be made: a bit_set */
+    uint64_t *slow; /* slots that wait among themselves, since their masks take long: a bit_set */
+    int num_slow_busy, slow_busy_most;
     struct worker workers[THREADS_MOST];
     int num_workers;
     _Atomic bool stopping;
@@ -160,18 +163,29 @@ static void serve_round(struct worker *w, struct follower *f, int32_t slot_idx)
     publish(m, w, f, slot_idx, status ? MASK_FAILED : state);
 }
 
-static bool may_go_ahead(const struct follower *f)
+static bool is_slow(const struct follower *f)
 {
-    return f->answer.num_ahead < f->answer.num_guessed && f->mask_state > 0;
+    return f->answer.last_work > SLOW_WORK;
 }
 
-/* Of a follower that this thread is busy with, whatever is asked for; then somebody may go ahead. */
+static bool may_go_ahead(const struct follower *f)
+{
+    return f->answer.num_ahead < f->answer.num_guessed && f->mask_state > 0 && !is_slow(f);
+}
+
+/* Of a follower that this thread is busy with, whatever is asked for, of a slow one a round; then somebody may go ahead. */
 static void serve_rounds(struct worker *w, struct follower *f, int32_t slot_idx)
 {
-    while (f->asked_again && !f->is_dropped) serve_round(w, f, slot_idx);
+    bool has_more = f->asked_again;
+    while (has_more && !f->is_dropped) {
+        serve_round(w, f, slot_idx);
+        has_more = f->asked_again && !is_slow(f);
+    }
     f->is_busy = false;
     if (f->is_dropped)
         free_follower(w->masks, f);
+    else if (f->asked_again)
+        bit_set_add(w->masks->slow, (size_t)slot_idx);
     else if (may_go_ahead(f))
         bit_set_add(w->masks->ahead, (size_t)slot_idx);
 }
@@ -181,14 +195,51 @@ static void serve(struct worker *w, int32_t slot_idx)
     struct masks *m = w->masks;
     pthread_mutex_lock(&m->mutex);
     struct follower *f = m->followers[slot_idx];
-    if (f && f->is_busy) {
-        f->asked_again = true;
-    } else if (f) {
-        f->is_busy = f->asked_again = true;
+    if (f) f->asked_again = true;
+    if (f && !f->is_busy && is_slow(f)) {
+        bit_set_add(m->slow, (size_t)slot_idx);
+    } else if (f && !f->is_busy) {
+        f->is_busy = true;
         serve_rounds(w, f, slot_idx);
     }
     pthread_mutex_unlock(&m->mutex);
     if (f) link_say_mask_is_made(m->link);
+}
+
+/* ---- slow ones, one thread less than there are, so that whose masks take long keeps no other answer waiting ---- */
+
+/* Who has had least goes first. A bit may be left over from another answer. */
+static int32_t take_slow(struct masks *m)
+{
+    int32_t least = -1;
+    for (int32_t i = 0; i < request_slots_count(m->slots); i++) {
+        if (!bit_set_has(m->slow, (size_t)i)) continue;
+        const struct follower *f = m->followers[i];
+        if (!f || f->is_busy || !f->asked_again)
+            bit_set_remove(m->slow, (size_t)i);
+        else if (least < 0 || f->answer.work < m->followers[least]->answer.work)
+            least = i;
+    }
+    if (least >= 0) bit_set_remove(m->slow, (size_t)least);
+    return least;
+}
+
+/* One round. False: there is none, or its turn is when another thread has ended one. */
+static bool serve_slow(struct worker *w)
+{
+    struct masks *m = w->masks;
+    pthread_mutex_lock(&m->mutex);
+    int32_t slot_idx = m->num_slow_busy < m->slow_busy_most ? take_slow(m) : -1;
+    if (slot_idx >= 0) {
+        struct follower *f = m->followers[slot_idx];
+        m->num_slow_busy++;
+        f->is_busy = true;
+        serve_rounds(w, f, slot_idx);
+        m->num_slow_busy--;
+    }
+    pthread_mutex_unlock(&m->mutex);
+    if (slot_idx >= 0) link_say_mask_is_made(m->link);
+    return slot_idx >= 0;
 }
 
 /* ---- ahead, while nothing is asked for ---- */
@@ -248,7 +299,7 @@ static void *work(void *context)
         int32_t slot_idx = -1;
         bool any = false;
         for (; link_next_wanted(m->link, &slot_idx); any = true) serve(w, slot_idx);
-        any = go_ahead(w) || any;
+        any = serve_slow(w) || go_ahead(w) || any;
         if (!any && !atomic_load(&m->stopping)) link_sleep_until_wanted(m->link, seen);
     }
     return NULL;
@@ -263,7 +314,9 @@ static int num_threads_wanted(void)
 
 static int start(struct masks *m, struct error *err)
 {
-    for (int num = num_threads_wanted(); m->num_workers < num; m->num_workers++) {
+    const int num = num_threads_wanted();
+    m->slow_busy_most = num - 1;
+    for (; m->num_workers < num; m->num_workers++) {
         struct worker *w = &m->workers[m->num_workers];
         w->masks = m;
         w->scratch.words = malloc(m->language.num_words * sizeof(uint64_t));
@@ -285,8 +338,10 @@ int masks_create(struct link *link, struct grammars *grammars, struct masks **ou
     m->language.num_words = (size_t)request_slots_mask_words(m->slots);
     m->followers = calloc((size_t)request_slots_count(m->slots), sizeof(struct follower *));
     m->ahead = calloc(bit_set_words((size_t)request_slots_count(m->slots)), sizeof m->ahead[0]);
+    m->slow = calloc(bit_set_words((size_t)request_slots_count(m->slots)), sizeof m->slow[0]);
     pthread_mutex_init(&m->mutex, NULL);
-    int status = m->followers && m->ahead ? start(m, err) : error_set(err, STATUS_NO_MEMORY, "out of memory");
+    int status = m->followers && m->ahead && m->slow ? start(m, err)
+                                                     : error_set(err, STATUS_NO_MEMORY, "out of memory");
     if (status) {
         masks_destroy(m);
         return status;
@@ -307,6 +362,7 @@ void masks_destroy(struct masks *m)
     }
     free(m->followers);
     free(m->ahead);
+    free(m->slow);
     pthread_mutex_destroy(&m->mutex);
     free(m);
 }

@@ -1,5 +1,6 @@
 """Answers that must have a form: every way to ask for one, with the real model, and what is refused."""
 
+import concurrent.futures
 import json
 import re
 import threading
@@ -8,6 +9,7 @@ import httpx
 import jsonschema
 import pydantic
 import pytest
+from conftest import wait_until
 
 PERSON = {
     "type": "object",
@@ -262,6 +264,23 @@ def test_it_is_counted_and_logged(server):
     assert gained("flashd_grammar_compile_seconds_total") > 0 and after["flashd_grammar_bytes"] > 0
     assert gained("flashd_masks_total") >= 4
     assert '"constraint":"regex"' in server.log()
+
+
+@pytest.mark.slow
+def test_slow_forms_keep_no_other_waiting(server):
+    """Masks of forty readings of each byte take a hundred times as long as a schema's: who asks for them waits, nobody else."""
+    form = {"structured_outputs": {"grammar": "root ::= " + " ".join(["[^\\n]{1,9}"] * 40)}}
+    schema = {"structured_outputs": {"json": {"type": "object", "properties": {"a": {"type": "string", "maxLength": 40}}, "required": ["a"]}}}
+    body = {"messages": [{"role": "user", "content": "x"}], "ignore_eos": True}
+    with concurrent.futures.ThreadPoolExecutor(4) as pool, httpx.Client(timeout=120) as client:
+        url = server.url + "/v1/chat/completions"
+        slow = [pool.submit(client.post, url, json=body | form | {"max_tokens": 14}) for _ in range(4)]
+        masks = server.metrics()["flashd_masks_total"]
+        wait_until(lambda: server.metrics()["flashd_masks_total"] >= masks + 20)
+        quick = [client.post(url, json=body | schema | {"max_tokens": 24}) for _ in range(2)]
+        assert [q.status_code for q in quick] == [200, 200]
+        assert not any(f.done() for f in slow)
+        assert {f.result().status_code for f in slow} == {200}
 
 
 # A family's own marks, which the prompt opens.

@@ -546,3 +546,8 @@ int mask_fill(struct mask_maker *w, const struct matcher *m, struct mask_cache *
     if (w->status == 0 && m->grammar->has_unique) w->status = repeats_remove(w->v, m, &w->frames, words);
     return w->status;
 }
+
+uint64_t mask_maker_work(const struct mask_maker *w)
+{
+    return w->frames.work;
+}
