@@ -235,7 +235,9 @@ __global__ void __launch_bounds__(WARPS *WARP, 2) update_kernel(const __grid_con
     const float skip = KIND == DELTA_STATE_SPACE ? n.skip[head] : 0;
     const int32_t last_tile = (last - s.begin + TILE - 1) / TILE; /* the last token alone */
     auto first_of = [&](int32_t tile) { return min(s.begin + tile * TILE, last); };
-    auto end_of = [&](int32_t tile) { return tile < last_tile ? first_of(tile + 1) : s.end; };
+    auto end_of = [&](int32_t tile) {
+        return tile < last_tile ? first_of(tile + 1) : tile == last_tile ? s.end : last;
+    };
     float2 asked = {}; /* rates of a thread's token of the tile that was asked for last */
     auto copy_tile = [&](int32_t tile) {
         token_type *values = ring[tile % TILES];
