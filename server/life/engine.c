@@ -147,7 +147,8 @@ static void on_engine_watch(uv_timer_t *timer)
     loop_watch_enter("the engine's watch");
     struct life *life = timer->data;
     if (!needs_watch(life)) uv_timer_stop(timer);
-    if (life->engine.main || !engine_is_stuck(&life->server)) return;
+    const bool is_stuck = engine_is_stuck(&life->server); /* a thread cannot be ended, but is looked at */
+    if (life->engine.main || !is_stuck) return;
     log_error("the engine is stuck: it is ended");
     life->engine_was_stuck = true;
     engine_host_kill(&life->engine);

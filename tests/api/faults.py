@@ -56,11 +56,11 @@ class Plan:
         self.page[40:48] = struct.pack("<q", offset + seconds * 1_000_000_000)
 
     def pass_time(self, server, seconds):
-        """As time passes for a server that runs: it looks after its engine meanwhile."""
-        for done in range(0, seconds, 4):
-            self.move_clock(min(4, seconds - done))
+        """As time passes for a server that runs: its loop wakes now and then, and looks after its engine by itself."""
+        for done in range(0, seconds, 2):
+            self.move_clock(min(2, seconds - done))
             connection = http.client.HTTPConnection("127.0.0.1", server.port)
-            connection.request("GET", "/livez")
+            connection.request("GET", "/version")
             connection.getresponse().read()
             connection.close()
 
