@@ -211,14 +211,14 @@ static void serve(struct worker *w, int32_t slot_idx)
 /* Who has had least goes first. A bit may be left over from another answer. */
 static int32_t take_slow(struct masks *m)
 {
+    const size_t num_words = bit_set_words((size_t)request_slots_count(m->slots));
     int32_t least = -1;
-    for (int32_t i = 0; i < request_slots_count(m->slots); i++) {
-        if (!bit_set_has(m->slow, (size_t)i)) continue;
+    for (size_t i = 0; (i = bit_set_next(m->slow, num_words, i)) < num_words * 64; i++) {
         const struct follower *f = m->followers[i];
         if (!f || f->is_busy || !f->asked_again)
-            bit_set_remove(m->slow, (size_t)i);
+            bit_set_remove(m->slow, i);
         else if (least < 0 || f->answer.work < m->followers[least]->answer.work)
-            least = i;
+            least = (int32_t)i;
     }
     if (least >= 0) bit_set_remove(m->slow, (size_t)least);
     return least;
@@ -260,14 +260,11 @@ static void make_ahead(struct worker *w, struct follower *f, int32_t slot_idx)
 /* The bit may be left over from another answer. */
 static int32_t take_ahead(struct masks *m)
 {
-    size_t num_words = bit_set_words((size_t)request_slots_count(m->slots));
-    for (size_t i = 0; i < num_words; i++) {
-        if (m->ahead[i] == 0) continue;
-        int32_t slot_idx = (int32_t)(i * 64) + __builtin_ctzll(m->ahead[i]);
-        bit_set_remove(m->ahead, (size_t)slot_idx);
-        return slot_idx;
-    }
-    return -1;
+    const size_t num_words = bit_set_words((size_t)request_slots_count(m->slots));
+    const size_t i = bit_set_next(m->ahead, num_words, 0);
+    if (i == num_words * 64) return -1;
+    bit_set_remove(m->ahead, i);
+    return (int32_t)i;
 }
 
 /* One mask. False: there is none to be made. */
