@@ -14,10 +14,16 @@ static bool is_id_byte(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
 }
 
-ssize_t match_spaces(struct span at)
+size_t match_count_spaces(struct span at)
 {
     size_t n = 0;
     while (n < at.num_bytes && n <= MATCH_SPACES_MAX && match_is_space(at.bytes[n])) n++;
+    return n;
+}
+
+ssize_t match_spaces(struct span at)
+{
+    const size_t n = match_count_spaces(at);
     return n < at.num_bytes || n > MATCH_SPACES_MAX || at.is_whole ? (ssize_t)n : MATCH_MORE;
 }
 

@@ -39,8 +39,9 @@ ssize_t match_text(const char *text, struct span at, struct match_id *id);
 ssize_t match_exact(const char *text, size_t num_bytes, struct span at);
 /* The beginning of a Markdown fence with the white space behind it, "```json\n"; 0: there is none. */
 ssize_t match_fence(struct span at);
-/* How many bytes of white space stand here, MATCH_SPACES_MAX + 1 for more than a mark has around it; MATCH_MORE when the answer ends
- * with it. */
+/* How many bytes of white space stand here, MATCH_SPACES_MAX + 1 for more than a mark has around it. */
+size_t match_count_spaces(struct span at);
+/* The same; MATCH_MORE when the answer ends with it. */
 ssize_t match_spaces(struct span at);
 static inline struct span span_from(struct span s, size_t n)
 {

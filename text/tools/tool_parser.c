@@ -707,12 +707,10 @@ static ssize_t match_forgotten_end(const struct tool_parser *p, size_t at)
 {
     const struct tool_format *f = p->format;
     const char *const texts[] = {f->section_end, f->call_begin, f->section_begin, f->call_separator};
-    size_t behind = at;
     if (*f->parameter_separator || !*f->key_begin || !*f->call_end) return MATCH_NOT;
-    while (behind < p->held.num_bytes && behind - at <= MATCH_SPACES_MAX &&
-           match_is_space(p->held.data[behind]))
-        behind++;
-    const ssize_t spaces = (ssize_t)(behind - at), end = match_text(f->call_end, held_from(p, behind), NULL);
+    const ssize_t spaces = (ssize_t)match_count_spaces(held_from(p, at));
+    size_t behind = at + (size_t)spaces;
+    const ssize_t end = match_text(f->call_end, held_from(p, behind), NULL);
     if (spaces > MATCH_SPACES_MAX || end < 0) return spaces > MATCH_SPACES_MAX ? MATCH_NOT : end;
     behind += (size_t)end;
     const ssize_t more = match_spaces(held_from(p, behind));
@@ -733,12 +731,9 @@ static ssize_t match_next_parameter(const struct tool_parser *p, size_t at)
 {
     const struct tool_format *f = p->format;
     struct slice key = {"", 0};
-    size_t spaces = 0;
     int kind;
     if (*f->parameter_separator || !*f->key_begin) return MATCH_NOT;
-    while (at + spaces < p->held.num_bytes && spaces <= MATCH_SPACES_MAX &&
-           match_is_space(p->held.data[at + spaces]))
-        spaces++;
+    const size_t spaces = match_count_spaces(held_from(p, at));
     ssize_t n = match_text(f->key_begin, held_from(p, at + spaces), NULL);
     if (n < 0) return n;
     n = match_key(p, at + spaces + (size_t)n, &key, &kind);
