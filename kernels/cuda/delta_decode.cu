@@ -80,12 +80,6 @@ __device__ float4 scale4(float4 x, float y)
     return make_float4(x.x * y, x.y * y, x.z * y, x.w * y);
 }
 
-/* One of four. */
-__device__ float part_of(float4 x, int row)
-{
-    return row == 0 ? x.x : row == 1 ? x.y : row == 2 ? x.z : x.w;
-}
-
 /* The answers of a thread's columns. state: row 0 of these, in shared memory, and where it is to be again, NULL: nowhere; to: of where
  * it goes in memory, NULL: nowhere. decays: of DELTA_CHANNELS. A whole warp. */
 template <enum delta_kind KIND>

@@ -197,6 +197,12 @@ static __device__ float sum_over_warp(float x)
     return x;
 }
 
+/* One of four. */
+static __device__ float part_of(float4 x, int i)
+{
+    return i == 0 ? x.x : i == 1 ? x.y : i == 2 ? x.z : x.w;
+}
+
 static __device__ float4 multiply4(float4 x, float4 y)
 {
     return make_float4(x.x * y.x, x.y * y.y, x.z * y.z, x.w * y.w);

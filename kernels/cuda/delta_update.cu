@@ -45,11 +45,6 @@ __device__ float4 load4(const float *from)
     return *(const float4 *)from;
 }
 
-__device__ float part_of(float4 x, int e)
-{
-    return e == 0 ? x.x : e == 1 ? x.y : e == 2 ? x.z : x.w;
-}
-
 /* Of the threads of a column, as sum_over_column, of all columns at once. */
 template <int COLUMNS> __device__ void sum_over_threads(float (&x)[COLUMNS])
 {
@@ -296,9 +291,9 @@ __global__ void __launch_bounds__(WARPS *WARP, 2) update_kernel(const __grid_con
  * be two on an SM where another one, which the kernel before still fills, would have none. */
 size_t spreading_bytes(const struct cuda_device *d, int64_t num_ctas, size_t static_bytes)
 {
-    const size_t reserved = 1024, /* of each CTA */
-        for_one_more = (d->cta_shared_bytes + reserved) / (size_t)(div_up(num_ctas, d->num_sms) + 1) + 1,
-                 has = static_bytes + reserved;
+    const size_t sm_bytes = (size_t)d->cta_shared_bytes + CTA_SHARED_RESERVED,
+                 for_one_more = sm_bytes / (size_t)(div_up(num_ctas, d->num_sms) + 1) + 1,
+                 has = static_bytes + CTA_SHARED_RESERVED;
     return for_one_more > has ? for_one_more - has : 0;
 }
 

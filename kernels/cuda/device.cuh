@@ -25,6 +25,7 @@ extern "C" {
 }
 
 enum { STEP_BUFFERS = 2, WINDOWS_MAX = 4, GRAPH_BUCKETS_MAX = 64, HIDDEN_MAX = 16384 };
+enum { CTA_SHARED_RESERVED = 1024 }; /* of an SM's shared memory, for each CTA */
 
 /* What a row asks of the sampler: in one word, so that a kernel need not read the others one after another to learn it. */
 enum sample_flag {
