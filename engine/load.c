@@ -30,6 +30,7 @@ enum {
     CPU_TARGET_ITL_MS = 50,
     GPU_TARGET_ITL_MS = 25,
     ACTIVATIONS_PART = 64, /* of a GPU's memory, beside weights: a guess */
+    COPIES_PART = 8,       /* of that, for copies of weights of four bits as bf16 */
     STATES_OF_SLOT = 2,
     STATES_BESIDE = 8,  /* kept for prompts that begin alike, beside one of each running sequence */
     QUEUED_MAX = 65536, /* --max-queued-requests 0: what nobody reaches, as slots cost address space only */
@@ -119,16 +120,22 @@ int32_t load_num_seqs(uint64_t room, uint64_t bytes_of_a_state, uint64_t bytes_o
     return (int32_t)max_of(min_of(running, (uint64_t)most), (uint64_t)1);
 }
 
-/* On a GPU, about. What stays packed becomes bf16 before products of many rows, one product's at a time. */
+/* Of all weights as bf16. */
+static uint64_t bf16_bytes(const struct load *load)
+{
+    return model_config_num_parameters(model_files_config(load->files)) *
+           (uint64_t)dtype_infos[DTYPE_BF16].block_bytes;
+}
+
+/* On a GPU, about. What stays packed becomes bf16 before products of many rows, one product's at a time unless copies are kept. */
 static uint64_t weight_bytes(const struct load *load)
 {
-    const struct model_config *c = model_files_config(load->files);
-    const uint64_t bf16_bytes = (uint64_t)dtype_infos[DTYPE_BF16].block_bytes,
-                   as_bf16 = model_config_num_parameters(c) * bf16_bytes,
-                   as_they_are = model_files_weight_bytes(load->files),
-                   unpacked = model_config_largest_product(c) * bf16_bytes;
+    const uint64_t as_they_are = model_files_weight_bytes(load->files),
+                   unpacked = model_config_largest_product(model_files_config(load->files)) *
+                              (uint64_t)dtype_infos[DTYPE_BF16].block_bytes;
     const bool may_be_packed = load->facts.keeps_packed || !model_files_is_gguf(load->files);
-    return may_be_packed ? min_of(as_bf16, as_they_are + unpacked) : as_bf16;
+    if (load->facts.keeps_copies) return as_they_are + bf16_bytes(load);
+    return may_be_packed ? min_of(bf16_bytes(load), as_they_are + unpacked) : bf16_bytes(load);
 }
 
 /* As many as run by default, or fewer where a GPU's memory has not room for the states of all: these get half of what weights leave, K and V
@@ -196,14 +203,34 @@ bool load_has_room(uint64_t gpu_bytes, uint64_t free_now, double utilization, ui
     return weight_bytes + kv_bytes + gpu_bytes / ACTIVATIONS_PART <= room;
 }
 
-static bool has_room_for_bf16(const struct load *load)
+bool load_has_room_for_copies(uint64_t gpu_bytes, uint64_t free_now, double utilization, uint64_t kv_bytes,
+                              uint64_t packed_bytes, uint64_t copy_bytes)
+{
+    uint64_t room = load_kv_bytes_left(gpu_bytes, free_now, utilization);
+    return packed_bytes < copy_bytes / 2 && copy_bytes <= room / COPIES_PART &&
+           load_has_room(gpu_bytes, free_now, utilization, kv_bytes, packed_bytes + copy_bytes);
+}
+
+/* What the device is to do with weights that are not of bf16, for this engine and those after it. */
+static void choose_weight_forms(struct load *load)
 {
     struct device *device = load->device;
-    uint64_t num_parameters = model_config_num_parameters(model_files_config(load->files));
-    return !device->is_gpu ||
-           load_has_room(device->gpu_bytes, device->ops->free_bytes(device),
-                         load->config->gpu_memory_utilization, (uint64_t)load->config->kv_cache_memory_bytes,
-                         num_parameters * (uint64_t)dtype_infos[DTYPE_BF16].block_bytes);
+    const struct config *config = load->config;
+    const uint64_t free_now = device->is_gpu ? device->ops->free_bytes(device) : 0,
+                   kv_bytes = (uint64_t)config->kv_cache_memory_bytes;
+    load->facts.keeps_packed =
+        device->is_gpu && !load_has_room(device->gpu_bytes, free_now, config->gpu_memory_utilization,
+                                         kv_bytes, bf16_bytes(load));
+    load->facts.keeps_copies =
+        device->is_gpu &&
+        load_has_room_for_copies(device->gpu_bytes, free_now, config->gpu_memory_utilization, kv_bytes,
+                                 model_files_weight_bytes(load->files), bf16_bytes(load));
+}
+
+static void take_weight_forms(struct load *load)
+{
+    load->device->keeps_packed = load->facts.keeps_packed;
+    load->device->keeps_copies = load->facts.keeps_copies;
 }
 
 static int load_device(struct load *load, struct error *err)
@@ -218,10 +245,11 @@ static int load_device(struct load *load, struct error *err)
     if (status) return status;
     if (link_is_inherited(load->link)) {
         load->facts = *link_facts(load->link);
-        load->device->keeps_packed = load->facts.keeps_packed;
+        take_weight_forms(load);
         return STATUS_OK;
     }
-    load->facts.keeps_packed = load->device->keeps_packed = !has_room_for_bf16(load);
+    choose_weight_forms(load);
+    take_weight_forms(load);
     take_model_facts(&load->facts, config, load->files);
     snprintf(load->facts.device, sizeof load->facts.device, "%s (%s)", load->device->name,
              load->device->description);

@@ -42,5 +42,8 @@ int32_t load_num_seqs(uint64_t room, uint64_t bytes_of_a_state, uint64_t bytes_o
 /* Whether weights of so many bytes leave room for activations, and a K/V pool, of kv_bytes where those are told (else 0). */
 bool load_has_room(uint64_t gpu_bytes, uint64_t free_now, double utilization, uint64_t kv_bytes,
                    uint64_t weight_bytes);
+/* Whether weights of four bits, packed_bytes, are kept as bf16, too: copy_bytes, which are an eighth of that memory at most. */
+bool load_has_room_for_copies(uint64_t gpu_bytes, uint64_t free_now, double utilization, uint64_t kv_bytes,
+                              uint64_t packed_bytes, uint64_t copy_bytes);
 
 #endif

@@ -353,7 +353,8 @@ struct device {
     /* Set before the first weight: those in a GGUF file's blocks stay so where the device can, as there is no room for
      * more. */
     bool keeps_packed;
-    bool is_gpu; /* has memory of its own, which is the K/V cache's, and a first step that is slow */
+    bool keeps_copies; /* as early: what stays packed is there as bf16, too, for products of many rows */
+    bool is_gpu;       /* has memory of its own, which is the K/V cache's, and a first step that is slow */
     uint8_t
         decode_bundle; /* since kv_pool_create: decoding rows of one sequence that read keys together; 0 is 1 */
     uint64_t gpu_bytes; /* of that memory, whoever uses it */

@@ -36,6 +36,7 @@ struct link_facts {
     uint64_t max_queued_tokens; /* 0: no limit */
     bool measures_energy;
     bool keeps_packed; /* there is no room for all weights as bf16 (kernels/device.h) */
+    bool keeps_copies; /* there is room for packed weights and the same as bf16 */
     char device[LINK_TEXT_BYTES];
 };
 

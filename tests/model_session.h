@@ -22,6 +22,7 @@ struct session_options {
     int32_t num_seqs, max_model_len, num_batched_tokens, num_logits;
     int32_t num_blocks; /* of the pool, for each group; 0: room for num_seqs of the longest */
     bool has_groups;    /* of layers, as the engine has them; else all share one table */
+    bool keeps_copies;  /* of weights of four bits as bf16 */
 };
 
 struct session {
@@ -70,6 +71,7 @@ static inline void session_open(struct session *s, const struct session_options 
                                             .num_threads = o->threads,
                                             .cuda_portable = getenv("FLASHD_TEST_CUDA_PORTABLE") != NULL};
     session_check(device_open(o->device, &device_options, &s->device, &err), &err);
+    s->device->keeps_copies = o->keeps_copies;
     session_check(model_files_open(o->model_path, o->load_format ? o->load_format : "auto", &s->files, &err),
                   &err);
     const struct model_config *config = model_files_config(s->files);

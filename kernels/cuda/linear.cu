@@ -1,8 +1,8 @@
 /* linear.cu - a matrix product x W^T, by the kernel that linear_plan.cu has chosen for its shape and its number of rows: an own one, for few
  * rows (linear_small.cu) or many (linear_large.cu), or cuBLASLt with algorithms that do not split K. Packed weights have kernels for few
- * rows (linear_packed.cu, linear_relay.cu; in a GGUF file's blocks linear_blocks.cu) and become bf16 for many, where that is faster, all
- * in one memory, before the product. All walk K in order, so the bits of an output element do not depend on which of them it was, nor on
- * the number of rows (kernels/README.md, "The same bits").
+ * rows (linear_packed.cu, linear_relay.cu; in a GGUF file's blocks linear_blocks.cu) and are bf16 for many, where that is faster: a copy
+ * that is kept, or one that is made before the product, all in one memory. All walk K in order, so the bits of an output element do not
+ * depend on which of them it was, nor on the number of rows (kernels/README.md, "The same bits").
  *
  * Those are of sm_90. Elsewhere, or where it is asked for, own kernels that every GPU from sm_80 on can run compute
  * bf16 products of few rows and of many (linear_portable.cu). */
@@ -155,9 +155,9 @@ __global__ void gate_alone_kernel(uint32_t *out, size_t num_pairs, float3 values
 
 const struct linear *unpack(struct cuda_device *d, const struct linear *w)
 {
-    if (w->format == LINEAR_BLOCKS)
+    if (w->unpacked->is_rewritten && w->format == LINEAR_BLOCKS)
         blocks_unpack(d, w, 1, w->unpacked->weight);
-    else
+    else if (w->unpacked->is_rewritten)
         packed_unpack(d, w, w->unpacked->weight);
     return w->unpacked;
 }

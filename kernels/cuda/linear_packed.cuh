@@ -6,8 +6,9 @@
 
 enum {
     LINEAR_PACKED_COLUMNS =
-        256,                  /* rows of x of a CTA at most: up to so many nobody unpacks the weight first */
-    LINEAR_PACKED_ROWS = 1024 /* of all CTAs: beyond it the weight is always unpacked first */
+        256,                   /* rows of x of a CTA at most: up to so many nobody unpacks the weight first */
+    LINEAR_PACKED_ROWS = 1024, /* of all CTAs: beyond it the weight is always unpacked first */
+    LINEAR_COPY_ROWS = 193     /* from so many on a copy in bf16, where one is kept, may be as fast */
 };
 
 /* Rows of W that a CTA may own: they change the speed and nothing else. */

@@ -26,7 +26,8 @@ enum {
     HOLD_CYCLES = 60000,
     BLAS_ROWS = 128,
     LONG_ROWS = 1024,
-    LONG_WEIGHTS = 250000000
+    LONG_WEIGHTS = 250000000,
+    COPY_ALIGN = 128 /* values */
 };
 
 /* Behind the fastest so far by more than runs differ. */
@@ -140,18 +141,14 @@ std::vector<struct linear_choice> fp8_candidates_for(int32_t rows)
 }
 
 /* Several CTAs share the rows of x; that costs each of them the codes' way to bf16, which unpacking first does once. */
-std::vector<struct linear_choice> packed_candidates_for_many(int32_t rows)
+void add_packed_for_many(std::vector<struct linear_choice> &candidates)
 {
-    std::vector<struct linear_choice> candidates = {{LINEAR_UNPACKED, 0, 0, 0}};
     for (int32_t columns : linear_packed_columns) candidates.push_back({LINEAR_PACKED, 64, 0, columns});
-    return candidates;
 }
 
 /* Where W has few tiles, several CTAs share the rows of x. */
-std::vector<struct linear_choice> packed_candidates_for(int32_t rows)
+void add_packed_for_few(std::vector<struct linear_choice> &candidates, int32_t rows)
 {
-    std::vector<struct linear_choice> candidates;
-    if (rows > LINEAR_PACKED_COLUMNS) return packed_candidates_for_many(rows);
     if (rows <= LINEAR_RELAY_ROWS)
         for (int32_t tile_rows : linear_relay_tile_rows)
             candidates.push_back({LINEAR_RELAY, tile_rows, 0, 0});
@@ -161,6 +158,16 @@ std::vector<struct linear_choice> packed_candidates_for(int32_t rows)
         for (int32_t tile_rows : linear_packed_tile_rows)
             candidates.push_back({LINEAR_PACKED, tile_rows, 0, columns});
     }
+}
+
+std::vector<struct linear_choice> packed_candidates_for(const struct linear *w, int32_t rows)
+{
+    std::vector<struct linear_choice> candidates;
+    if (rows >= w->unpacked->rows_min) candidates.push_back({LINEAR_UNPACKED, 0, 0, 0});
+    if (rows > LINEAR_PACKED_COLUMNS)
+        add_packed_for_many(candidates);
+    else
+        add_packed_for_few(candidates, rows);
     return candidates;
 }
 
@@ -202,9 +209,7 @@ std::vector<struct linear_choice> candidates_for(const struct cuda_device *d, co
     if (w->format == LINEAR_BLOCKS) return blocks_candidates();
     if (!d->is_hopper) return portable_candidates_for(d, rows);
     if (w->format == LINEAR_FP8) return fp8_candidates_for(rows);
-    if (w->unpacked) {
-        return packed_candidates_for(rows);
-    }
+    if (w->unpacked) return packed_candidates_for(w, rows);
     if (rows <= LINEAR_SMALL_ROWS)
         for (int32_t tile_rows : linear_small_tile_rows)
             candidates.push_back({LINEAR_SMALL, tile_rows, 0, 0});
@@ -251,21 +256,19 @@ int32_t rows_max(const struct cuda_device *d, const struct linear *w)
     return w->wide_output ? d->limits.num_logits : d->limits.num_tokens;
 }
 
-/* What is unpacked before a product has none of fewer rows. */
+/* What is unpacked has no products of fewer rows. */
 int32_t rows_min(const struct linear_plan *plan)
 {
-    int32_t least = LINEAR_PACKED_COLUMNS + 1;
-    for (const struct linear *w : plan->linears) {
-        if (!w->is_rewritten) return 1;
-        if (w->blocks[0].num_rows > 0) least = LINEAR_BLOCKS_ROWS + 1;
-    }
-    return least;
+    int32_t least = INT32_MAX;
+    for (const struct linear *w : plan->linears) least = min(least, w->rows_min);
+    return max(least, 1);
 }
 
-/* Rows at most of a product with what is packed. */
+/* Rows at most of a product with what is packed; beyond them there is nothing to choose. */
 int32_t packed_rows(const struct linear *w)
 {
-    return w->format == LINEAR_BLOCKS ? (int32_t)LINEAR_BLOCKS_ROWS : (int32_t)LINEAR_PACKED_ROWS;
+    if (w->format == LINEAR_BLOCKS) return LINEAR_BLOCKS_ROWS;
+    return w->unpacked->is_rewritten ? LINEAR_PACKED_ROWS : LINEAR_PACKED_COLUMNS;
 }
 
 /* The rows that a bucket is timed with; 0: there is nothing to choose. */
@@ -314,7 +317,7 @@ void load_blas(struct cuda_device *d, const struct linear_plan *plan)
 {
     const struct linear *w = plan->linears[0];
     std::vector<int32_t> rows;
-    if (!cuda_blas_is_compared(w)) return;
+    if (w->format != LINEAR_BF16 || !cuda_blas_is_compared(w)) return;
     for (int i = 0; i < NUM_LINEAR_BUCKETS; i++) {
         const int32_t r = timed_rows(d, plan, i);
         if (r > 0 && blas_is_candidate(d, w, r)) rows.push_back(r);
@@ -330,12 +333,27 @@ bool reserve_unpacked(struct cuda_device *d)
     return d->unpacked != NULL;
 }
 
-void share_unpacked(struct cuda_device *d)
+/* Of a copy that is kept; the next one begins behind them. */
+size_t copy_count(const struct linear *copy)
 {
-    for (struct linear *w : d->linears->packed) {
-        w->unpacked->weight = d->unpacked;
-        w->unpacked->bias = w->bias;
+    return copy->is_rewritten ? 0 : ((size_t)copy->n * copy->k + COPY_ALIGN - 1) / COPY_ALIGN * COPY_ALIGN;
+}
+
+/* Copies lie one after another in one piece of memory. */
+bool place_unpacked(struct cuda_device *d)
+{
+    size_t count = 0;
+    for (const struct linear *w : d->linears->packed) count += copy_count(w->unpacked);
+    __nv_bfloat16 *next = count > 0 ? (__nv_bfloat16 *)cuda_alloc(&d->base, count * 2, "weights") : NULL;
+    if (count > 0 && !next) return false;
+    for (const struct linear *w : d->linears->packed) {
+        struct linear *copy = w->unpacked;
+        copy->bias = w->bias;
+        copy->weight = copy->is_rewritten ? d->unpacked : next;
+        if (!copy->is_rewritten) packed_unpack(d, w, copy->weight);
+        next += copy_count(copy);
     }
+    return true;
 }
 
 /* For the largest step's rows, as wide as any e4m3 weight wants them; the tile of the last one is fetched whole. */
@@ -371,22 +389,24 @@ void cuda_linear_plan_create(struct cuda_device *d, struct linear *w)
     if (!w->packed || w->wide_output) return;
     w->unpacked = new struct linear(*w);
     w->unpacked->format = LINEAR_BF16;
-    w->unpacked->is_rewritten = true;
+    w->unpacked->is_rewritten = !d->base.keeps_copies || w->format == LINEAR_BLOCKS;
+    w->unpacked->rows_min = !w->unpacked->is_rewritten   ? LINEAR_COPY_ROWS
+                            : w->format == LINEAR_BLOCKS ? LINEAR_BLOCKS_ROWS + 1
+                                                         : LINEAR_PACKED_COLUMNS + 1;
     w->unpacked->packed = NULL;
     w->unpacked->packed_scales = 0;
     cuda_linear_plan_create(d, w->unpacked);
     d->linears->packed.push_back(w);
-    d->unpacked_count = max(d->unpacked_count, (size_t)w->n * w->k);
+    if (w->unpacked->is_rewritten) d->unpacked_count = max(d->unpacked_count, (size_t)w->n * w->k);
 }
 
 int cuda_linear_plans(struct cuda_device *d, struct error *err)
 {
     size_t x_bytes = 0, out_bytes = 0;
     cuda_blas_loaded(d);
-    if (!reserve_unpacked(d))
+    if (!reserve_unpacked(d) || (d->linears && !place_unpacked(d)))
         return error_set(err, STATUS_NO_MEMORY, "the GPU has no room to unpack weights");
     if (!d->linears) return STATUS_OK;
-    share_unpacked(d);
     if (!reserve_fp8_rows(d))
         return error_set(err, STATUS_NO_MEMORY, "the GPU has no room for activations in e4m3");
     if (d->linears->plans.empty()) return STATUS_OK;

@@ -1,7 +1,7 @@
 /* bench_steps.c - times of whole steps of a model on the GPU, below the scheduler: two steps in flight,
  * tokens stay on the device, as the engine runs them.
  *
- *   bench_steps MODEL [--load-format dummy] [--kv-cache-dtype fp8] [--max-model-len N] [--one-table] [first | decode |
+ *   bench_steps MODEL [--load-format dummy] [--kv-cache-dtype fp8] [--max-model-len N] [--one-table] [--copies] [first | decode |
  *               sampling | mixed | prefill | long | chunks | replay]
  *
  * Prompts are random tokens. First: the warm-up, and how much longer the first two decode steps of a size take than
@@ -12,7 +12,8 @@
  * whatever the memory holds. Chunks, only when named: steps that hold nothing but the next
  * few tokens of a long prompt. Replay, only when named: an answer whose tokens are known is computed again, in runs of so many
  * decoding rows a step, and whether the last row's logits have the bits that one row a step gives. One-table: layers that see a
- * window share the block tables of the others, as they do not in a server. Max-model-len: what is allowed, 2,048 by default and
+ * window share the block tables of the others, as they do not in a server. Copies: weights of four bits are kept as bf16, too, as in a
+ * server where these are small beside the memory. Max-model-len: what is allowed, 2,048 by default and
  * 131,072 for long ones; a server allows what the model was made for, and planning for that must not take time. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -291,7 +292,7 @@ int main(int argc, char **argv)
 {
     const char *load_format = "auto", *what = "";
     enum dtype kv_dtype = DTYPE_BF16;
-    bool one_table = false;
+    bool one_table = false, copies = false;
     int32_t max_model_len = 0;
     if (argc < 2) return 2;
     for (int i = 2; i < argc; i++) {
@@ -303,6 +304,8 @@ int main(int argc, char **argv)
             max_model_len = atoi(argv[++i]);
         else if (!strcmp(argv[i], "--one-table"))
             one_table = true;
+        else if (!strcmp(argv[i], "--copies"))
+            copies = true;
         else
             what = argv[i];
     }
@@ -320,6 +323,7 @@ int main(int argc, char **argv)
         .num_logits = SEQS_MAX,
         .num_blocks = POOL_BLOCKS,
         .has_groups = !one_table,
+        .keeps_copies = copies,
     };
     struct session s;
     session_open(&s, &options);

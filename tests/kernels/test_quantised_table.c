@@ -280,6 +280,20 @@ static void products(const char *isa)
     check_rig(&r);
 }
 
+/* What stays packed, on a device that keeps it as bf16, too. */
+static void products_with_copies(const char *isa)
+{
+    static struct rig r;
+    open_rig(&r, isa, TOKENS_MAX, CASE_COLS_MAX);
+    r.device->keeps_copies = true;
+    for (int is_gated = 0; is_gated < 2 && is_hopper(r.device); is_gated++) {
+        for (size_t i = 0; i < array_length(layouts); i++)
+            if (stays_packed(r.device, &layouts[i])) add_layout(&r, &layouts[i], is_gated);
+        add_q4_0(&r, is_gated);
+    }
+    check_rig(&r);
+}
+
 /* Q4_0 and MXFP4 alone would be packed. */
 static bool is_kept_alone(enum dtype dtype)
 {
@@ -358,6 +372,13 @@ static void quantised_weights_have_the_bits_of_unpacked_ones(void **state)
     products(isa ? isa : "auto"); /* a CPU's sets: test_quantised.c */
 }
 
+static void copies_have_the_bits_of_packed_weights(void **state)
+{
+    (void)state;
+    const char *isa = getenv("FLASHD_TEST_ISA");
+    products_with_copies(isa ? isa : "auto");
+}
+
 static void few_rows_times_blocks_have_the_bits_of_unpacked_ones(void **state)
 {
     (void)state;
@@ -369,6 +390,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(quantised_weights_have_the_bits_of_unpacked_ones),
+        cmocka_unit_test(copies_have_the_bits_of_packed_weights),
         cmocka_unit_test(few_rows_times_blocks_have_the_bits_of_unpacked_ones),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);

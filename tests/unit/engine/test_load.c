@@ -38,6 +38,21 @@ static void weights_have_room_beside_activations(void **state)
     assert_false(load_has_room(80 * gib, 79 * gib, 0.9, 8 * gib, 70 * gib));
 }
 
+/* An eighth of the memory that may be used, of files of less than half of bf16's bytes, beside a pool whose size is told. */
+static void copies_take_a_small_part(void **state)
+{
+    (void)state;
+    static const uint64_t gib = 1ull << 30;
+    assert_true(load_has_room_for_copies(140 * gib, 139 * gib, 0.92, 0, 5 * gib, 15 * gib));
+    assert_false(load_has_room_for_copies(140 * gib, 139 * gib, 0.92, 0, 8 * gib, 15 * gib));
+    assert_false(load_has_room_for_copies(140 * gib, 139 * gib, 0.92, 0, 5 * gib, 17 * gib));
+    assert_false(load_has_room_for_copies(140 * gib, 139 * gib, 0.5, 0, 5 * gib, 15 * gib));
+    assert_false(load_has_room_for_copies(140 * gib, 80 * gib, 0.92, 0, 5 * gib, 15 * gib));
+    assert_true(load_has_room_for_copies(140 * gib, 139 * gib, 0.92, 116 * gib, 5 * gib, 15 * gib));
+    assert_false(load_has_room_for_copies(140 * gib, 139 * gib, 0.92, 117 * gib, 5 * gib, 15 * gib));
+    assert_false(load_has_room_for_copies(0, 0, 0.92, 0, 5 * gib, 15 * gib));
+}
+
 /* Two states of each sequence and what drafts leave, both for each step in flight, a kept one, and eight more kept. */
 static void so_many_sequences_run_as_their_states_have_room(void **state)
 {
@@ -133,6 +148,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_share_is_of_the_whole_memory),
                                        cmocka_unit_test(weights_have_room_beside_activations),
+                                       cmocka_unit_test(copies_take_a_small_part),
                                        cmocka_unit_test(so_many_sequences_run_as_their_states_have_room),
                                        cmocka_unit_test(a_loaded_engine_keeps_to_the_share)};
     return cmocka_run_group_tests(tests, NULL, NULL);
