@@ -30,7 +30,9 @@ enum {
     FIRST_ROW = 8,
     BLOCK_COLS = 1024,   /* whole blocks of each type */
     FEW_TOKENS_MAX = 65, /* one more than kernels for few take */
-    LONG_COLS = 5120
+    LONG_COLS = 5120,
+    WIDE_ROWS = 1040,
+    WIDE_COLS = 256
 };
 
 struct rig {
@@ -265,6 +267,16 @@ static void check_rig(struct rig *r)
     r->device->ops->close(r->device);
 }
 
+/* As many rows as a library's products want, whose kernels are looked for while weights come: made, not multiplied. */
+static void make_wide_q4_0(struct rig *r)
+{
+    static uint8_t blocks[WIDE_ROWS * WIDE_COLS / 32 * 18];
+    for (int i = 0; i < WIDE_ROWS * WIDE_COLS / 32; i++) fill_q4_0(blocks + (size_t)i * 18);
+    const struct linear_desc desc = {.num_parts = 1,
+                                     .parts = {weight_view_plain(blocks, DTYPE_Q4_0, WIDE_ROWS, WIDE_COLS)}};
+    make_linear(r->device, &desc);
+}
+
 static void products(const char *isa)
 {
     static struct rig r;
@@ -275,6 +287,7 @@ static void products(const char *isa)
             add_layout(&r, &layouts[i], is_gated);
     for (int is_gated = 0; is_gated < 2 && d->act_bytes == 2; is_gated++) /* a CPU's: test_linear.c */
         add_q4_0(&r, is_gated);
+    make_wide_q4_0(&r);
     for (int i = 0; i < NUM_GGUF && d->act_bytes == 2; i += 3) add_blocks(&r, i, false);
     for (int i = 0; i < NUM_GGUF && d->act_bytes == 2; i += 2) add_blocks(&r, i, true);
     check_rig(&r);
@@ -291,6 +304,7 @@ static void products_with_copies(const char *isa)
             if (stays_packed(r.device, &layouts[i])) add_layout(&r, &layouts[i], is_gated);
         add_q4_0(&r, is_gated);
     }
+    make_wide_q4_0(&r);
     check_rig(&r);
 }
 
