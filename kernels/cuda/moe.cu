@@ -28,9 +28,10 @@ enum {
     COMBINE_PAIRS = 8,
     COMBINE_COLUMNS = 8 * COMBINE_THREADS,
     TILE_ROWS_MIN = 8,
-    LARGE_PAIRS = 48,         /* an expert, on average: from so many on there are tiles of many rows */
-    PACKED_LARGE_PAIRS = 300, /* where weights must be unpacked for that */
-    BLOCKS_LARGE_PAIRS = 64,  /* the same of blocks */
+    LARGE_PAIRS = 48,          /* an expert, on average: from so many on there are tiles of many rows */
+    PACKED_WIDE_PAIRS = 52,    /* of weights of four bits: tiles of twice as many rows as otherwise */
+    PACKED_LARGE_PAIRS = 1200, /* where weights must be unpacked for that */
+    BLOCKS_LARGE_PAIRS = 64,   /* the same of blocks */
 };
 
 /* ---- the sum ---- */
@@ -370,8 +371,8 @@ int32_t blocks_tile_rows(int32_t num_tokens, int32_t pairs)
 struct plan plan_of(const struct cuda_device *d, const struct moe *m, int32_t num_tokens)
 {
     int32_t pairs = num_tokens * m->num_chosen / m->num_experts; /* an expert, on average */
-    int32_t large_pairs = m->packed_down.packed ? PACKED_LARGE_PAIRS : LARGE_PAIRS;
-    const bool in_blocks = m->packed_down.format == LINEAR_BLOCKS;
+    const bool in_blocks = m->packed_down.format == LINEAR_BLOCKS, is_packed = m->packed_down.packed;
+    int32_t large_pairs = is_packed ? PACKED_LARGE_PAIRS : LARGE_PAIRS;
     if (in_blocks && pairs < BLOCKS_LARGE_PAIRS) return {METHOD_BLOCKS, blocks_tile_rows(num_tokens, pairs)};
     if (!d->is_hopper) return {METHOD_PLAIN, MOE_PLAIN_ROWS};
     if (in_blocks) return {METHOD_LARGE, MOE_LARGE_ROWS};
@@ -379,7 +380,8 @@ struct plan plan_of(const struct cuda_device *d, const struct moe *m, int32_t nu
         return {METHOD_SHARED, MOE_SHARED_TOKENS};
     if (num_tokens <= 8) return {METHOD_SMALL, 8};
     if (num_tokens <= 32 || pairs < 20) return {METHOD_SMALL, 32};
-    if (num_tokens <= 64 || pairs < large_pairs) return {METHOD_SMALL, 64};
+    if (num_tokens <= 64 || pairs < min(large_pairs, (int32_t)PACKED_WIDE_PAIRS)) return {METHOD_SMALL, 64};
+    if (is_packed && pairs < large_pairs) return {METHOD_SMALL, 128};
     return {METHOD_LARGE, MOE_LARGE_ROWS};
 }
 

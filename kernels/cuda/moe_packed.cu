@@ -39,6 +39,17 @@ __device__ __forceinline__ bool find_tile(const moe_packed_args &a, struct packe
     return index < __ldcg(a.num_tiles);
 }
 
+/* Of warps: rows of x are more bytes than the rows of W that they meet, so that more of W shares them. */
+template <int COLS> constexpr int GROUPS = COLS < 32 ? 1 : 2;
+
+/* Rows of x that come at a time: of many, 8 at a time would take the thread that asks longer than their products. */
+template <int COLS> constexpr int32_t X_BOX_ROWS = COLS < 128 ? (int32_t)MOE_X_BOX_ROWS : 32;
+
+template <int COLS> __device__ __forceinline__ int32_t rows_in_boxes(int32_t count)
+{
+    return (count + X_BOX_ROWS<COLS> - 1) / X_BOX_ROWS<COLS> * X_BOX_ROWS<COLS>;
+}
+
 /* The one thread that fetches. */
 template <typename T, int COLS> struct moe_packed_producer {
     const moe_packed_args &a;
@@ -62,7 +73,7 @@ template <typename T, int COLS> struct moe_packed_producer {
     {
         constexpr int BOXES = T::STAGE_BLOCKS * BLOCK_BOXES;
 #pragma unroll 1
-        for (int32_t row = 0; row < x_rows; row += MOE_X_BOX_ROWS)
+        for (int32_t row = 0; row < x_rows; row += X_BOX_ROWS<COLS>)
 #pragma unroll
             for (int i = 0; i < BOXES; i++)
                 tensor_load_2d(r.x + stage * T::x_bytes(COLS) + (i * COLS + row) * BOX_ROW_BYTES, x_map,
@@ -81,12 +92,29 @@ __device__ __forceinline__ void store(const moe_packed_args &a, const float (&d)
         store_columns<COLS, moe_store_of(EPILOGUE), HALVES>(to, d, tile.rows.first, n);
 }
 
+/* A tile of which so many rows are multiplied: those that were not fetched are nobody's. */
+template <typename T, int WIDTH> struct narrowed : T {
+    static constexpr int N = WIDTH;
+};
+
+template <int FORMAT, typename T, enum moe_epilogue EPILOGUE>
+__device__ __forceinline__ void multiply(const moe_packed_args &a, const packed_ring &r,
+                                         const struct packed_tile &tile, int32_t strip)
+{
+    const int32_t n = tile.first_n + strip * PACKED_ROWS;
+    struct lane_bias bias = {};
+    if (moe_has_bias(EPILOGUE)) bias = load_lane_bias(a.biases + (size_t)tile.rows.expert * a.n, n, a.n);
+    packed_consumer<FORMAT, T> c{a, r, packed_strip_offset<T>(strip), {}};
+    c.run();
+    store<T::HALVES, T::N, EPILOGUE>(a, c.d, tile, bias, n);
+}
+
 template <int FORMAT, int SCALES, int HALVES, int COLS, enum moe_epilogue EPILOGUE>
-__global__ void __launch_bounds__((packed_traits<SCALES, HALVES, 1, COLS>::THREADS),
-                                  (packed_traits<SCALES, HALVES, 1, COLS>::CTAS))
+__global__ void __launch_bounds__((packed_traits<SCALES, HALVES, GROUPS<COLS>, COLS>::THREADS),
+                                  (packed_traits<SCALES, HALVES, GROUPS<COLS>, COLS>::CTAS))
     moe_packed_kernel(moe_packed_args a, const __grid_constant__ CUtensorMap x_map)
 {
-    using T = packed_traits<SCALES, HALVES, 1, COLS>;
+    using T = packed_traits<SCALES, HALVES, GROUPS<COLS>, COLS>;
     extern __shared__ unsigned char shared[];
     __shared__ uint64_t barriers[2 * STAGES_MAX];
     __shared__ int32_t is_over;
@@ -104,19 +132,19 @@ __global__ void __launch_bounds__((packed_traits<SCALES, HALVES, 1, COLS>::THREA
     if (warp == T::WARPS) {
         size_t quad = ((size_t)tile.rows.expert * a.n + tile.first_n) / (PACKED_ROWS * PACKED_STRIPS);
         const unsigned char *w = a.packed + quad * a.num_blocks * (PACKED_STRIPS * T::BLOCK_BYTES);
-        const int32_t x_rows = moe_rows_in_boxes(tile.rows.count);
+        const int32_t x_rows = rows_in_boxes<COLS>(tile.rows.count);
         if (elect_lane())
             fill_packed_ring(
                 moe_packed_producer<T, COLS>{a, r, &x_map, w, a.shares_x ? 0 : tile.rows.first, x_rows});
         return;
     }
     dependency_wait_and_tell(&is_over); /* the results overwrite what kernels before may still read */
-    int32_t strip = warp * HALVES, n = tile.first_n + strip * PACKED_ROWS;
-    struct lane_bias bias = {};
-    if (moe_has_bias(EPILOGUE)) bias = load_lane_bias(a.biases + (size_t)tile.rows.expert * a.n, n, a.n);
-    packed_consumer<FORMAT, T> c{a, r, packed_strip_offset<T>(strip), {}};
-    c.run();
-    store<HALVES, COLS, EPILOGUE>(a, c.d, tile, bias, n);
+    if (COLS == 128 && tile.rows.count <= 64)
+        multiply<FORMAT, narrowed<T, COLS == 128 ? 64 : COLS>, EPILOGUE>(a, r, tile, warp * HALVES);
+    else if (COLS == 128 && tile.rows.count <= 96)
+        multiply<FORMAT, narrowed<T, COLS == 128 ? 96 : COLS>, EPILOGUE>(a, r, tile, warp * HALVES);
+    else
+        multiply<FORMAT, T, EPILOGUE>(a, r, tile, warp * HALVES);
 }
 
 /* ---- host ---- */
@@ -124,9 +152,9 @@ __global__ void __launch_bounds__((packed_traits<SCALES, HALVES, 1, COLS>::THREA
 template <int FORMAT, int SCALES, int HALVES, int COLS, enum moe_epilogue EPILOGUE>
 bool launch(struct cuda_device *d, const struct moe_product *p)
 {
-    using T = packed_traits<SCALES, HALVES, 1, COLS>;
+    using T = packed_traits<SCALES, HALVES, GROUPS<COLS>, COLS>;
     constexpr int STAGE_BYTES = T::W_BYTES + T::x_bytes(COLS);
-    const CUtensorMap *x_map = tensor_map_of_matrix(d, p->x, p->x_rows, p->k, MOE_X_BOX_ROWS);
+    const CUtensorMap *x_map = tensor_map_of_matrix(d, p->x, p->x_rows, p->k, X_BOX_ROWS<COLS>);
     moe_packed_args a = {};
     if (!x_map) return false;
     a.out = p->out;
@@ -174,6 +202,7 @@ bool cuda_moe_packed(struct cuda_device *d, int32_t tile_rows, const struct moe_
         constexpr int FORMAT = decltype(format)::value, SCALES = decltype(scales)::value;
         return tile_rows == 8    ? launch_epilogue<FORMAT, SCALES, 8>(d, p)
                : tile_rows == 32 ? launch_epilogue<FORMAT, SCALES, 32>(d, p)
-                                 : launch_epilogue<FORMAT, SCALES, 64>(d, p);
+               : tile_rows == 64 ? launch_epilogue<FORMAT, SCALES, 64>(d, p)
+                                 : launch_epilogue<FORMAT, SCALES, 128>(d, p);
     });
 }

@@ -48,6 +48,8 @@ static const struct shape shapes[] = {
     {TOKENS_MAX, 160, 96, 0, 12, 4, ROUTER_SOFTMAX, GATE_CLAMPED_SWISH, .normalize = true, .biases = true,
      .mxfp4 = true},
     {150, 96, 64, 0, 9, 3, ROUTER_SIGMOID, GATE_SILU, .normalize = true, .choice_bias = true, .mxfp4 = true},
+    /* so many rows of an expert that its weights become bf16 first */
+    {TOKENS_MAX, 96, 64, 0, 3, 2, ROUTER_SOFTMAX, GATE_SILU, .normalize = true, .mxfp4 = true},
     {150, 160, 64, 0, 9, 3, ROUTER_SOFTMAX, GATE_CLAMPED_SWISH, .normalize = true, .biases = true,
      .f32_router = true, .mxfp4 = true, .blocks = true},
     {150, 2880, 32, 0, 8, 4, ROUTER_SOFTMAX, GATE_CLAMPED_SWISH, .normalize = true, .biases = true,
