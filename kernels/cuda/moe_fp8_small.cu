@@ -137,8 +137,9 @@ __global__ void __launch_bounds__((fp8_traits<ROWS, COLS>::THREADS), 1)
         return;
     }
     dependency_wait();
+    constexpr int W_WARPS = T::W_GROUPS * GROUP_WARPS;
     consumer<ROWS, COLS, BLOCKS, GATED> c{
-        {a, r, warp % GROUP_WARPS, warp / GROUP_WARPS * T::COLUMNS, {}, 0, {}, {}, {}, {}, {}, {}}};
+        {a, r, warp % W_WARPS, warp / W_WARPS * T::COLUMNS, {}, 0, {}, {}, {}, {}, {}, {}}};
     c.run(tiles);
 }
 
@@ -166,7 +167,6 @@ template <int ROWS, int COLS, bool BLOCKS, bool GATED>
 bool launch(struct cuda_device *d, const struct moe_product *p)
 {
     using T = fp8_traits<ROWS, COLS>;
-    static_assert(T::W_GROUPS == 1, "a group of warps has all rows of a tile of W");
     small_args a = {moe_ring_args_of(d, p, ROWS, T::BOXES * FP8_BLOCK), p->fp8, COLS, p->k / FP8_BLOCK};
     maps m = {};
     if (!make_maps<ROWS, COLS>(d, p->fp8, &m)) return false;
@@ -192,6 +192,6 @@ bool cuda_moe_fp8_small(struct cuda_device *d, int32_t tile_rows, const struct m
     if (tile_rows == 8)
         return moe_rows_of_sm(d, p, 64) <= moe_rows_of_sm(d, p, 32) ? launch_kind<64, 8>(d, p)
                                                                     : launch_kind<32, 8>(d, p);
-    if (tile_rows == 32) return launch_kind<64, 32>(d, p);
-    return launch_kind<64, 64>(d, p);
+    /* and many rows of x are as many bytes as the rows of W that share them */
+    return tile_rows == 32 ? launch_kind<128, 32>(d, p) : launch_kind<128, 64>(d, p);
 }
