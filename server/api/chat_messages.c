@@ -8,6 +8,7 @@
 #include "server/api/json_field.h"
 #include "server/api/json_gate.h"
 #include "server/api/nul_text.h"
+#include "server/api/unseen_parts.h"
 #include "text/json_numbers.h"
 #include "text/tools/tool_prompt.h"
 
@@ -18,6 +19,7 @@ struct message {
     cJSON *json;
     int idx;
     bool wants_parts;
+    int *num_unseen; /* parts of tools' results; only while messages are checked */
     struct api_error *err;
 };
 
@@ -158,14 +160,15 @@ static int check_content(const struct message *m, bool is_assistant)
     char path[96];
     const cJSON *content = json_field_find(m->json, "content");
     const char *role = json_field_find(m->json, "role")->valuestring;
-    bool may_be_absent = is_assistant || !strcmp(role, "tool") || !strcmp(role, "function");
+    bool is_result = !strcmp(role, "tool") || !strcmp(role, "function");
     bool is_empty = cJSON_IsArray(content) && !content->child;
     path_of(m, ".content", path);
-    if ((!content || is_empty) && may_be_absent) return settle_absent_content(m);
+    if ((!content || is_empty) && (is_assistant || is_result)) return settle_absent_content(m);
     if (!content) return api_error_invalid(m->err, "missing_required_parameter", path, "%s is missing", path);
     if (!cJSON_IsString(content) && !cJSON_IsArray(content))
         return json_field_refuse_type(content, path, "a string or an array of text parts", m->err);
     int status = is_assistant ? settle_refusals(m, content) : 0;
+    if (is_result && !unseen_parts_settle(m->json, m->num_unseen)) status = api_error_no_memory(m->err);
     if (status == 0 && cJSON_IsArray(content)) status = check_parts(m, content);
     return status < 0 ? status : settle_content(m, content);
 }
@@ -410,7 +413,8 @@ static int settle_turns(const struct message *m, cJSON *messages)
     return chat_turns_split(messages, m->wants_parts, is_null) ? 0 : api_error_no_memory(m->err);
 }
 
-static int check_messages(const struct server *server, cJSON *messages, struct api_error *err)
+static int check_messages(const struct server *server, cJSON *messages, int *num_unseen,
+                          struct api_error *err)
 {
     if (!messages || cJSON_IsNull(messages))
         return api_error_invalid(err, "missing_required_parameter", "messages",
@@ -422,6 +426,7 @@ static int check_messages(const struct server *server, cJSON *messages, struct a
     struct message m = {.server = server,
                         .json = messages->child,
                         .wants_parts = chat_template_wants_parts(server->chat_template),
+                        .num_unseen = num_unseen,
                         .err = err};
     int status = 0;
     for (; m.json && status == 0; m.json = m.json->next, m.idx++) status = check_message(&m);
@@ -562,7 +567,7 @@ int chat_context_init(struct chat_context *c, const struct server *server, const
     *c = (struct chat_context){.json = cJSON_CreateObject(),
                                .wants_parts = chat_template_wants_parts(server->chat_template)};
     cJSON *messages = cJSON_DetachItemFromObjectCaseSensitive(body, "messages");
-    int status = check_messages(server, messages, err);
+    int status = check_messages(server, messages, &c->num_unseen, err);
     if (status < 0) {
         cJSON_Delete(messages);
         return status;

@@ -14,6 +14,7 @@
 struct chat_context {
     cJSON *json; /* the template's variables */
     bool wants_parts;
+    int num_unseen;     /* parts of tools' results that are no text: unseen_parts.h */
     cJSON *given_tools; /* the list before it was changed; NULL: it was not, or there is none */
     char *final_text;   /* content of the last message, for continue_final_message; NULL else */
 };

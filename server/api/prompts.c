@@ -608,6 +608,7 @@ int prompts_read_chat(const struct server *server, const struct params *params, 
     if (status == 0) status = allocate(&r, 1);
     if (status == 0) status = keep_last_message(&r, body, &out->items[0]);
     if (status == 0) status = chat_context_init(&context, server, params, body, now_seconds, err);
+    out->num_unseen = context.num_unseen;
     if (status == 0) status = encode_chat(&r, &context, now_seconds, &out->items[0]);
     if (status == 0 && params->drops_turns) status = drop_turns(&r, &context, now_seconds, &out->items[0]);
     if (status == 0) status = finish_prompt(&r, &out->items[0].tokens, 0, "messages");

@@ -26,6 +26,7 @@ struct prompts {
     struct prompt *items; /* in the arena; their token lists on the heap */
     int count;
     int num_dropped;              /* messages of a chat that had no room */
+    int num_unseen;               /* parts of tools' results that are no text */
     struct token_list prediction; /* prediction.h; on the heap, too */
 };
 

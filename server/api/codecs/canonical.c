@@ -48,6 +48,14 @@ int canonical_add_part(const struct place *p, cJSON *parts, const char *text)
     return api_error_no_memory(p->t->err);
 }
 
+int canonical_add_unseen(const struct place *p, cJSON *parts, const char *type)
+{
+    cJSON *part = cJSON_CreateObject();
+    if (part && cJSON_AddStringToObject(part, "type", type) && cJSON_AddItemToArray(parts, part)) return 0;
+    cJSON_Delete(part);
+    return api_error_no_memory(p->t->err);
+}
+
 int canonical_fill(const struct place *p, cJSON *parts)
 {
     return parts->child ? 0 : canonical_add_part(p, parts, "");

@@ -23,6 +23,8 @@ int canonical_refuse_type(const struct place *p, const cJSON *value, const char 
 /* A message at the end of messages, with an empty array of parts; NULL: out of memory. */
 cJSON *canonical_add_message(cJSON *messages, const char *role, cJSON **parts);
 int canonical_add_part(const struct place *p, cJSON *parts, const char *text) must_check;
+/* A part of a tool's message that is no text, of which its type stays: unseen_parts.h. */
+int canonical_add_unseen(const struct place *p, cJSON *parts, const char *type) must_check;
 /* A message has at least one part. */
 int canonical_fill(const struct place *p, cJSON *parts) must_check;
 

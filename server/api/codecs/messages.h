@@ -11,6 +11,6 @@ int messages_translate(struct translation *t) must_check;
 
 /* Documents and search results: a block that is one (messages_documents.c), as a part of text. */
 bool messages_is_document(const cJSON *block);
-int messages_add_document(const struct place *p, cJSON *parts, const cJSON *block) must_check;
+int messages_add_document(const struct place *p, cJSON *parts, const cJSON *block, bool is_tools) must_check;
 
 #endif

@@ -32,8 +32,15 @@ static int refuse_block(const struct place *p, const cJSON *block)
                              p->path, type);
 }
 
+/* One of a tool's that is no text is kept as its type. */
+static int add_other_block(const struct place *p, cJSON *parts, const cJSON *block, bool is_tools)
+{
+    const char *type = canonical_text(block, "type");
+    return is_tools && type ? canonical_add_unseen(p, parts, type) : refuse_block(p, block);
+}
+
 /* A string, or an array of text blocks; appends parts. */
-static int add_texts(const struct place *p, cJSON *parts, const cJSON *content)
+static int add_texts(const struct place *p, cJSON *parts, const cJSON *content, bool is_tools)
 {
     const cJSON *block;
     int i = 0, status = 0;
@@ -48,10 +55,11 @@ static int add_texts(const struct place *p, cJSON *parts, const cJSON *content)
         if (tool) /* what a search for tools has found */
             status = canonical_add_part(&at, parts, tool);
         else if (messages_is_document(block))
-            status = messages_add_document(&at, parts, block);
+            status = messages_add_document(&at, parts, block, is_tools);
+        else if (canonical_is(block, "text"))
+            status = add_text_block(&at, parts, block);
         else
-            status =
-                canonical_is(block, "text") ? add_text_block(&at, parts, block) : refuse_block(&at, block);
+            status = add_other_block(&at, parts, block, is_tools);
     }
     return status;
 }
@@ -70,7 +78,7 @@ static int add_tool_result(const struct place *p, cJSON *out, const cJSON *block
         return api_error_no_memory(p->t->err);
     struct place at = {.t = p->t};
     snprintf(at.path, sizeof at.path, "%.60s.content", p->path);
-    int status = content ? add_texts(&at, parts, content) : 0;
+    int status = content ? add_texts(&at, parts, content, true) : 0;
     return status == 0 ? canonical_fill(p, parts) : status;
 }
 
@@ -131,7 +139,7 @@ static int add_block(const struct place *p, cJSON *message, cJSON *parts, cJSON 
     if (is_assistant && canonical_is(block, "thinking")) return add_thinking(p, message, block);
     if (is_assistant && canonical_is(block, "redacted_thinking")) return 0; /* nobody can read it */
     if (!is_assistant && canonical_is(block, "tool_result")) return 0;      /* add_results */
-    if (!is_assistant && messages_is_document(block)) return messages_add_document(p, parts, block);
+    if (!is_assistant && messages_is_document(block)) return messages_add_document(p, parts, block, false);
     if (is_assistant && is_of_service(block)) return skip_block(p, block);
     return refuse_block(p, block);
 }
@@ -197,7 +205,7 @@ static int read_system(struct translation *t, cJSON *value)
     if (cJSON_IsArray(value) && is_for_billing(value->child)) cJSON_DeleteItemFromArray(value, 0);
     if (cJSON_IsArray(value) && !value->child) return 0;
     if (!messages || !canonical_add_message(messages, "system", &parts)) return api_error_no_memory(t->err);
-    return add_texts(&at, parts, value);
+    return add_texts(&at, parts, value, false);
 }
 
 static int read_messages(struct translation *t, cJSON *value)

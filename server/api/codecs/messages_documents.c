@@ -65,7 +65,7 @@ bool messages_is_document(const cJSON *block)
     return canonical_is(block, "document") || canonical_is(block, "search_result");
 }
 
-int messages_add_document(const struct place *p, cJSON *parts, const cJSON *block)
+int messages_add_document(const struct place *p, cJSON *parts, const cJSON *block, bool is_tools)
 {
     const char *mark = canonical_text(block, "type");
     bool is_result = !strcmp(mark, "search_result");
@@ -75,7 +75,9 @@ int messages_add_document(const struct place *p, cJSON *parts, const cJSON *bloc
     buffer_printf(&text, "<%s>\n", mark);
     bool is_text = is_result ? append_search_result(&text, block) : append_document(&text, block);
     buffer_printf(&text, "\n</%s>", mark);
-    if (!is_text && is_result)
+    if (!is_text && is_tools)
+        status = canonical_add_unseen(p, parts, mark);
+    else if (!is_text && is_result)
         status = api_error_invalid(p->t->err, "invalid_value", p->path,
                                    "%s.content must be an array of text blocks", p->path);
     else if (!is_text)

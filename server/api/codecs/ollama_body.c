@@ -123,19 +123,41 @@ static int read_truncate(struct translation *t, cJSON *value)
 
 /* ---- chat ---- */
 
+/* A tool's content as parts, the images behind the text, of which nothing but their number stays. */
+static int keep_images(const struct place *p, cJSON *message, const cJSON *images)
+{
+    const char *text = canonical_text(message, "content");
+    cJSON *parts = cJSON_CreateArray();
+    const cJSON *image;
+    int status = parts && text ? canonical_add_part(p, parts, text) : 0;
+    cJSON_ArrayForEach(image, images) if (status == 0) status = canonical_add_unseen(p, parts, "image");
+    if (status == 0) return codec_put(p->t, message, "content", parts);
+    cJSON_Delete(parts);
+    return status;
+}
+
+static int read_images(const struct place *p, cJSON *message)
+{
+    const cJSON *images = json_field_find(message, "images");
+    const char *role = canonical_text(message, "role");
+    if (!images || is_empty_array(images)) return 0;
+    if (cJSON_IsArray(images) && role && !strcmp(role, "tool")) return keep_images(p, message, images);
+    return api_error_invalid(p->t->err, "unsupported_value", p->path,
+                             "%s has images; this model reads text only", p->path);
+}
+
 static int read_message(struct translation *t, cJSON *message, int idx)
 {
     struct place at = {.t = t};
-    int status = 0;
     snprintf(at.path, sizeof at.path, "messages[%d]", idx);
     if (!cJSON_IsObject(message)) return canonical_refuse_type(&at, message, "an object");
-    const cJSON *images = json_field_find(message, "images");
-    if (images && !is_empty_array(images))
-        return api_error_invalid(t->err, "unsupported_value", at.path,
-                                 "%s has images; this model reads text only", at.path);
+    int status = read_images(&at, message);
     cJSON *thinking = cJSON_DetachItemFromObjectCaseSensitive(message, "thinking");
     cJSON *name = cJSON_DetachItemFromObjectCaseSensitive(message, "tool_name");
-    if (thinking) status = codec_put(t, message, "reasoning_content", thinking);
+    if (thinking && status == 0)
+        status = codec_put(t, message, "reasoning_content", thinking);
+    else
+        cJSON_Delete(thinking);
     if (name && status == 0)
         status = codec_put(t, message, "name", name);
     else

@@ -39,7 +39,8 @@ int responses_begin(struct translation *t)
 
 /* ---- input ---- */
 
-static int add_text_part(const struct place *p, cJSON *parts, const cJSON *part)
+/* One of a tool's output that is no text is kept as its type. */
+static int add_part(const struct place *p, cJSON *parts, const cJSON *part, bool is_tools)
 {
     static const char *const kinds[] = {"input_text", "output_text", "text", "summary_text",
                                         "reasoning_text"};
@@ -48,6 +49,7 @@ static int add_text_part(const struct place *p, cJSON *parts, const cJSON *part)
     if (canonical_is(part, "refusal")) text = canonical_text(part, type = "refusal");
     bool known = type && !strcmp(type, "refusal");
     for (size_t i = 0; type && i < array_length(kinds); i++) known |= !strcmp(type, kinds[i]);
+    if (!known && type && is_tools) return canonical_add_unseen(p, parts, type);
     if (!known)
         return api_error_invalid(
             p->t->err, type ? "unsupported_value" : "missing_required_parameter", p->path,
@@ -58,7 +60,7 @@ static int add_text_part(const struct place *p, cJSON *parts, const cJSON *part)
 }
 
 /* A string, or an array of parts. */
-static int add_content(const struct place *p, cJSON *parts, const cJSON *content)
+static int add_content(const struct place *p, cJSON *parts, const cJSON *content, bool is_tools)
 {
     const cJSON *part;
     int i = 0, status = 0;
@@ -70,7 +72,7 @@ static int add_content(const struct place *p, cJSON *parts, const cJSON *content
     {
         struct place at = {.t = p->t};
         snprintf(at.path, sizeof at.path, "%.60s[%d]", p->path, i++);
-        if (status == 0) status = add_text_part(&at, parts, part);
+        if (status == 0) status = add_part(&at, parts, part, is_tools);
     }
     return status == 0 ? canonical_fill(p, parts) : status;
 }
@@ -100,7 +102,7 @@ static int add_message_item(const struct place *p, cJSON *messages, const cJSON 
         is_assistant ? assistant_message(messages, &parts) : canonical_add_message(messages, role, &parts);
     if (!message) return api_error_no_memory(p->t->err);
     snprintf(at.path, sizeof at.path, "%.60s.content", p->path);
-    return add_content(&at, parts, json_field_find(item, "content"));
+    return add_content(&at, parts, json_field_find(item, "content"), false);
 }
 
 static int add_call_item(const struct place *p, cJSON *messages, cJSON *item)
@@ -138,7 +140,7 @@ static int add_custom_call_item(const struct place *p, cJSON *messages, const cJ
 static int add_output(const struct place *p, cJSON *parts, const cJSON *output)
 {
     if (cJSON_IsNull(output)) return canonical_add_part(p, parts, "");
-    if (!cJSON_IsObject(output)) return add_content(p, parts, output);
+    if (!cJSON_IsObject(output)) return add_content(p, parts, output, true);
     struct buffer text;
     buffer_init(&text, SIZE_MAX / 2);
     tool_prompt_write_json(output, &text);
