@@ -361,9 +361,9 @@ static int settle_calls(const struct message *m)
     const struct tool_format *f = m->server->tool_format;
     const cJSON *calls = cJSON_GetObjectItemCaseSensitive(m->json, "tool_calls");
     if (!f || !calls || !calls->child) return 0;
-    if (!tool_format_renders_calls(f)) return write_calls(m, calls);
     enum content_beside_calls kept = tool_format_content_beside_calls(f);
-    return kept == CONTENT_KEPT ? 0 : clear_content(m, kept == CONTENT_NULL);
+    int status = kept == CONTENT_KEPT ? 0 : clear_content(m, kept == CONTENT_NULL);
+    return status < 0 || tool_format_renders_calls(f) ? status : write_calls(m, calls);
 }
 
 /* Each family has its own name for the reasoning of an earlier answer. */

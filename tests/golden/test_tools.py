@@ -126,7 +126,8 @@ class Model:
             if not m.get("tool_calls"):
                 continue
             if not self.format["renders_calls"]:
-                m["content"] = (m["content"] + "\n" if m["content"] else "") + next(written)["text"]
+                kept = m["content"] if self.format["content_beside_calls"] == "kept" else ""
+                m["content"] = (kept + "\n" if kept else "") + next(written)["text"]
                 del m["tool_calls"]
                 continue
             if self.format["wants_argument_text"]:

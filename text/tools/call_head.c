@@ -58,8 +58,9 @@ static ssize_t match_object_begin(const struct answer_view *v, size_t at, struct
     if (fence != 0) return fence;
     if (v->held.bytes[at] == '{') return 0;
     if (v->held.bytes[at] == '"' && f->notation == ARGUMENTS_JSON_STRING) return 0;
-    bool may_end = f->notation == ARGUMENTS_JSON && *f->call_end && !strchr("}]) \n", *f->call_end);
-    ssize_t end = may_end ? match_text(f->call_end, span_from(v->held, at), NULL) : MATCH_NOT;
+    const char *call_end = head->end ? head->end : f->call_end;
+    bool may_end = f->notation == ARGUMENTS_JSON && *call_end && !strchr("}]) \n", *call_end);
+    ssize_t end = may_end ? match_text(call_end, span_from(v->held, at), NULL) : MATCH_NOT;
     return end < 0 ? end : 0;
 }
 
@@ -121,28 +122,28 @@ static ssize_t match_head(const struct answer_view *v, size_t at, const char *fi
     return n < 0 ? n : (ssize_t)(at + (size_t)n);
 }
 
-/* Whether a name that may go on can be a tool's, or one that a model has made up. */
-static bool may_be_name(const struct answer_view *v, struct slice name, bool is_whole)
+/* Whether a name that may go on can be a tool's, or one that a model has made up where that may stand. */
+static bool may_be_name(const struct answer_view *v, struct slice name, bool is_whole, bool is_tools)
 {
     for (size_t i = 0; i < name.n; i++)
         if (!call_name_byte(name.bytes[i])) return false;
     if (is_whole && tool_find(v->tools, name.bytes, name.n)) return true;
     if (!is_whole && tool_any_begins(v->tools, name.bytes, name.n)) return true;
-    return !v->format->is_bare && name.n <= UNKNOWN_NAME_MAX;
+    return !is_tools && name.n <= UNKNOWN_NAME_MAX;
 }
 
-/* An object that is a call, looked at whole. */
-static ssize_t match_whole(const struct answer_view *v, size_t at, struct call_head *head)
+/* An object that is a call, looked at whole. is_tools: its name must be a tool's. */
+static ssize_t match_whole(const struct answer_view *v, size_t at, bool is_tools, struct call_head *head)
 {
+    head->is_object = false;
     struct call_object *o = &head->object;
     const struct span here = span_from(v->held, at);
     if (here.num_bytes == 0) return match_more(v->held);
     if (*here.bytes != '{') return MATCH_NOT;
     enum call_object_state state = call_object_read(here.bytes, here.num_bytes, o);
     if (state == CALL_OBJECT_NOT || o->num_bytes > OBJECT_BYTES_MAX) return MATCH_NOT;
-    if (o->name.n > 0 && !may_be_name(v, o->name, o->name_is_whole)) return MATCH_NOT;
+    if (o->name.n > 0 && !may_be_name(v, o->name, o->name_is_whole, is_tools)) return MATCH_NOT;
     if (state == CALL_OBJECT_MORE) return match_more(v->held);
-    if (v->format->is_bare && !o->has_arguments) return MATCH_NOT; /* any object may have a name */
     head->is_object = true;
     head->name_at = (size_t)(o->name.bytes - v->held.bytes);
     head->name_bytes = o->name.n;
@@ -181,16 +182,52 @@ static ssize_t match_object(const struct answer_view *v, size_t at, const char *
     }
     ssize_t wrapping = match_wrapping(v, at, head);
     if (wrapping < 0) return wrapping;
-    ssize_t n = match_whole(v, at + (size_t)wrapping, head);
+    ssize_t n = match_whole(v, at + (size_t)wrapping, v->format->is_bare, head);
+    if (n >= 0 && v->format->is_bare && !head->object.has_arguments)
+        return MATCH_NOT; /* any may have a name */
     return n < 0 ? n : (ssize_t)at + wrapping + n;
 }
 
 ssize_t call_head_match_next(const struct answer_view *v, size_t at, struct call_head *head)
 {
     *head = (struct call_head){.name_at = 0};
-    ssize_t n = match_whole(v, at, head);
+    ssize_t n = match_whole(v, at, v->format->is_bare, head);
     if (n >= 0 && !is_of_tool(v, head)) return MATCH_NOT;
     return n < 0 ? n : (ssize_t)at + n;
+}
+
+/* Such an object with a tool's name, which has no arguments only where none are required. */
+static ssize_t match_plain(const struct answer_view *v, size_t at, struct call_head *head)
+{
+    ssize_t n = match_whole(v, at, true, head);
+    if (n < 0) return n;
+    const struct cJSON *function = tool_find(v->tools, v->held.bytes + head->name_at, head->name_bytes);
+    bool is_call = function && (head->object.has_arguments || !tool_requires_any(function));
+    return is_call ? n : MATCH_NOT;
+}
+
+/* Whether from here on there are further such objects at most, and what ends a list or a fence. */
+static ssize_t match_rest_alone(const struct answer_view *v, size_t at)
+{
+    struct call_head further;
+    while (at < v->held.num_bytes) {
+        const char c = v->held.bytes[at];
+        ssize_t n = c == '{' ? match_plain(v, at, &further) : match_is_space(c) || (c && strchr(",;]`", c));
+        if (n <= 0) return n < 0 ? n : MATCH_NOT;
+        at += (size_t)n;
+    }
+    return v->held.is_whole ? 0 : MATCH_MORE;
+}
+
+ssize_t call_head_match_alone(const struct answer_view *v, size_t at, struct call_head *head)
+{
+    *head = (struct call_head){.name_at = 0};
+    if (!v->tools) return MATCH_NOT;
+    ssize_t wrapping = match_wrapping(v, at, head);
+    ssize_t n = wrapping < 0 ? wrapping : match_plain(v, at + (size_t)wrapping, head);
+    if (n < 0) return n;
+    ssize_t rest = match_rest_alone(v, at + (size_t)(wrapping + n));
+    return rest < 0 ? rest : wrapping + n;
 }
 
 /* As the format has it, or else as an object with other keys. */
@@ -204,13 +241,18 @@ static ssize_t match_begin(const struct answer_view *v, size_t at, const char *f
     return n == MATCH_NOT ? match_object(v, at, first, begin, head) : n;
 }
 
-ssize_t call_head_match(const struct answer_view *v, size_t at, const char *first, struct call_head *head)
+ssize_t call_head_match(const struct answer_view *v, size_t at, const char *first, bool may_be_bare,
+                        struct call_head *head)
 {
     const struct tool_format *f = v->format;
+    ssize_t n = MATCH_NOT;
+    head->end = NULL;
     if (!v->tools) return MATCH_NOT;
-    ssize_t n = match_begin(v, at, first, f->call_begin, f->name_end, head);
+    if (may_be_bare || !f->is_bare) n = match_begin(v, at, first, f->call_begin, f->name_end, head);
     for (int i = 0; i < f->num_others && n == MATCH_NOT; i++) {
         const struct other_begin *o = &f->others[i];
+        if (!may_be_bare && f->is_bare && *o->begin != '<') continue;
+        head->end = o->end;
         n = match_begin(v, at, o->in_section ? first : "", o->begin, o->name_end, head);
         if (n >= 0 && o->needs_tool && !is_of_tool(v, head)) n = MATCH_NOT;
     }

@@ -24,11 +24,17 @@ struct call_head {
     bool has_bracket; /* its begin has that of the object in which its arguments stand */
     bool is_fenced;   /* a Markdown fence stands in front of its object, or of the arguments' */
     bool is_listed;   /* so does the bracket of a list that the format does not have */
+    const char *end;  /* as other_begin has it */
     struct call_object object;
 };
 
-/* The bytes up to the arguments, or of a whole object, or a MATCH_. first: what must stand in front of call_begin. */
-ssize_t call_head_match(const struct answer_view *v, size_t at, const char *first, struct call_head *head);
+/* The bytes up to the arguments, or of a whole object, or a MATCH_. first: what must stand in front of call_begin. may_be_bare: a
+ * call may begin here that has no mark. */
+ssize_t call_head_match(const struct answer_view *v, size_t at, const char *first, bool may_be_bare,
+                        struct call_head *head);
+/* The same of an answer that begins here and is nothing but objects that are calls of tools, in a fence or a list or none: it is
+ * one whatever the format's marks are. */
+ssize_t call_head_match_alone(const struct answer_view *v, size_t at, struct call_head *head);
 
 bool call_name_byte(char c);
 /* Whether an object that is a call of a tool stands here, without any mark: the bytes up to its end, or a MATCH_. */

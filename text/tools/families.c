@@ -23,6 +23,12 @@ const struct tool_format tool_format_generic = {
     .is_parallel = true,
 };
 
+/* Calls in Python's notation as Llama 3.2 and 4 are asked for them; with marks and fences that these and Gemma 3 put around. */
+#define PYTHON_CALLS                                                                                         \
+    .section_begin = "[", .section_end = "]", .call_separator = ", ", .name_end = "(", .call_end = ")",      \
+    .key_end = {"=", "="}, .parameter_separator = ", ", .notation = ARGUMENTS_TAGGED,                        \
+    .values = VALUES_LITERAL, .is_python = true, .is_bare = true, .content_beside_calls = CONTENT_EMPTY
+
 static const struct {
     const char *mark;
     struct tool_format format;
@@ -34,6 +40,14 @@ static const struct {
       .others = {{"{\"name\": \"", "\", \"arguments\": ", .needs_tool = true, .in_section = true}},
       .num_others = 1, .notation = ARGUMENTS_TAGGED, .values = VALUES_LITERAL, .is_python = true,
       .key_end = {"=", "="}, .parameter_separator = ", "}},
+    /* The example in the instructions of Llama 3.2 and 4, ToolACE and Gemma 3, whose templates write calls without quotes. */
+    {"[func_name1(param",
+     {NOTHING, PYTHON_CALLS, .origin = TOOLS_FAMILY, .is_parallel = true,
+      .others = {{"<|python_start|>[", "(", .needs_tool = true, .end = "<|python_end|>"},
+                 {"<|python_tag|>[", "(", .needs_tool = true},
+                 {"```tool_code\n[", "(", .needs_tool = true, .end = "```"},
+                 {"```python\n[", "(", .needs_tool = true, .end = "```"}},
+      .num_others = 4}},
     /* Granite 3.x. */
     {"<|start_of_role|>available_tools",
      {NOTHING, .origin = TOOLS_FAMILY, .is_parallel = true, .section_begin = "<|tool_call|>[",

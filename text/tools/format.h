@@ -38,6 +38,7 @@ struct other_begin {
     const char *begin, *name_end;
     bool needs_tool; /* it is one for names that a tool has */
     bool in_section; /* section_begin, or call_separator, stands in front of it */
+    const char *end; /* what may stand behind such calls, for call_end too; NULL: nothing */
 };
 enum { OTHER_BEGINS_MAX = 8 };
 

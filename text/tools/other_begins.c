@@ -4,7 +4,10 @@
  *   <|begin|>         for <|begin|>functions. (Kimi), <|tool_call>call: (Gemma)
  *   <|begin|>         without the section around it
  *   <calls>{          for <calls>[{
- *   <|python_tag|>{   for {, where the template knows that mark (Llama 3)
+ *   <|python_tag|>{   for {, where the template knows that mark (Llama 3); and <function=NAME>{}</function>, also without its
+ *                     bracket
+ *   <tools>{          for <tool_call>{, since the tools themselves stand so in the prompt (Qwen2.5-Coder)
+ *   function_calls    for tool_calls in the mark of a section (DeepSeek's, as an earlier version has it)
  *   NAME<arguments>   for NAME:0<arguments> (Kimi)
  *   <calls>{"name":   for <calls>NAME, or NAME with tagged parameters: an object with the name among its keys */
 #include <string.h>
@@ -36,6 +39,14 @@ static int add(struct tool_format *f, struct slice begin, struct slice name_end,
     f->others[f->num_others++] =
         (struct other_begin){text, end, .needs_tool = true, .in_section = in_section};
     return 0;
+}
+
+/* The same with an end of its own, which outlives the format. */
+static int add_with_end(struct tool_format *f, struct slice begin, const char *name_end, const char *end)
+{
+    int before = f->num_others, status = add(f, begin, slice_text(name_end), false);
+    if (status == 0 && f->num_others > before) f->others[before].end = end;
+    return status;
 }
 
 /* Two texts, one behind the other, that stand in no section. */
@@ -104,6 +115,30 @@ static int add_deepseek(struct tool_format *f, struct slice begin)
     return old ? add(f, slice_text(old), none, true) : STATUS_NO_MEMORY;
 }
 
+static int add_llama(struct tool_format *f, struct slice begin)
+{
+    int status = add_joined(f, slice_text(PYTHON_TAG), begin);
+    if (status == 0) status = add_with_end(f, slice_text("<function="), ">", "</function>");
+    return status ? status : add_with_end(f, slice_text("<function="), "", "</function>");
+}
+
+static int add_tools_mark(struct tool_format *f, struct slice begin, const char *source)
+{
+    static const char mark[] = "<tool_call>", other[] = "<tools>";
+    if (!slice_begins(begin, slice_text(mark)) || !strstr(source, other)) return 0;
+    const char *text = join(f, slice_text(other), slice_from(begin, sizeof mark - 1));
+    return text ? add_with_end(f, slice_text(text), f->name_end, "</tools>") : STATUS_NO_MEMORY;
+}
+
+static int add_function_calls(struct tool_format *f, struct slice section, struct slice begin)
+{
+    static const char mark[] = "<｜DSML｜tool_calls>", other[] = "<｜DSML｜function_calls>\n";
+    if (!slice_equal(section, slice_text(mark))) return 0;
+    const char *text = join(f, slice_text(other), begin);
+    return text ? add_with_end(f, slice_text(text), f->name_end, "</｜DSML｜function_calls>")
+                : STATUS_NO_MEMORY;
+}
+
 int tool_format_add_others(struct tool_format *f, const char *source)
 {
     const struct slice section = slice_strip(slice_text(f->section_begin)), begin = slice_text(f->call_begin),
@@ -119,7 +154,9 @@ int tool_format_add_others(struct tool_format *f, const char *source)
     if (status == 0 && slice_ends(section, slice_text("[")) && section.n > 1)
         status = add_joined(f, slice_without_end(section, 1), begin);
     if (status == 0 && f->is_bare && *f->call_begin == '{' && strstr(source, PYTHON_TAG))
-        status = add_joined(f, slice_text(PYTHON_TAG), begin);
+        status = add_llama(f, begin);
+    if (status == 0) status = add_tools_mark(f, begin, source);
+    if (status == 0) status = add_function_calls(f, section, begin);
     if (status == 0 && f->name_end[0] == ':' && f->name_end[1] == SLOT_INDEX)
         status = add(f, begin, slice_from(end, 2), true);
     if (status == 0) status = add_mistral(f, begin);

@@ -95,7 +95,8 @@ bool tool_format_mentions(const struct tool_format *f, const char *text, size_t 
     for (int i = 0; i < f->num_others && num_bytes > 0; i++) {
         const struct other_begin *o = &f->others[i];
         if (memmem(o->begin, strlen(o->begin), text, num_bytes) ||
-            memmem(o->name_end, strlen(o->name_end), text, num_bytes))
+            memmem(o->name_end, strlen(o->name_end), text, num_bytes) ||
+            (o->end && memmem(o->end, strlen(o->end), text, num_bytes)))
             return true;
     }
     return false;

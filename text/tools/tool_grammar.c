@@ -442,7 +442,15 @@ static int write_calls(struct writer *w, const struct tool_demand *d, const char
 
 const char *tool_grammar_trigger(const struct tool_format *f)
 {
-    return *f->section_begin ? f->section_begin : f->call_begin;
+    const char *begin = *f->section_begin ? f->section_begin : f->call_begin;
+    return f->is_bare && !begin[1] ? NULL : begin;
+}
+
+/* Any text that does not begin as calls do. */
+static void write_other_text(struct writer *w)
+{
+    const char *begin = *w->format->section_begin ? w->format->section_begin : w->format->call_begin;
+    buffer_printf(w->out, "\"\" | /^\\s*[^\\%c\\s][\\s\\S]*$/ | ", *begin);
 }
 
 static void write_answer(struct writer *w, const cJSON *schema)
@@ -458,10 +466,12 @@ int tool_grammar_write(const struct tool_format *f, const struct tool_demand *d,
     bool must_call = !d->answer && !d->behind_trigger;
     struct writer w = {.format = f, .out = ebnf, .schemas = schemas, .err = err, .only_strict = !must_call};
     bool is_parallel = d->is_parallel && f->is_parallel;
-    bool begins_with_call = !*f->section_begin && d->behind_trigger;
+    bool behind_trigger = d->behind_trigger && tool_grammar_trigger(f);
+    bool begins_with_call = !*f->section_begin && behind_trigger;
     buffer_append_text(ebnf, "root ::= ");
     write_answer(&w, d->answer);
-    if (!d->behind_trigger) write_text(&w, f->section_begin);
+    if (d->behind_trigger && !behind_trigger) write_other_text(&w);
+    if (!behind_trigger) write_text(&w, f->section_begin);
     buffer_append_text(ebnf, begins_with_call ? "first " : "gap call ");
     if (is_parallel) {
         buffer_append_text(ebnf, "( gap ");

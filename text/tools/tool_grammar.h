@@ -18,14 +18,16 @@ struct tool_demand {
     const struct cJSON
         *allowed;     /* objects that name functions, as tools do: no other may be called; NULL: any */
     bool is_parallel; /* more than one call */
-    /* The answer's text is free until tool_grammar_trigger, the grammar begins behind it. */
+    /* The answer's text is free until tool_grammar_trigger, the grammar begins behind it. Where there is no trigger the grammar
+     * is that of the whole answer: calls, or a text that begins otherwise. */
     bool behind_trigger;
     /* The schema of an answer that calls nothing; NULL: it must call, behind a trigger if there is one. Where it need not
      * call, the arguments of functions that are not strict are any object, or have any values. */
     const struct cJSON *answer;
 };
 
-/* What a call begins with and plain text does not; never empty. */
+/* What a call begins with and plain text does not; never empty. NULL: calls begin with one character ("[" of a list), which any
+ * text may have. */
 const char *tool_grammar_trigger(const struct tool_format *f);
 
 /* The EBNF's text and the schemas that it names (an empty object, which is filled). */

@@ -43,6 +43,7 @@ struct tool_parser {
     bool is_open;      /* the last call's end mark has not come: further objects may */
     bool is_wrapped;   /* more than arguments ends it */
     bool has_bracket, is_fenced, is_listed; /* by what stood in front of the call, as call_head.h has it */
+    const char *other_end;                  /* of the last call, until it has come; NULL: there is none */
     unsigned types;                         /* of the parameter */
     struct argument_scan json;
     struct literal_scan literal;
@@ -147,10 +148,17 @@ static bool skip_spaces(const struct tool_parser *p, size_t *at)
 
 /* ---- the head of a call ---- */
 
-static ssize_t match_call(const struct tool_parser *p, size_t at, const char *first, struct call_head *head)
+static ssize_t match_call(const struct tool_parser *p, size_t at, const char *first, bool may_be_bare,
+                          struct call_head *head)
 {
     const struct answer_view view = {p->format, p->tools, held_from(p, 0)};
-    return call_head_match(&view, at, first, head);
+    return call_head_match(&view, at, first, may_be_bare, head);
+}
+
+static ssize_t match_alone(const struct tool_parser *p, size_t at, struct call_head *head)
+{
+    const struct answer_view view = {p->format, p->tools, held_from(p, 0)};
+    return call_head_match_alone(&view, at, head);
 }
 
 /* What stands between the quotes of a string, which are around it. */
@@ -206,6 +214,7 @@ static void begin_call(struct tool_parser *p, const struct call_head *head, size
     p->is_open = false;
     p->is_wrapped = head->is_object || head->has_bracket || head->is_fenced;
     p->has_bracket = head->has_bracket && !head->is_object;
+    if (head->end) p->other_end = head->end;
     p->function = tool_find(p->tools, name, head->name_bytes);
     p->sink(p->context, &event);
     if (head->is_object) {
@@ -226,7 +235,7 @@ static void begin_call(struct tool_parser *p, const struct call_head *head, size
 
 /* ---- text and reasoning ---- */
 
-enum mark { MARK_NONE, MARK_THINK_OPEN, MARK_THINK_CLOSE, MARK_DROP, MARK_CALL };
+enum mark { MARK_NONE, MARK_THINK_OPEN, MARK_THINK_CLOSE, MARK_DROP, MARK_CALL, MARK_CALL_ALONE };
 
 static bool stands(const char *text, struct span at, ssize_t *length)
 {
@@ -247,7 +256,7 @@ static size_t spaces_before(const struct tool_parser *p, size_t at)
 static bool ends_reasoning(const struct tool_parser *p, size_t at, ssize_t *length, struct call_head *head)
 {
     if (p->format->is_bare) return false;
-    *length = match_call(p, at, p->format->section_begin, head);
+    *length = match_call(p, at, p->format->section_begin, true, head);
     if (*length < 0) return *length == MATCH_MORE;
     return tool_find(p->tools, p->held.data + head->name_at, head->name_bytes);
 }
@@ -260,10 +269,10 @@ static enum mark mark_at(const struct tool_parser *p, size_t at, ssize_t *length
     if (p->state == IN_REASONING && stands(f->think_close, here, length)) return MARK_THINK_CLOSE;
     if (p->state == IN_REASONING) return ends_reasoning(p, at, length, head) ? MARK_CALL : MARK_NONE;
     bool at_start = !p->has_text && spaces_before(p, at) == at;
-    if (!f->is_bare || at_start) {
-        *length = match_call(p, at, f->section_begin, head);
-        if (*length != MATCH_NOT) return MARK_CALL;
-    }
+    *length = match_call(p, at, f->section_begin, at_start, head);
+    if (*length != MATCH_NOT) return MARK_CALL;
+    *length = at_start ? match_alone(p, at, head) : MATCH_NOT;
+    if (*length != MATCH_NOT) return MARK_CALL_ALONE;
     if (p->keeps_reasoning) return MARK_NONE;
     if (stands(f->think_open, here, length)) return MARK_THINK_OPEN;
     if ((at_start || *f->content_open) && stands(f->think_close, here, length)) return MARK_DROP;
@@ -273,7 +282,7 @@ static enum mark mark_at(const struct tool_parser *p, size_t at, ssize_t *length
 
 static void take_mark(struct tool_parser *p, enum mark mark, size_t length, const struct call_head *head)
 {
-    if (mark == MARK_CALL) {
+    if (mark == MARK_CALL || mark == MARK_CALL_ALONE) {
         begin_call(p, head, length);
         return;
     }
@@ -411,6 +420,15 @@ static ssize_t match_open_end(const struct tool_parser *p, size_t begin)
     return at > begin ? (ssize_t)(at - begin) : MATCH_NOT;
 }
 
+/* What else ends the calls that began so; MATCH_NOT: it does not stand here. An answer that is over within it has it. */
+static ssize_t match_other_end(const struct tool_parser *p, size_t at)
+{
+    const struct span rest = {p->held.data + at, p->held.num_bytes - at, .is_whole = false};
+    if (!p->other_end || rest.num_bytes == 0) return MATCH_NOT;
+    ssize_t n = match_text(p->other_end, rest, NULL);
+    return n == MATCH_MORE && p->is_whole ? (ssize_t)rest.num_bytes : n;
+}
+
 static bool step_after_call(struct tool_parser *p)
 {
     const struct tool_format *f = p->format;
@@ -419,24 +437,34 @@ static bool step_after_call(struct tool_parser *p)
     if (!skip_spaces(p, &at)) return false;
     behind = at;
     if (!skip_semicolon(p, &behind)) return false;
-    ssize_t call =
-        *f->call_begin || *f->call_separator ? match_call(p, behind, f->call_separator, &head) : MATCH_NOT;
+    ssize_t call = *f->call_begin || *f->call_separator
+                       ? match_call(p, behind, f->call_separator, true, &head)
+                       : MATCH_NOT;
     if (call == MATCH_NOT) call = match_next_object(p, at, &head);
     if (call >= 0) {
         begin_call(p, &head, (size_t)call);
         return true;
     }
+    ssize_t other = call == MATCH_NOT ? match_other_end(p, at) : MATCH_NOT;
+    if (other >= 0) {
+        take(p, at + (size_t)other);
+        p->other_end = NULL;
+        return true;
+    }
     ssize_t end = match_section_end(p, at);
     ssize_t open_end = end == MATCH_NOT ? match_open_end(p, at) : MATCH_NOT;
     p->num_begun = p->is_whole ? p->num_begun : call == MATCH_MORE ? p->held.num_bytes - at : 0;
-    if (call == MATCH_MORE || end == MATCH_MORE || open_end == MATCH_MORE) return false;
+    if (call == MATCH_MORE || end == MATCH_MORE || open_end == MATCH_MORE || other == MATCH_MORE)
+        return false;
     p->is_open = false;
     if (open_end > 0) {
         take(p, at + (size_t)open_end);
         return true;
     }
     if (end >= 0) take(p, at + (size_t)end);
+    if (end > 0 && p->other_end) return true; /* it may stand behind */
     p->state = IN_TEXT;
+    p->other_end = NULL;
     p->drops_spaces = !p->has_text;
     p->num_scanned = 0;
     return true;

@@ -157,6 +157,11 @@ static const cJSON *find_parameter(const cJSON *function, const char *key, size_
     return NULL;
 }
 
+bool tool_requires_any(const cJSON *function)
+{
+    return cJSON_GetArraySize(get(tool_parameters(function), "required")) > 0;
+}
+
 bool tool_has_parameter(const cJSON *function, const char *key, size_t num_bytes)
 {
     return find_parameter(function, key, num_bytes);

@@ -17,6 +17,7 @@ const struct cJSON *tool_schema_follow(const struct cJSON *function, const struc
 const struct cJSON *tool_parameters(const struct cJSON *function);
 /* The types (enum literal_type, or-ed) that such a schema allows; 0: it does not say. */
 unsigned tool_schema_types(const struct cJSON *function, const struct cJSON *schema);
+bool tool_requires_any(const struct cJSON *function); /* of its parameters */
 bool tool_has_parameter(const struct cJSON *function, const char *key, size_t num_bytes);
 /* The types of a parameter. */
 unsigned tool_parameter_types(const struct cJSON *function, const char *key, size_t num_bytes);

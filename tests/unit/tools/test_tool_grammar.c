@@ -112,6 +112,21 @@ static void calls_behind_a_trigger(void **state)
     tear_down(&r);
 }
 
+/* Calls that begin with a bracket, which a text may have: the whole answer is one or the other. */
+static void calls_or_text(void **state)
+{
+    (void)state;
+    struct rig r;
+    set_up(&r, FORMAT_PYTHON_LIST, (struct tool_demand){.is_parallel = true, .behind_trigger = true});
+    assert_null(tool_grammar_trigger(r.format));
+    assert_true(accepts(&r, "[look(city=\"a\"), ping()]"));
+    assert_true(accepts(&r, ""));
+    assert_true(accepts(&r, "\nSee [1], and [look(a=1)]."));
+    assert_false(accepts(&r, "[1]"));
+    assert_false(accepts(&r, " [look]"));
+    tear_down(&r);
+}
+
 static void calls_in_parameters(void **state)
 {
     (void)state;
@@ -408,6 +423,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(calls_in_json),
                                        cmocka_unit_test(calls_behind_a_trigger),
+                                       cmocka_unit_test(calls_or_text),
                                        cmocka_unit_test(calls_in_parameters),
                                        cmocka_unit_test(parameters_whose_schemas_refer),
                                        cmocka_unit_test(calls_or_an_answer),

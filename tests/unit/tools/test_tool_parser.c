@@ -46,7 +46,7 @@ static void derived(void **state)
 {
     (void)state;
     for (int i = 0; i < NUM_FORMATS; i++)
-        assert_int_equal(tool_format_origin(formats[i]), i == FORMAT_CHANNELS ? TOOLS_FAMILY : TOOLS_DERIVED);
+        assert_int_equal(tool_format_origin(formats[i]), i >= FORMAT_CHANNELS ? TOOLS_FAMILY : TOOLS_DERIVED);
     assert_false(tool_format_is_parallel(formats[FORMAT_BARE]));
     assert_true(tool_format_is_parallel(formats[FORMAT_RAW]));
     assert_int_equal(tool_format_content_beside_calls(formats[FORMAT_JSON]), CONTENT_KEPT);
@@ -247,7 +247,7 @@ static void objects_that_are_no_calls(void **state)
     (void)state;
     static const char *const texts[] = {
         "{\"name\": \"John\", \"age\": 3}",
-        "{\"name\": \"look\"}",
+        "{\"name\": \"need\"}",
         "{\"name\": \"look\", \"age\": 3}",
         "{\"arguments\": {}, \"name\": \"other\"}",
         "{\"arguments\": {}}",
@@ -257,6 +257,7 @@ static void objects_that_are_no_calls(void **state)
         "{\"name\": \"lo\\u006fk\"}",
         "{}",
         "{\"type\": \"function\", \"function\": {\"function\": {\"name\": \"look\"}}}",
+        "{\"name\": \"look\"} is one",
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         char expected[256];
@@ -405,6 +406,114 @@ static void marks_of_other_versions(void **state)
     }
 }
 
+/* An answer that is nothing but objects with tools' names is calls, whatever marks the format has. */
+static void objects_alone(void **state)
+{
+    (void)state;
+    static const int marked[] = {FORMAT_JSON, FORMAT_RAW, FORMAT_STRING, FORMAT_NUMBERED, FORMAT_NESTED};
+    check(FORMAT_BARE, "{\"name\": \"look\"}", "C(look)A({})E(whole)");
+    check(FORMAT_BARE, "```json\n{\"name\": \"look\"}\n```\n", "C(look)A({})E(whole)");
+    for (size_t i = 0; i < array_length(marked); i++) {
+        check(marked[i], "{\"name\": \"look\", \"arguments\": {\"days\": 2}}",
+              "C(look)A({\"days\": 2})E(whole)");
+        check(marked[i], "\n```json\n{\"name\": \"need\", \"parameters\": {\"city\": \"a\"}}\n```",
+              "C(need)A({\"city\": \"a\"})E(whole)");
+        check(marked[i], "[{\"name\": \"look\"}, {\"name\": \"look_up\", \"arguments\": {}}]",
+              "C(look)A({})E(whole)C(look_up)A({})E(whole)");
+        check(marked[i], "{\"name\": \"look\", \"arguments\": {}}\n{\"name\": \"look\", \"arguments\": {}}",
+              "C(look)A({})E(whole)C(look)A({})E(whole)");
+        static const char *const texts[] = {
+            "{\"name\": \"look\", \"arguments\": {}} calls it",
+            "{\"name\": \"other\", \"arguments\": {}}",
+            "{\"name\": \"look\", \"arguments\": {}}\n{\"name\": \"other\", \"arguments\": {}}",
+            "So: {\"name\": \"look\", \"arguments\": {}}",
+            "{\"name\": \"need\"}",
+            "{\"name\": \"look\", \"arguments\": {\"days\": 2}",
+        };
+        for (size_t j = 0; j < array_length(texts); j++) {
+            char expected[128];
+            snprintf(expected, sizeof expected, "T(%s)", texts[j]);
+            check(marked[i], texts[j], expected);
+        }
+    }
+}
+
+/* Llama 3 beside its template's objects, Qwen2.5-Coder, DeepSeek: marks that stand in no rendering of theirs. */
+static void marks_of_no_template(void **state)
+{
+#define OBJECTS(rest)                                                                                        \
+    TEMPLATE("", "{{ '{\"name\": \"' + m.tool_calls[0].function.name + '\", \"parameters\": ' }}"            \
+                 "{{ m.tool_calls[0].function.arguments | tojson }}{{ '}' }}")                               \
+    rest
+    static const char llama[] = OBJECTS("{# <|python_tag|> #}"), *hermes = format_templates[FORMAT_JSON];
+    static const char coder[] = "{# <tools> #}" TEMPLATE(
+        "", "{%- for c in m.tool_calls %}{{ '\n<tool_call>\n{\"name\": \"' + c.function.name + '\", "
+            "\"arguments\": ' }}"
+            "{{ c.function.arguments | tojson }}{{ '}\n</tool_call>' }}{% endfor %}");
+    static const char deepseek[] = TEMPLATE(
+        "", "{{ '<｜DSML｜tool_calls>\n' }}{%- for c in m.tool_calls %}{{ '<｜DSML｜invoke name=\"' + "
+            "c.function.name + '\">\n' }}"
+            "{%- for k, v in c.function.arguments.items() %}{{ '<｜DSML｜parameter name=\"' + k + '\" "
+            "string=\"' }}"
+            "{{ 'true' if v is string else 'false' }}{{ '\">' }}{{ v if v is string else v | tojson }}"
+            "{{ '</｜DSML｜parameter>\n' }}{% endfor %}{{ '</｜DSML｜invoke>\n' }}{% endfor %}{{ "
+            "'</｜DSML｜tool_calls>' }}");
+    static const struct {
+        const char *source, *text, *expected;
+    } cases[] = {
+        {llama, "<function=look>{\"days\": 2}</function>", "C(look)A({\"days\": 2})E(whole)"},
+        {llama, "So.\n<function=look>{}</function>\n<function=look_up>{}</function> Done.",
+         "T(So.)C(look)A({})E(whole)C(look_up)A({})E(whole)T( Done.)"},
+        {llama, "<function=look{\"days\": 2}</function>", "C(look)A({\"days\": 2})E(whole)"},
+        {llama, "<function=look></function>", "C(look)A({})E(whole)"},
+        {llama, "<function=look>{}", "C(look)A({})E(whole)"},
+        {llama, "<function=other>{}</function>", "T(<function=other>{}</function>)"},
+        {llama, "So.<|python_tag|>{\"name\": \"look\", \"parameters\": {}}", "T(So.)C(look)A({})E(whole)"},
+        {llama, "So: {\"name\": \"look\", \"parameters\": {}}",
+         "T(So: {\"name\": \"look\", \"parameters\": {}})"},
+        {coder, "<tools>\n{\"name\": \"look\", \"arguments\": {}}\n</tools>", "C(look)A({})E(whole)"},
+        {coder, "<tools>\n{\"name\": \"other\", \"arguments\": {}}\n</tools>",
+         "T(<tools>\n{\"name\": \"other\", \"arguments\": {}}\n</tools>)"},
+        {NULL, "<tools>\n{\"name\": \"look\", \"arguments\": {}}\n</tools>",
+         "T(<tools>\n{\"name\": \"look\", \"arguments\": {}}\n</tools>)"},
+        {deepseek,
+         "So.\n\n<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"look\">\n<｜DSML｜parameter name=\"days\" "
+         "string=\"false\">2</｜DSML｜parameter>\n</｜DSML｜invoke>\n<｜DSML｜invoke "
+         "name=\"look_up\">\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+         "T(So.)C(look)A({\"days\": 2})E(whole)C(look_up)A({})E(whole)"},
+    };
+    (void)state;
+    for (size_t i = 0; i < array_length(cases); i++) {
+        struct tool_format *f = format_of(cases[i].source ? cases[i].source : hermes);
+        for (size_t step = 0; step < 10; step++) {
+            struct buffer out;
+            parse_joined(f, false, cases[i].text, strlen(cases[i].text), step, &out);
+            if (strcmp(out.data, cases[i].expected) != 0) fail_msg("%s: %s", cases[i].text, out.data);
+            buffer_deinit(&out);
+        }
+        tool_format_free(f);
+    }
+}
+
+/* Known by an example in the instructions: Llama 3.2 and 4, Gemma 3. */
+static void python_of_a_family(void **state)
+{
+    (void)state;
+    check(FORMAT_PYTHON_LIST, "[look(city=\"Z\", days=2)]",
+          "C(look)A({\"city\": \"Z\", \"days\": 2})E(whole)");
+    check(FORMAT_PYTHON_LIST, "[look(city='it\\'s', note=None), look_up()]",
+          "C(look)A({\"city\": \"it's\", \"note\": null})E(whole)C(look_up)A({})E(whole)");
+    check(FORMAT_PYTHON_LIST, "<|python_start|>[look(days=2)]<|python_end|>",
+          "C(look)A({\"days\": 2})E(whole)");
+    check(FORMAT_PYTHON_LIST, "```tool_code\n[look(note=[True])]\n```",
+          "C(look)A({\"note\": [true]})E(whole)");
+    check(FORMAT_PYTHON_LIST, "Now.\n<|python_start|>[look(days=2)]<|python_end|>",
+          "T(Now.)C(look)A({\"days\": 2})E(whole)");
+    check(FORMAT_PYTHON_LIST, "[other(a=1)]", "T([other(a=1)])");
+    check(FORMAT_PYTHON_LIST, "So: [look(days=2)]", "T(So: [look(days=2)])");
+    check(FORMAT_PYTHON_LIST, "[1] says so", "T([1] says so)");
+}
+
 static void forgotten_marks(void **state)
 {
     (void)state;
@@ -482,6 +591,25 @@ static void released(void **state)
         for (; j.out.num_bytes < strlen("T(") + strlen(text) && n <= 64; n++)
             assert_int_equal(tool_parser_push(p, "x", 1), 0);
         assert_true(n <= 64);
+        tool_parser_free(p);
+        buffer_deinit(&j.out);
+    }
+    cJSON_Delete(tools);
+}
+
+/* An answer in JSON is no longer held back when a name in it is no tool's. */
+static void other_objects_are_released(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"name\": \"lx";
+    cJSON *tools = cJSON_Parse(tools_of_answers);
+    for (int i = 0; i < NUM_FORMATS; i++) {
+        struct joined j;
+        struct tool_parser *p;
+        joined_init(&j);
+        assert_int_equal(tool_parser_new(formats[i], tools, false, join, &j, &p), 0);
+        assert_int_equal(tool_parser_push(p, text, strlen(text)), 0);
+        assert_int_equal(j.out.num_bytes, strlen("T(") + strlen(text));
         tool_parser_free(p);
         buffer_deinit(&j.out);
     }
@@ -590,9 +718,13 @@ int main(void)
         cmocka_unit_test(wrapped_objects),
         cmocka_unit_test(other_notations),
         cmocka_unit_test(marks_of_other_versions),
+        cmocka_unit_test(objects_alone),
+        cmocka_unit_test(marks_of_no_template),
+        cmocka_unit_test(python_of_a_family),
         cmocka_unit_test(forgotten_marks),
         cmocka_unit_test(channels),
         cmocka_unit_test(released),
+        cmocka_unit_test(other_objects_are_released),
         cmocka_unit_test(spaces_are_released),
         cmocka_unit_test(splits),
     };

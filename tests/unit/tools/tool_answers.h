@@ -29,6 +29,7 @@ enum {
     FORMAT_NESTED,
     FORMAT_QUOTED,
     FORMAT_CHANNELS,
+    FORMAT_PYTHON_LIST,
     NUM_FORMATS
 };
 
@@ -87,6 +88,12 @@ static const char *const format_templates[NUM_FORMATS] = {
         "{% endfor %}"),
     /* Known by its mark: gpt-oss. */
     [FORMAT_CHANNELS] = "{# <|channel|>commentary #}" TEMPLATE("", ""),
+    /* Llama 3.2, whose calls lose their quotes. */
+    [FORMAT_PYTHON_LIST] =
+        "{# [func_name1(params_name1=params_value1, params_name2=params_value2...), func_name2(params)] "
+        "#}" TEMPLATE(
+            "", "{{ '[' }}{%- for c in m.tool_calls %}{{ c.function.name + '(' }}{%- for k, v in "
+                "c.function.arguments.items() %}{{ k }}={{ v }}{% endfor %}{{ ')' }}{% endfor %}{{ ']' }}"),
 };
 
 static const char tools_of_answers[] __attribute__((unused)) =
@@ -101,7 +108,9 @@ static const char tools_of_answers[] __attribute__((unused)) =
     "\"back\":{\"$ref\":\"#/$defs/back\"},\"second\":{\"$ref\":\"#/$defs/either/anyOf/1\"}}},"
     "\"code\":{\"type\":\"string\"},\"either\":{\"anyOf\":[{\"type\":\"null\"},{\"type\":\"string\"}]},"
     "\"back\":{\"anyOf\":[{\"$ref\":\"#/$defs/back\"},{\"$ref\":\"#/$defs/back\"}]}}}}},"
-    "{\"type\":\"function\",\"function\":{\"name\":\"look_up\",\"parameters\":{}}}]";
+    "{\"type\":\"function\",\"function\":{\"name\":\"look_up\",\"parameters\":{}}},"
+    "{\"type\":\"function\",\"function\":{\"name\":\"need\",\"parameters\":{\"properties\":{\"city\":{}},"
+    "\"required\":[\"city\"]}}}]";
 
 static struct tool_format *format_of(const char *source)
 {
