@@ -122,20 +122,58 @@ static cJSON *make_parts(const char *text)
     return NULL;
 }
 
-/* What an assistant refused with is text to a template. */
-static int settle_refusals(const struct message *m, const cJSON *parts)
+static bool is_of_type(const cJSON *part, const char *name)
+{
+    const cJSON *type = json_field_find(part, "type");
+    return cJSON_IsString(type) && !strcmp(type->valuestring, name);
+}
+
+/* Texts under the names of Responses, and what an assistant refused with, are text to a template. */
+static int settle_texts(const struct message *m, const cJSON *parts)
 {
     cJSON *part;
     cJSON_ArrayForEach(part, parts)
     {
-        const cJSON *type = json_field_find(part, "type"), *refusal = json_field_find(part, "refusal");
-        if (!cJSON_IsString(type) || strcmp(type->valuestring, "refusal") != 0 || !cJSON_IsString(refusal))
-            continue;
-        if (!cJSON_AddStringToObject(part, "text", refusal->valuestring) ||
+        const cJSON *refusal = is_of_type(part, "refusal") ? json_field_find(part, "refusal") : NULL;
+        bool is_text = is_of_type(part, "input_text") || is_of_type(part, "output_text");
+        if (!is_text && !cJSON_IsString(refusal)) continue;
+        if ((!is_text && !cJSON_AddStringToObject(part, "text", refusal->valuestring)) ||
             !cJSON_ReplaceItemInObjectCaseSensitive(part, "type", cJSON_CreateString("text")))
             return api_error_no_memory(m->err);
     }
     return 0;
+}
+
+/* A text, or Mistral's list of text parts. */
+static void append_thought(struct buffer *out, const cJSON *value)
+{
+    const cJSON *part;
+    if (cJSON_IsString(value)) buffer_append_text(out, value->valuestring);
+    if (!cJSON_IsArray(value)) return;
+    cJSON_ArrayForEach(part, value) append_thought(out, json_field_find(part, "text"));
+}
+
+/* Reasoning that stands among the parts of an assistant's answer (Mistral's and LangChain's form) is its reasoning. */
+static int settle_thoughts(const struct message *m)
+{
+    static const char *const members[] = {"thinking", "reasoning", "text"};
+    cJSON *parts = cJSON_GetObjectItemCaseSensitive(m->json, "content"), *next;
+    struct buffer text;
+    buffer_init(&text, SIZE_MAX / 2);
+    for (cJSON *part = cJSON_IsArray(parts) ? parts->child : NULL; part; part = next) {
+        next = part->next;
+        if (!is_of_type(part, "thinking") && !is_of_type(part, "reasoning")) continue;
+        for (size_t i = 0; i < array_length(members); i++)
+            append_thought(&text, json_field_find(part, members[i]));
+        cJSON_Delete(cJSON_DetachItemViaPointer(parts, part));
+    }
+    bool done = !buffer_failed(&text);
+    if (done && text.num_bytes > 0 && !json_field_find(m->json, "reasoning_content")) {
+        cJSON_DeleteItemFromObjectCaseSensitive(m->json, "reasoning_content"); /* null */
+        done = cJSON_AddStringToObject(m->json, "reasoning_content", text.data);
+    }
+    buffer_deinit(&text);
+    return done ? 0 : api_error_no_memory(m->err);
 }
 
 /* An assistant may say nothing, and a tool, too. Templates add it to text, or loop over it: it is empty there. */
@@ -158,6 +196,7 @@ static int settle_content(const struct message *m, const cJSON *content)
 static int check_content(const struct message *m, bool is_assistant)
 {
     char path[96];
+    if (is_assistant && settle_thoughts(m) < 0) return STATUS_NO_MEMORY;
     const cJSON *content = json_field_find(m->json, "content");
     const char *role = json_field_find(m->json, "role")->valuestring;
     bool is_result = !strcmp(role, "tool") || !strcmp(role, "function");
@@ -167,7 +206,7 @@ static int check_content(const struct message *m, bool is_assistant)
     if (!content) return api_error_invalid(m->err, "missing_required_parameter", path, "%s is missing", path);
     if (!cJSON_IsString(content) && !cJSON_IsArray(content))
         return json_field_refuse_type(content, path, "a string or an array of text parts", m->err);
-    int status = is_assistant ? settle_refusals(m, content) : 0;
+    int status = cJSON_IsArray(content) ? settle_texts(m, content) : 0;
     if (is_result && !unseen_parts_settle(m->json, m->num_unseen)) status = api_error_no_memory(m->err);
     if (status == 0 && cJSON_IsArray(content)) status = check_parts(m, content);
     return status < 0 ? status : settle_content(m, content);
@@ -490,16 +529,56 @@ static int add_kwargs(cJSON *context, cJSON *body, struct api_error *err)
     return status;
 }
 
+/* Whether the model thinks, as a variable where nothing has said so. */
+static int set_thinking(cJSON *context, bool thinks, struct api_error *err)
+{
+    if (has(context, "enable_thinking")) return 0;
+    return cJSON_AddBoolToObject(context, "enable_thinking", thinks) ? 0 : api_error_no_memory(err);
+}
+
+/* What hosts of open models call it: enable_thinking (Qwen's), thinking with a type (GLM's, DeepSeek's), reasoning that is enabled
+ * or not (OpenRouter's). */
+static int add_thinking(cJSON *context, const cJSON *body, struct api_error *err)
+{
+    const cJSON *plain = json_field_find(body, "enable_thinking"), *typed = json_field_find(body, "thinking"),
+                *reasoning = json_field_find(body, "reasoning"),
+                *enabled = json_field_find(reasoning, "enabled");
+    int status = 0;
+    if (plain && !cJSON_IsBool(plain))
+        return json_field_refuse_type(plain, "enable_thinking", "a boolean", err);
+    if (typed && !cJSON_IsObject(typed) && !cJSON_IsBool(typed))
+        return json_field_refuse_type(typed, "thinking", "an object with a type", err);
+    if (reasoning && !cJSON_IsObject(reasoning))
+        return json_field_refuse_type(reasoning, "reasoning", "an object", err);
+    if (plain) status = set_thinking(context, cJSON_IsTrue(plain), err);
+    if (typed && status == 0)
+        status = set_thinking(context, !cJSON_IsFalse(typed) && !is_of_type(typed, "disabled"), err);
+    return status == 0 && cJSON_IsBool(enabled) ? set_thinking(context, cJSON_IsTrue(enabled), err) : status;
+}
+
+/* Templates know it by one of two names. */
+static int settle_thinking(cJSON *context, struct api_error *err)
+{
+    static const char *const names[] = {"enable_thinking", "thinking"};
+    for (int i = 0; i < 2; i++) {
+        const cJSON *set = cJSON_GetObjectItemCaseSensitive(context, names[i]);
+        if (cJSON_IsBool(set) && !has(context, names[!i]) &&
+            !cJSON_AddBoolToObject(context, names[!i], cJSON_IsTrue(set)))
+            return api_error_no_memory(err);
+    }
+    return 0;
+}
+
 /* reasoning_effort is the template's to read; none also switches thinking off where a template knows that. */
 static int add_reasoning_effort(cJSON *context, const cJSON *body, struct api_error *err)
 {
     const cJSON *effort = json_field_find(body, "reasoning_effort");
+    if (!effort) effort = json_field_find(json_field_find(body, "reasoning"), "effort");
     if (!effort || has(context, "reasoning_effort")) return 0;
     if (!cJSON_IsString(effort)) return json_field_refuse_type(effort, "reasoning_effort", "a string", err);
     if (!cJSON_AddStringToObject(context, "reasoning_effort", effort->valuestring))
         return api_error_no_memory(err);
-    if (strcmp(effort->valuestring, "none") != 0 || has(context, "enable_thinking")) return 0;
-    return cJSON_AddFalseToObject(context, "enable_thinking") ? 0 : api_error_no_memory(err);
+    return strcmp(effort->valuestring, "none") ? 0 : set_thinking(context, false, err);
 }
 
 static int add_verbosity(cJSON *context, const cJSON *body, struct api_error *err)
@@ -590,7 +669,9 @@ int chat_context_init(struct chat_context *c, const struct server *server, const
     if (params->uses_tools && server->tool_format)
         status = add_tools(c, server, json_field_find(body, "tools"), now_seconds, err);
     if (status == 0) status = add_kwargs(c->json, body, err);
+    if (status == 0) status = add_thinking(c->json, body, err);
     if (status == 0) status = add_reasoning_effort(c->json, body, err);
+    if (status == 0) status = settle_thinking(c->json, err);
     return status < 0 ? status : add_verbosity(c->json, body, err);
 }
 

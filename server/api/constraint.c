@@ -272,10 +272,19 @@ static int read_guided(struct reader *r, const cJSON *body)
 
 /* ---- response_format ---- */
 
+/* A schema that stands beside the type: llama.cpp's, Together's and Fireworks' form. */
+static int read_beside_type(struct reader *r, const cJSON *schema)
+{
+    if (!cJSON_IsObject(schema) && !cJSON_IsBool(schema))
+        return json_field_refuse_type(schema, "response_format.schema", "a JSON schema", r->err);
+    return read_value(r, "response_format.schema", CONSTRAINT_JSON_SCHEMA, schema);
+}
+
 static int read_named_schema(struct reader *r, const cJSON *format)
 {
-    const cJSON *named = json_field_find(format, "json_schema");
+    const cJSON *named = json_field_find(format, "json_schema"), *beside = json_field_find(format, "schema");
     bool strict;
+    if (!named && beside) return read_beside_type(r, beside);
     if (!cJSON_IsObject(named))
         return json_field_refuse_type(named, "response_format.json_schema", "an object", r->err);
     const cJSON *name = json_field_find(named, "name"), *schema = json_field_find(named, "schema");
@@ -289,6 +298,20 @@ static int read_named_schema(struct reader *r, const cJSON *format)
     return read_value(r, "response_format.json_schema.schema", CONSTRAINT_JSON_SCHEMA, schema);
 }
 
+static int read_json(struct reader *r, const cJSON *format)
+{
+    const cJSON *schema = json_field_find(format, "schema");
+    if (schema) return read_beside_type(r, schema);
+    return read_value(r, "response_format.type", CONSTRAINT_JSON_OBJECT, &(cJSON){.type = cJSON_True});
+}
+
+/* A text of a form of its own, which has to be there. */
+static int read_own_form(struct reader *r, const char *param, enum constraint_kind kind, const cJSON *value)
+{
+    if (value) return read_value(r, param, kind, value);
+    return api_error_invalid(r->err, "missing_required_parameter", param, "%s is missing", param);
+}
+
 static int read_response_format(struct reader *r, const cJSON *body)
 {
     const cJSON *format = json_field_find(body, "response_format");
@@ -300,14 +323,20 @@ static int read_response_format(struct reader *r, const cJSON *body)
         return json_field_refuse_type(type, "response_format.type", "a string", r->err);
     if (!strcmp(type->valuestring, "text")) return 0;
     if (!strcmp(type->valuestring, "json_schema")) return read_named_schema(r, format);
-    if (!strcmp(type->valuestring, "json_object"))
-        return read_value(r, "response_format.type", CONSTRAINT_JSON_OBJECT, &(cJSON){.type = cJSON_True});
+    if (!strcmp(type->valuestring, "json_object")) return read_json(r, format);
+    if (!strcmp(type->valuestring, "grammar"))
+        return read_own_form(r, "response_format.grammar", CONSTRAINT_EBNF,
+                             json_field_find(format, "grammar"));
+    if (!strcmp(type->valuestring, "regex"))
+        return read_own_form(r, "response_format.pattern", CONSTRAINT_REGEX,
+                             json_field_find(format, "pattern"));
     if (!strcmp(type->valuestring, "structural_tag"))
         return read_value(r, "response_format", CONSTRAINT_STRUCTURAL_TAG, format);
-    return api_error_invalid(r->err, "unsupported_value", "response_format.type",
-                             "response_format.type must be \"text\", \"json_object\", \"json_schema\" or "
-                             "\"structural_tag\"; got \"%.40s\"",
-                             type->valuestring);
+    return api_error_invalid(
+        r->err, "unsupported_value", "response_format.type",
+        "response_format.type must be \"text\", \"json_object\", \"json_schema\", \"grammar\", "
+        "\"regex\" or \"structural_tag\"; got \"%.40s\"",
+        type->valuestring);
 }
 
 bool constraint_is_named(const char *body, size_t num_bytes)

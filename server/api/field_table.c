@@ -30,7 +30,7 @@ struct field {
 #define PARAM(member) false, offsetof(struct params, member)
 #define SLOT(member) true, offsetof(struct request_slot_input, member)
 static const struct field fields[] = {
-    {"temperature", ON_BOTH, FIELD_FLOAT, SLOT(sampling.temperature), 0, 2},
+    {"temperature", ON_BOTH, FIELD_FLOAT, SLOT(sampling.temperature), 0, 100},
     {"top_p", ON_BOTH, FIELD_FLOAT, SLOT(sampling.top_p), 0, 1},
     {"top_k", ON_BOTH, FIELD_INT32, SLOT(sampling.top_k), -1, INT32_MAX},
     {"min_p", ON_BOTH, FIELD_FLOAT, SLOT(sampling.min_p), 0, 1},
@@ -205,6 +205,9 @@ static const struct named_field read_elsewhere[] = {
     {"tool_choice", ON_CHAT},
     {"modalities", ON_CHAT},
     {"reasoning_effort", ON_CHAT},
+    {"reasoning", ON_CHAT},
+    {"thinking", ON_CHAT},
+    {"enable_thinking", ON_CHAT},
     {"chat_template_kwargs", ON_CHAT},
     {"documents", ON_CHAT | ON_SCORING},
     {"structured_outputs", ON_BOTH},

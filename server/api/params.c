@@ -68,15 +68,24 @@ static int note_ignored(struct reader *r)
 
 /* ---- counts ---- */
 
+/* -1, as programs for llama.cpp and LM Studio say it: as many as fit. */
+static int read_most_tokens(struct reader *r, const char *name, int64_t least, int64_t *value)
+{
+    const cJSON *field = json_field_find(r->body, name);
+    if (!field || !json_field_as_int(field, MAX_TOKENS_DEFAULT, MAX_TOKENS_DEFAULT, value))
+        return json_field_int(r->body, name, least, INT32_MAX, value, r->err);
+    r->out->fills_context = true;
+    return 0;
+}
+
 static int read_max_tokens(struct reader *r)
 {
     struct params *p = r->out;
     int64_t value = p->max_tokens;
     int64_t least = p->kind == API_COMPLETIONS && p->echo ? 0 : 1;
-    const char *name = "max_tokens";
-    int status = json_field_int(r->body, name, least, INT32_MAX, &value, r->err);
+    int status = read_most_tokens(r, "max_tokens", least, &value);
     if (status == 0 && p->kind == API_CHAT)
-        status = json_field_int(r->body, "max_completion_tokens", least, INT32_MAX, &value, r->err);
+        status = read_most_tokens(r, "max_completion_tokens", least, &value);
     if (status < 0) return status;
     p->max_tokens = (int32_t)value;
     int64_t min_tokens = 0;

@@ -147,16 +147,30 @@ static int read_allowed(const cJSON *allowed, const cJSON *tools, struct params 
     return 0;
 }
 
+/* none, auto, required or Mistral's any; some say it as an object's type. */
+static bool is_word(const cJSON *choice, const char *word)
+{
+    const cJSON *type = json_field_find(choice, "type");
+    return is_text(choice, word) || is_text(type, word);
+}
+
+/* Of a choice of one function: in an object of its own, or beside the type. */
+static const cJSON *find_name(const cJSON *choice)
+{
+    const cJSON *function = json_field_find(choice, "function");
+    return json_field_find(function ? function : choice, "name");
+}
+
 /* tool_choice, of a request with tools. */
 static int read_choice(const cJSON *choice, const cJSON *tools, struct arena *arena, struct params *out,
                        struct api_error *err)
 {
     const cJSON *allowed = find_allowed(choice);
-    if (!choice || is_text(choice, "auto")) return 0;
+    if (!choice || is_word(choice, "auto")) return 0;
     if (allowed) return read_allowed(allowed, tools, out, err);
     out->must_call = true;
-    if (is_text(choice, "required")) return 0;
-    const cJSON *name = json_field_find(json_field_find(choice, "function"), "name");
+    if (is_word(choice, "required") || is_word(choice, "any")) return 0;
+    const cJSON *name = find_name(choice);
     if (!cJSON_IsObject(choice) || !cJSON_IsString(name))
         return api_error_invalid(
             err, "invalid_value", "tool_choice",
@@ -175,9 +189,9 @@ int tool_params_read(const cJSON *body, struct arena *arena, struct params *out,
     bool has_tools = tools && !(cJSON_IsArray(tools) && !tools->child);
     if (choice && !cJSON_IsString(choice) && !cJSON_IsObject(choice))
         return json_field_refuse_type(choice, "tool_choice", "a string or an object", err);
-    bool none = is_text(choice, "none");
+    bool none = is_word(choice, "none");
     if (none) return 0;
-    if (!has_tools && choice && !is_text(choice, "auto"))
+    if (!has_tools && choice && !is_word(choice, "auto"))
         return api_error_invalid(err, "invalid_value", "tool_choice",
                                  "tool_choice needs tools to choose from");
     if (!has_tools) return 0;

@@ -132,6 +132,13 @@ static int skip_block(const struct place *p, const cJSON *block)
     return 0;
 }
 
+/* What the service has made of the turns before. */
+static int add_compaction(const struct place *p, cJSON *parts, const cJSON *block)
+{
+    const char *text = canonical_text(block, "content");
+    return text ? canonical_add_part(p, parts, text) : 0;
+}
+
 static int add_block(const struct place *p, cJSON *message, cJSON *parts, cJSON *block, bool is_assistant)
 {
     if (canonical_is(block, "text")) return add_text_block(p, parts, block);
@@ -140,6 +147,7 @@ static int add_block(const struct place *p, cJSON *message, cJSON *parts, cJSON 
     if (is_assistant && canonical_is(block, "redacted_thinking")) return 0; /* nobody can read it */
     if (!is_assistant && canonical_is(block, "tool_result")) return 0;      /* add_results */
     if (!is_assistant && messages_is_document(block)) return messages_add_document(p, parts, block, false);
+    if (is_assistant && canonical_is(block, "compaction")) return add_compaction(p, parts, block);
     if (is_assistant && is_of_service(block)) return skip_block(p, block);
     return refuse_block(p, block);
 }

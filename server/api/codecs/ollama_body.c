@@ -38,7 +38,15 @@ static const struct {
 static const struct {
     const char *name;
     double neutral;
-} refused_options[] = {{"mirostat", 0}, {"typical_p", 1}, {"tfs_z", 1}};
+} refused_options[] = {{"mirostat", 0}, {"tfs_z", 1}};
+
+/* It stands in the example of all options that Ollama's documents have, and Ollama's own engine does not read it. */
+static void warn_of_typical_p(struct translation *t, const cJSON *value)
+{
+    const cJSON *item = json_field_find(value, "typical_p");
+    if (item && (!cJSON_IsNumber(item) || item->valuedouble != 1))
+        translation_warn(t, "options.typical_p does nothing");
+}
 
 static int refuse_options(struct translation *t, const cJSON *value)
 {
@@ -68,6 +76,7 @@ static int read_options(struct translation *t, cJSON *value)
         cJSON *item = cJSON_DetachItemFromObjectCaseSensitive(value, options[i].name);
         if (item) status = codec_put(t, t->body, options[i].canonical, item);
     }
+    warn_of_typical_p(t, value);
     if (status == 0) status = read_num_predict(t, value);
     return status == 0 ? refuse_options(t, value) : status;
 }

@@ -219,12 +219,17 @@ static int add_reference(const struct place *p, cJSON *messages, const cJSON *re
     return status;
 }
 
-/* What OpenAI's service has done itself in an earlier turn; what came of it stands in the message that follows. */
+/* What OpenAI's service has done itself in an earlier turn, or with tools that are skipped here; what came of it stands in the
+ * message that follows. */
 static bool is_of_service(const char *type)
 {
-    static const char *const types[] = {"web_search_call",       "file_search_call",  "code_interpreter_call",
-                                        "image_generation_call", "mcp_list_tools",    "mcp_call",
-                                        "tool_search_call",      "tool_search_output"};
+    static const char *const types[] = {
+        "web_search_call",       "file_search_call",        "code_interpreter_call",
+        "image_generation_call", "mcp_list_tools",          "mcp_call",
+        "mcp_approval_request",  "mcp_approval_response",   "tool_search_call",
+        "tool_search_output",    "computer_call",           "computer_call_output",
+        "local_shell_call",      "local_shell_call_output", "shell_call",
+        "shell_call_output",     "apply_patch_call",        "apply_patch_call_output"};
     for (size_t i = 0; i < array_length(types); i++)
         if (!strcmp(type, types[i])) return true;
     return false;

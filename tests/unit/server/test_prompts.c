@@ -14,7 +14,8 @@ static const char template_text[] =
     "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ m.content }}</s>{% endfor %}"
     "{% if add_generation_prompt %}[assistant]{% endif %}"
     "{% if reasoning_effort is defined %}({{ reasoning_effort }}){% endif %}"
-    "{% if enable_thinking is defined and not enable_thinking %}(quiet){% endif %}";
+    "{% if enable_thinking is defined and not enable_thinking %}(quiet){% endif %}"
+    "{% if thinking is defined and thinking %}(loud){% endif %}";
 static const char parts_template_text[] =
     "{% for m in messages %}{% for p in m.content %}<{{ p.text }}>{% endfor %}{% endfor %}";
 
@@ -538,6 +539,40 @@ static void templates_read_what_tools_leave_out(void **state)
         SAYS("system", "s"), "True");
 }
 
+/* By the names that hosts of open models have for it, and that templates have. */
+static void chat_says_whether_it_thinks(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *fields, *said;
+    } cases[] = {
+        {"\"enable_thinking\":false", "(quiet)"},
+        {"\"enable_thinking\":true", "(loud)"},
+        {"\"thinking\":{\"type\":\"disabled\"}", "(quiet)"},
+        {"\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":5}", "(loud)"},
+        {"\"thinking\":false", "(quiet)"},
+        {"\"reasoning\":{\"enabled\":false}", "(quiet)"},
+        {"\"reasoning\":{\"effort\":\"low\",\"enabled\":true}", "(low)(loud)"},
+        {"\"reasoning\":{\"effort\":\"none\"}", "(none)(quiet)"},
+        {"\"reasoning\":{\"effort\":\"low\"},\"reasoning_effort\":\"high\"", "(high)"},
+        {"\"chat_template_kwargs\":{\"thinking\":true},\"enable_thinking\":false", "(quiet)(loud)"},
+        {"\"chat_template_kwargs\":{\"enable_thinking\":true},\"thinking\":{\"type\":\"disabled\"}",
+         "(loud)"},
+        {"\"enable_thinking\":null,\"thinking\":null,\"reasoning\":null", ""},
+    };
+    for (size_t i = 0; i < array_length(cases); i++) {
+        char body[512], expected[128];
+        snprintf(body, sizeof body, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],%s}",
+                 cases[i].fields);
+        snprintf(expected, sizeof expected, "<s>[user]x</s>[assistant]%s", cases[i].said);
+        assert_prompt(API_CHAT, body, expected, 1);
+    }
+#define ASKED "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"
+    assert_refused(API_CHAT, ASKED "\"enable_thinking\":5}", "enable_thinking", "invalid_type");
+    assert_refused(API_CHAT, ASKED "\"thinking\":5}", "thinking", "invalid_type");
+    assert_refused(API_CHAT, ASKED "\"reasoning\":true}", "reasoning", "invalid_type");
+}
+
 static void chat_refuses_bad_messages(void **state)
 {
     (void)state;
@@ -747,6 +782,7 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(an_empty_list_of_calls_is_none, set_up, tear_down),
         cmocka_unit_test_setup_teardown(templates_read_what_tools_leave_out, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(chat_says_whether_it_thinks, set_up, tear_down),
         cmocka_unit_test_setup_teardown(chat_refuses_bad_messages, set_up, tear_down),
         cmocka_unit_test_setup_teardown(quoted_text_stays_utf8, set_up, tear_down),
         cmocka_unit_test_setup_teardown(texts_may_have_nul, set_up, tear_down),
