@@ -237,7 +237,7 @@ def test_streams_through_a_proxy(server, tmp_path, make):
             first = next(line for line in lines if line.startswith("data: "))
             assert server.metrics()["flashd_requests_in_flight"] == 1, "nothing came before the end"
             assert "".join(texts([first, *events(lines)])) == "".join(expected)
-        large = {"prompt": "a " * 3_500_000, "max_tokens": -1}
+        large = {"prompt": "a " * 3_500_000, "max_tokens": -5}
         assert client.post(url + "/v1/completions", json=large).json()["error"]["param"] == "max_tokens"
         before = server.metrics()['flashd_requests_finished_total{outcome="client_gone"}']
         with client.stream("POST", url + "/v1/completions", json={**LONG, "max_tokens": 4000, "min_tokens": 4000}) as answer:

@@ -26,7 +26,7 @@ from conftest import BINARY, MODEL, ROOT, SANITIZED, START_SECONDS, Server, free
 from test_engine_process import engine_pid, kill_engine, wait_ready
 from test_signals import Stream
 
-REFUSED = {"prompt": "x", "max_tokens": -1}
+REFUSED = {"prompt": "x", "max_tokens": -5}
 
 
 def answers(server):

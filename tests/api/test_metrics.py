@@ -192,7 +192,7 @@ def test_the_ledger_balances_while_requests_run(server):
 
 def test_refused_requests_are_not_admitted(server):
     before = server.wait_idle()
-    assert server.post("/v1/completions", {"prompt": "x", "temperature": 9}).status_code == 400
+    assert server.post("/v1/completions", {"prompt": "x", "temperature": 900}).status_code == 400
     assert difference(server.wait_idle(), before, "flashd_requests_admitted_total") == 0
 
 

@@ -396,7 +396,7 @@ BAD = [
     (dict(messages=[{"role": "user", "content": 5}]), "messages[0].content", "invalid_type"),
     (dict(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]),
      "messages[0].content[0]", "unsupported_value"),
-    (dict(temperature=2.5), "temperature", "invalid_value"),
+    (dict(temperature=100.5), "temperature", "invalid_value"),
     (dict(temperature="hot"), "temperature", "invalid_type"),
     (dict(top_p=-0.1), "top_p", "invalid_value"),
     (dict(n=0), "n", "invalid_value"),

@@ -181,7 +181,7 @@ def test_many_log_probabilities(client, model, background):
     ({"input": [{"type": "function_call", "name": "x"}]}, "input[0]"),
     ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0]"),
     ({"max_output_tokens": 0}, "max_output_tokens"), ({"max_output_tokens": "many"}, "max_output_tokens"),
-    ({"temperature": 9}, "temperature"), ({"instructions": 5}, "instructions"), ({"store": "x"}, "store"),
+    ({"temperature": 900}, "temperature"), ({"instructions": 5}, "instructions"), ({"store": "x"}, "store"),
     ({"background": True, "store": False}, "background"), ({"background": True, "stream": True}, "stream"), ({"background": 5}, "background"), ({"conversation": "c"}, "conversation"), ({"prompt": {"id": "p"}}, "prompt"),
     ({"previous_response_id": 5}, "previous_response_id"), ({"tools": {}}, "tools"),
     ({"tools": [{"type": "function"}]}, "tools[0].name"), ({"tools": [{}]}, "tools[0].type"),

@@ -225,6 +225,6 @@ def test_two_requests_on_one_connection(server):
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
 def test_errors_before_a_stream_are_plain_json(server, path):
-    response = server.post(path, {"stream": True, "temperature": 99})
+    response = server.post(path, {"stream": True, "temperature": 900})
     assert response.status_code == 400 and response.headers["content-type"] == "application/json"
     assert set(response.json()["error"]) == {"message", "type", "param", "code"}

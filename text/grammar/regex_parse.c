@@ -12,7 +12,9 @@ struct parser {
     struct error *err;
     int status;
     int depth, look_depth;
-    bool is_behind; /* within a look-behind */
+    bool is_behind;    /* within a look-behind */
+    bool is_negated;   /* within a negative look-around, or not in one within another */
+    bool ignores_case; /* behind (?i) of the group, or within (?i:) */
     bool has_word;
     enum { AT_BEGIN, AT_LOOKS, BEHIND_LOOKS } place; /* in the pattern's first terms */
     uint32_t word;                                   /* the set of word characters, once has_word */
@@ -56,6 +58,35 @@ static uint32_t concat(struct parser *p, uint32_t a, uint32_t b)
     if (nodes[a].kind == REGEX_EMPTY) return b;
     if (nodes[b].kind == REGEX_EMPTY) return a;
     return add_node(p, (struct regex_node){.kind = REGEX_CONCAT, .a = a, .b = b});
+}
+
+/* The other case of its letters. Some engines match four characters beyond ASCII, too: they are let in nowhere. */
+static void add_cases(struct parser *p, struct pool *set, bool complement)
+{
+    static const struct {
+        char letter;
+        uint32_t like;
+    } others[] = {{'i', 0x130}, {'i', 0x131}, {'k', 0x212A}, {'s', 0x17F}};
+    if (!p->ignores_case || p->status) return;
+    code_points_normalize(set);
+    bool has[26];
+    for (uint32_t i = 0; i < array_length(has); i++)
+        has[i] = code_points_has(set, 'a' + i) || code_points_has(set, 'A' + i);
+    for (uint32_t i = 0; i < array_length(has); i++) {
+        if (!has[i]) continue;
+        code_points_add(set, 'a' + i, 'a' + i);
+        code_points_add(set, 'A' + i, 'A' + i);
+    }
+    for (size_t i = 0; complement != p->is_negated && i < array_length(others); i++)
+        if (has[others[i].letter - 'a']) code_points_add(set, others[i].like, others[i].like);
+}
+
+/* A character that a pattern names: what its other case is beyond ASCII is not known here. */
+static uint32_t check_case(struct parser *p, uint32_t code_point)
+{
+    if (!p->ignores_case || code_point < 0x80) return code_point;
+    return fail(p, STATUS_UNSUPPORTED,
+                "(?i) in front of a character that is not ASCII, which is not supported,");
 }
 
 /* Takes the set over. */
@@ -161,8 +192,10 @@ static void add_property(struct parser *p, bool complement, struct pool *set)
     }
     const char *name = p->text + p->at, *equals = memchr(name, '=', (size_t)(end - name));
     if (equals) name = equals + 1;
-    if (!code_points_add_category(&own, name, (size_t)(end - name)))
-        fail(p, STATUS_UNSUPPORTED, "a Unicode property that is not supported");
+    if (p->ignores_case || !code_points_add_category(&own, name, (size_t)(end - name)))
+        fail(p, STATUS_UNSUPPORTED,
+             p->ignores_case ? "(?i) in front of a Unicode property, which is not supported,"
+                             : "a Unicode property that is not supported");
     if (complement) code_points_complement(&own);
     code_points_add_all(set, &own);
     pool_deinit(&own);
@@ -206,7 +239,7 @@ static uint32_t read_plain(struct parser *p)
 static bool read_member(struct parser *p, struct pool *set, uint32_t *value)
 {
     if (!skip(p, "\\")) {
-        *value = read_plain(p);
+        *value = check_case(p, read_plain(p));
         return true;
     }
     if (p->at >= p->num_bytes) {
@@ -218,7 +251,7 @@ static bool read_member(struct parser *p, struct pool *set, uint32_t *value)
         *value = 8;
         return true;
     }
-    *value = read_escaped_character(p);
+    *value = check_case(p, read_escaped_character(p));
     return true;
 }
 
@@ -255,6 +288,7 @@ static uint32_t parse_set(struct parser *p)
         pool_deinit(&set);
         return 0;
     }
+    add_cases(p, &set, complement);
     return add_set(p, &set, complement);
 }
 
@@ -262,7 +296,9 @@ static uint32_t single(struct parser *p, uint32_t code_point)
 {
     struct pool set;
     code_points_init(&set);
+    check_case(p, code_point);
     if (!p->status) code_points_add(&set, code_point, code_point);
+    add_cases(p, &set, false);
     return add_set(p, &set, false);
 }
 
@@ -331,9 +367,11 @@ static void skip_group_name(struct parser *p)
 
 static uint32_t parse_group_body(struct parser *p)
 {
+    bool ignored_case = p->ignores_case;
     if (++p->depth > REGEX_DEPTH_MAX) return fail(p, STATUS_LIMIT, "groups nested too deeply");
     uint32_t node = parse_alternation(p);
     p->depth--;
+    p->ignores_case = ignored_case;
     if (!p->status && !skip(p, ")")) return fail(p, STATUS_INVALID, "a ( without its )");
     return node;
 }
@@ -348,10 +386,23 @@ static uint32_t parse_look(struct parser *p, enum regex_kind kind, bool negative
     if (!count_look(p)) return 0;
     p->look_depth++;
     p->is_behind |= kind == REGEX_BEHIND;
+    p->is_negated ^= negative;
     uint32_t body = parse_group_body(p);
+    p->is_negated ^= negative;
     p->is_behind = was_behind;
     p->look_depth--;
     return add_look(p, kind, body, negative);
+}
+
+/* (?i) holds for what is left of the group around it, (?i:...) for its own; the opening was read. */
+static uint32_t parse_ignoring_case(struct parser *p, bool is_group)
+{
+    bool ignored_case = p->ignores_case;
+    p->ignores_case = true;
+    if (!is_group) return add_node(p, (struct regex_node){.kind = REGEX_EMPTY});
+    uint32_t node = parse_group_body(p);
+    p->ignores_case = ignored_case;
+    return node;
 }
 
 static uint32_t parse_group(struct parser *p)
@@ -366,6 +417,8 @@ static uint32_t parse_group(struct parser *p)
                  {"?<!", REGEX_BEHIND, true}};
     for (size_t i = 0; i < array_length(looks); i++)
         if (skip(p, looks[i].opening)) return parse_look(p, looks[i].kind, looks[i].negative);
+    if (skip(p, "?i)")) return parse_ignoring_case(p, false);
+    if (skip(p, "?i:")) return parse_ignoring_case(p, true);
     if (skip(p, "?:")) return parse_group_body(p);
     if (skip(p, "?P<") || skip(p, "?<"))
         skip_group_name(p);
@@ -459,6 +512,8 @@ static uint32_t parse_term(struct parser *p)
 static void keep_leading(struct parser *p, uint32_t term)
 {
     enum regex_kind kind = pool_items(struct regex_node, &p->tree->nodes)[term].kind;
+    if (kind == REGEX_EMPTY) /* (?i) */
+        return;
     if (p->place == AT_BEGIN && kind == REGEX_BEGIN)
         p->place = AT_LOOKS;
     else if (p->place == AT_LOOKS && kind == REGEX_AHEAD)
