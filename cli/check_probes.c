@@ -207,7 +207,7 @@ const struct check_refusal check_refusals[] = {
     {"a message that is no object", CHAT, "\"messages\":[7]"},
     {"a role that is none", CHAT, "\"messages\":[{\"role\":\"nobody\",\"content\":\"a\"}]"},
     {"no prompt", COMPLETIONS, "\"max_tokens\":1"},
-    {"max_tokens below 0", CHAT, MESSAGES ",\"max_tokens\":-1"},
+    {"max_tokens below -1", CHAT, MESSAGES ",\"max_tokens\":-2"},
     {"max_tokens that is text", CHAT, MESSAGES ",\"max_tokens\":\"many\""},
     {"temperature below 0", CHAT, MESSAGES ",\"temperature\":-1"},
     {"temperature that is text", CHAT, MESSAGES ",\"temperature\":\"hot\""},
