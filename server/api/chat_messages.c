@@ -134,10 +134,11 @@ static int settle_texts(const struct message *m, const cJSON *parts)
     cJSON *part;
     cJSON_ArrayForEach(part, parts)
     {
-        const cJSON *refusal = is_of_type(part, "refusal") ? json_field_find(part, "refusal") : NULL;
+        const char *refusal =
+            is_of_type(part, "refusal") ? cJSON_GetStringValue(json_field_find(part, "refusal")) : NULL;
         bool is_text = is_of_type(part, "input_text") || is_of_type(part, "output_text");
-        if (!is_text && !cJSON_IsString(refusal)) continue;
-        if ((!is_text && !cJSON_AddStringToObject(part, "text", refusal->valuestring)) ||
+        if (!is_text && !refusal) continue;
+        if ((refusal && !cJSON_AddStringToObject(part, "text", refusal)) ||
             !cJSON_ReplaceItemInObjectCaseSensitive(part, "type", cJSON_CreateString("text")))
             return api_error_no_memory(m->err);
     }

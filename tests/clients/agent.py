@@ -5,13 +5,13 @@ import tempfile
 
 
 def run_agent(command, files, environment):
-    """-> what it prints. files: what lies in its folder, {name: text}; {home} in texts of the environment is its home."""
+    """-> what it prints. files: what lies in its folder, {name: text or bytes}; {home} in texts of the environment is its home."""
     with tempfile.TemporaryDirectory() as home:
         work = os.path.join(home, "work")
         os.mkdir(work)
         for name, text in files.items():
-            with open(os.path.join(work, name), "w", encoding="utf-8") as f:
-                f.write(text)
+            with open(os.path.join(work, name), "wb") as f:
+                f.write(text if isinstance(text, bytes) else text.encode())
         environment = {name: text.format(home=home) for name, text in environment.items()}
         result = subprocess.run(command, cwd=work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                 timeout=120, env={"HOME": home, "PATH": os.environ["PATH"], **environment})

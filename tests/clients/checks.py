@@ -3,6 +3,7 @@
 A script is one client: its packages stand in its head, its checks are functions under @check, run() calls them and
 writes a line of JSON each for tests/clients/run."""
 import asyncio
+import base64
 import importlib.metadata
 import inspect
 import json
@@ -20,6 +21,8 @@ TOOL = {"name": "get_weather", "description": "Weather of a city", "parameters":
 QUESTION, ANSWER = "What is the capital of France?", "The capital of France is Paris."
 ASK_WEATHER, WEATHER, REPORT = "How warm is it there?", "21 degrees", "It is 21 degrees warm."
 ASK_PEAK, PEAK = "Describe the highest peak.", {"name": "Mont Blanc", "height": 4806}
+PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
+UNSEEN = "The tool gave an image here"  # what the model reads in an image's place
 checks = []
 
 

@@ -8,7 +8,7 @@ import json
 import pathlib
 
 from agent import run_agent
-from checks import ANSWER, QUESTION, URL, call, check, equal, run, script
+from checks import ANSWER, PNG, QUESTION, UNSEEN, URL, call, check, equal, run, script
 
 PROGRAM = pathlib.Path(importlib.util.find_spec("claude_agent_sdk").origin).parent / "_bundled/claude"
 QUIET = {"DISABLE_TELEMETRY": "1", "DISABLE_ERROR_REPORTING": "1", "DISABLE_AUTOUPDATER": "1",
@@ -17,7 +17,7 @@ QUIET = {"DISABLE_TELEMETRY": "1", "DISABLE_ERROR_REPORTING": "1", "DISABLE_AUTO
 
 def ask(question, *options):
     lines = run_agent([str(PROGRAM), "-p", question, "--output-format", "stream-json", "--verbose", "--model", "claude-scripted", *options],
-                      {"peak.txt": "Mont Blanc, 4806 m\n", "lake.txt": "Lac Léman, 310 m\n"}, {"ANTHROPIC_BASE_URL": URL, "ANTHROPIC_API_KEY": "none", **QUIET})
+                      {"peak.txt": "Mont Blanc, 4806 m\n", "lake.txt": "Lac Léman, 310 m\n", "dot.png": PNG}, {"ANTHROPIC_BASE_URL": URL, "ANTHROPIC_API_KEY": "none", **QUIET})
     return [json.loads(line) for line in lines.splitlines() if line.startswith("{")]
 
 
@@ -46,6 +46,14 @@ def parallel():
     results = json.dumps([e for e in events if e["type"] == "user"])
     assert "Mont Blanc" in results and "310 m" in results, results
     equal(events[-1]["result"], "Both are known.")
+
+
+@check("-p: a picture that is read, and the turns behind it")
+def picture():
+    script(("Look at it.", call("Read", {"file_path": "dot.png"})), (UNSEEN, read("peak.txt")), ("4806 m", "A dot, unseen."))
+    events = ask("Look at it.", "--allowedTools", "Read", "Bash(cat:*)")
+    assert '"image"' in json.dumps([e for e in events if e["type"] == "user"]), events
+    equal(events[-1]["result"], "A dot, unseen.")
 
 
 @check("-p: two at once")

@@ -8,7 +8,7 @@ import json
 import pathlib
 
 from agent import run_agent
-from checks import ANSWER, MODEL, QUESTION, URL, call, check, equal, run, script
+from checks import ANSWER, MODEL, PNG, QUESTION, UNSEEN, URL, call, check, equal, run, script
 
 PROGRAM = pathlib.Path(importlib.util.find_spec("codex_cli_bin").origin).parent / "bin/codex"
 PROVIDER = {"name": "flashd", "base_url": URL + "/v1", "wire_api": "responses", "env_key": "KEY"}
@@ -21,7 +21,7 @@ def ask(question):
     command = [str(PROGRAM), "exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
     for option in options:
         command += ["-c", option]
-    lines = run_agent([*command, question], {"peak.txt": "Mont Blanc, 4806 m\n", "lake.txt": "Lac Léman, 310 m\n"}, {"KEY": "none"})
+    lines = run_agent([*command, question], {"peak.txt": "Mont Blanc, 4806 m\n", "lake.txt": "Lac Léman, 310 m\n", "dot.png": PNG}, {"KEY": "none"})
     events = [json.loads(line) for line in lines.splitlines() if line.startswith("{")]
     assert any(e["type"] == "turn.completed" for e in events), lines
     return [e["item"] for e in events if e["type"] == "item.completed"]
@@ -47,6 +47,12 @@ def tools():
     items = ask("Read it.")
     equal(ran(items), ["Mont Blanc, 4806 m"])
     equal(items[-1]["text"], "The peak is known.")
+
+
+@check("exec: a picture that is looked at")
+def picture():
+    script(("Look at it.", call("view_image", {"path": "dot.png"})), (UNSEEN, "A dot, unseen."))
+    equal(ask("Look at it.")[-1]["text"], "A dot, unseen.")
 
 
 @check("exec: two calls in one answer")

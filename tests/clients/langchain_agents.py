@@ -2,13 +2,15 @@
 # dependencies = ["langchain", "langchain-openai", "langchain-anthropic", "langchain-ollama"]
 # ///
 """LangChain's agents (LangGraph) over Chat, Messages and Ollama's protocol."""
+import base64
+
 from langchain.agents import create_agent
 from langchain_anthropic import ChatAnthropic
 from langchain_core.tools import tool
 from langchain_ollama import ChatOllama, OllamaEmbeddings
 from langchain_openai import ChatOpenAI
 
-from checks import ANSWER, ASK_PEAK, ASK_WEATHER, MODEL, PEAK, QUESTION, REAL_URL, REPORT, URL, call, check, equal, run, script
+from checks import ANSWER, ASK_PEAK, ASK_WEATHER, MODEL, PEAK, PNG, QUESTION, REAL_URL, REPORT, UNSEEN, URL, call, check, equal, run, script
 from samples import Peak, get_weather
 
 MODELS = [ChatOpenAI(model=MODEL, base_url=URL + "/v1", api_key="none", max_retries=0),
@@ -30,6 +32,19 @@ def plain():
 def tools():
     for model in MODELS:
         equal(ask(create_agent(model, [tool(get_weather)]), ASK_WEATHER)["messages"][-1].text, REPORT)
+
+
+@tool
+def look() -> list:
+    """Looks."""
+    return [{"type": "image_url", "image_url": {"url": "data:image/png;base64," + base64.b64encode(PNG).decode()}}]
+
+
+@check("a tool that gives an image: the same three")
+def image():
+    script(("Look.", call("look", {})), (UNSEEN, "Unseen."))
+    for model in MODELS:
+        equal(ask(create_agent(model, [look]), "Look.")["messages"][-1].text, "Unseen.")
 
 
 @check("create_agent, response_format: the same three")

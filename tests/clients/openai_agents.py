@@ -2,13 +2,14 @@
 # dependencies = ["openai-agents"]
 # ///
 """OpenAI's agents over Responses and Chat."""
+import base64
 import json
 
-from agents import (Agent, ModelSettings, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, function_tool,
+from agents import (Agent, ModelSettings, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, ToolOutputImage, function_tool,
                     set_tracing_disabled)
 from openai import AsyncOpenAI
 
-from checks import ANSWER, ASK_PEAK, ASK_WEATHER, MODEL, PEAK, QUESTION, REPORT, URL, WEATHER, check, equal, run, script
+from checks import ANSWER, ASK_PEAK, ASK_WEATHER, MODEL, PEAK, PNG, QUESTION, REPORT, UNSEEN, URL, WEATHER, call, check, equal, run, script
 from samples import Peak, get_weather
 
 set_tracing_disabled(True)
@@ -40,6 +41,19 @@ async def tools():
         async for _ in result.stream_events():
             pass
         equal(result.final_output, REPORT)
+
+
+@function_tool
+def look() -> ToolOutputImage:
+    """Looks."""
+    return ToolOutputImage(image_url="data:image/png;base64," + base64.b64encode(PNG).decode())
+
+
+@check("a tool that gives an image: responses")
+async def image():
+    script(("Look.", call("look", {})), (UNSEEN, "Unseen."))
+    agent = Agent(name="Guide", model=models()[0], tools=[look])
+    equal((await Runner.run(agent, "Look.")).final_output, "Unseen.")
 
 
 @check("output_type: responses, chat")

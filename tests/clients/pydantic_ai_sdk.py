@@ -4,13 +4,13 @@
 """pydantic-ai over Chat, Responses and Messages."""
 import json
 
-from pydantic_ai import Agent, NativeOutput, PromptedOutput
+from pydantic_ai import Agent, BinaryContent, NativeOutput, PromptedOutput
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from checks import ANSWER, ASK_PEAK, ASK_WEATHER, MODEL, PEAK, QUESTION, REPORT, URL, WEATHER, call, check, equal, run, script
+from checks import ANSWER, ASK_PEAK, ASK_WEATHER, MODEL, PEAK, PNG, QUESTION, REPORT, UNSEEN, URL, WEATHER, call, check, equal, run, script
 from samples import Peak, get_weather
 
 provider = OpenAIProvider(base_url=URL + "/v1", api_key="none")
@@ -33,6 +33,19 @@ async def tools():
         agent = Agent(model)
         agent.tool_plain(get_weather)
         equal((await agent.run(ASK_WEATHER)).output, REPORT)
+
+
+@check("a tool that gives an image: responses, messages")
+async def image():
+    script(("Look.", call("look", {})), (UNSEEN, "Unseen."))
+    for model in MODELS[1:]:
+        agent = Agent(model)
+
+        @agent.tool_plain
+        def look() -> BinaryContent:
+            return BinaryContent(PNG, media_type="image/png")
+
+        equal((await agent.run("Look.")).output, "Unseen.")
 
 
 @check("output by a tool (tool_choice required): chat, responses, messages")
