@@ -328,11 +328,11 @@ static int settle_old_call(const struct message *m)
 static int settle_old_result(const struct message *m)
 {
     const cJSON *calls = m->idx > 0 ? json_field_find(m->json->prev, "tool_calls") : NULL;
-    const cJSON *id = calls ? json_field_find(calls->child, "id") : NULL;
+    const char *id = calls ? cJSON_GetStringValue(json_field_find(calls->child, "id")) : NULL;
     bool done = cJSON_ReplaceItemInObjectCaseSensitive(m->json, "role", cJSON_CreateString("tool"));
-    if (done && cJSON_IsString(id) && !json_field_find(m->json, "tool_call_id")) {
+    if (done && id && !json_field_find(m->json, "tool_call_id")) {
         cJSON_DeleteItemFromObjectCaseSensitive(m->json, "tool_call_id");
-        done = cJSON_AddStringToObject(m->json, "tool_call_id", id->valuestring);
+        done = cJSON_AddStringToObject(m->json, "tool_call_id", id);
     }
     return done ? 0 : api_error_no_memory(m->err);
 }
