@@ -94,7 +94,7 @@ static int keep_what_was_said(struct translation *t, struct params *params, cons
     if (prompts->num_dropped > 0)
         translation_warn(t, "the oldest messages had no room: %d were dropped", prompts->num_dropped);
     if (prompts->num_unseen > 0)
-        translation_warn(t, "of tools' results what is no text is not seen: %d parts", prompts->num_unseen);
+        translation_warn(t, "parts of tools' results that are no text are not seen: %d", prompts->num_unseen);
     if (params->ignored && params->ignored->misspelt[0]) translation_warn(t, "%s", params->ignored->misspelt);
     if (!t->warnings[0]) return 0;
     params->warnings = arena_copy(t->arena, t->warnings, strlen(t->warnings));

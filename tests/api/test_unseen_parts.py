@@ -79,7 +79,7 @@ def test_of_a_tool_it_is_told(scripted, path, body, told, num_parts):
     answer = httpx.post(scripted.url + path, json=body)
     assert answer.status_code == 200, answer.text
     assert '"told"' in answer.text
-    assert answer.headers["x-flashd-warning"] == f"of tools' results what is no text is not seen: {num_parts} parts"
+    assert answer.headers["x-flashd-warning"] == f"parts of tools' results that are no text are not seen: {num_parts}"
 
 
 def test_text_of_another_type_is_text(scripted):
@@ -91,7 +91,7 @@ def test_text_of_another_type_is_text(scripted):
 def test_it_is_told_again_when_a_stored_response_goes_on(scripted):
     first = httpx.post(scripted.url + "/v1/responses", json=response([{"type": "input_image", "image_url": URL["url"]}])).json()
     answer = httpx.post(scripted.url + "/v1/responses", json={"previous_response_id": first["id"], "input": "And?"})
-    assert '"told"' in answer.text and answer.headers["x-flashd-warning"].endswith(": 1 parts")
+    assert '"told"' in answer.text and answer.headers["x-flashd-warning"].endswith(" are not seen: 1")
 
 
 @pytest.mark.parametrize("path,body,param", ASKED)
