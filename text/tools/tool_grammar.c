@@ -440,17 +440,25 @@ static int write_calls(struct writer *w, const struct tool_demand *d, const char
     return count;
 }
 
+static const char *begin_of(const struct tool_format *f)
+{
+    return *f->section_begin ? f->section_begin : f->call_begin;
+}
+
+static bool has_trigger(const struct tool_format *f)
+{
+    return !f->is_bare || strlen(begin_of(f)) > 1;
+}
+
 const char *tool_grammar_trigger(const struct tool_format *f)
 {
-    const char *begin = *f->section_begin ? f->section_begin : f->call_begin;
-    return f->is_bare && !begin[1] ? NULL : begin;
+    return has_trigger(f) ? begin_of(f) : NULL;
 }
 
 /* Any text that does not begin as calls do. */
 static void write_other_text(struct writer *w)
 {
-    const char *begin = *w->format->section_begin ? w->format->section_begin : w->format->call_begin;
-    buffer_printf(w->out, "\"\" | /^\\s*[^\\%c\\s][\\s\\S]*$/ | ", *begin);
+    buffer_printf(w->out, "\"\" | /^\\s*[^\\%.1s\\s][\\s\\S]*$/ | ", begin_of(w->format));
 }
 
 static void write_answer(struct writer *w, const cJSON *schema)
@@ -466,7 +474,7 @@ int tool_grammar_write(const struct tool_format *f, const struct tool_demand *d,
     bool must_call = !d->answer && !d->behind_trigger;
     struct writer w = {.format = f, .out = ebnf, .schemas = schemas, .err = err, .only_strict = !must_call};
     bool is_parallel = d->is_parallel && f->is_parallel;
-    bool behind_trigger = d->behind_trigger && tool_grammar_trigger(f);
+    bool behind_trigger = d->behind_trigger && has_trigger(f);
     bool begins_with_call = !*f->section_begin && behind_trigger;
     buffer_append_text(ebnf, "root ::= ");
     write_answer(&w, d->answer);
