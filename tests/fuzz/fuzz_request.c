@@ -27,7 +27,7 @@ static bool is_id(int32_t id)
 static void check_params(const struct params *p)
 {
     const struct request_slot_input *in = p->input;
-    assert_always(is_in(in->sampling.temperature, 0, 2) && is_in(in->sampling.top_p, 0, 1) &&
+    assert_always(is_in(in->sampling.temperature, 0, 100) && is_in(in->sampling.top_p, 0, 1) &&
                   is_in(in->sampling.min_p, 0, 1));
     assert_always(is_in(in->sampling.presence_penalty, -2, 2) &&
                   is_in(in->sampling.frequency_penalty, -2, 2));
