@@ -24,7 +24,7 @@ struct weight_view weight_view_transposed(const void *data, enum dtype dtype, in
     return v;
 }
 
-static uint64_t scale_bytes(enum scale_type type)
+uint64_t weight_scale_bytes(enum scale_type type)
 {
     static const uint64_t bytes[] = {
         [SCALE_F32] = 4, [SCALE_F16] = 2, [SCALE_BF16] = 2, [SCALE_E4M3] = 1, [SCALE_E8M0] = 1};
@@ -45,8 +45,8 @@ static struct weight_view own_rows(const struct weight_view *v, int64_t first_ro
     const uint64_t value_bytes =
         dtype_row_bytes(v->dtype == DTYPE_MXFP4 ? DTYPE_F4_E2M1 : v->dtype, (uint64_t)v->cols);
     part.data = (const char *)v->data + (uint64_t)first_row * value_bytes;
-    scales->data =
-        (const char *)scales->data + (uint64_t)first_row * (uint64_t)scales->cols * scale_bytes(scales->type);
+    scales->data = (const char *)scales->data +
+                   (uint64_t)first_row * (uint64_t)scales->cols * weight_scale_bytes(scales->type);
     part.rows = part.slice.row_end = scales->rows = rows;
     return part;
 }
@@ -93,7 +93,7 @@ uint64_t weight_view_bytes(const struct weight_view *v)
     const struct weight_side *scales = &v->codes.scales, *zeros = &v->codes.zeros;
     uint64_t bytes = (uint64_t)weight_view_num_rows(v) * dtype_row_bytes(v->dtype, (uint64_t)v->cols);
     if (!weight_view_has_codes(v)) return bytes;
-    uint64_t sides = (uint64_t)scales->rows * (uint64_t)scales->cols * scale_bytes(scales->type) +
+    uint64_t sides = (uint64_t)scales->rows * (uint64_t)scales->cols * weight_scale_bytes(scales->type) +
                      (uint64_t)zeros->rows * (uint64_t)zeros->cols / 2;
     return bytes + sides * (uint64_t)weight_view_num_rows(v) / (uint64_t)v->rows;
 }

@@ -8,8 +8,8 @@
 #include "base/status.h"
 #include "files/dtype.h"
 
-/* How a matrix's values stand for weights. In all but the first and the last three a weight is (code - zero) * scale, in f32: the
- * difference is exact, the product is rounded. */
+/* How a matrix's values stand for weights. In all but the first and WEIGHT_TABLE, WEIGHT_NVFP4 and WEIGHT_TRANSPOSED a weight is
+ * (code - zero) * scale, in f32: the difference is exact, the product is rounded. */
 enum weight_scheme {
     WEIGHT_PLAIN, /* as the dtype says; blocks of GGUF's types carry their own scales */
     WEIGHT_SCALED, /* rows of codes; scales [rows / scale_rows][cols / scale_cols], rounded up; zeros, for scale_rows
@@ -21,6 +21,8 @@ enum weight_scheme {
     WEIGHT_TABLE, /* rows of nibbles, the first in the high half of a byte; weight_table.h says what they stand for */
     WEIGHT_NVFP4,      /* GGUF's blocks of NVFP4, weight_nvfp4.h */
     WEIGHT_TRANSPOSED, /* plain values [cols][rows], none of them in blocks */
+    WEIGHT_TURNED, /* WEIGHT_SCALED the other way round, without zeros, which weight_turned.h makes of it: codes [cols][rows], of four
+                      bits two columns' in a byte; scales [cols / scale_cols][rows / scale_rows], whose side counts as there */
 };
 
 enum scale_type {
@@ -38,6 +40,8 @@ struct weight_side {
     enum scale_type type; /* of scales */
     int64_t rows, cols;   /* values, not words */
 };
+
+uint64_t weight_scale_bytes(enum scale_type type);
 
 /* Rows row_begin, row_begin + row_step, ... before row_end, each with those behind it that make a run of row_run, and columns [col_begin,
  * col_end): the part that is meant. Products take runs of 1. */

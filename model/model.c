@@ -71,7 +71,9 @@ static struct weight_view find_expert(struct builder *b, enum weight_role role, 
         b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for the model's dummy weights");
     /* devices take experts that lie transposed as they are */
     const bool is_scattered = !weight_is_of_expert(role) && unpacked_is_scattered(&view);
-    if (!b->status && (is_scattered || unpacked_is_needed(&view, b->m->device->has_rare_dtypes)))
+    if (!b->status && is_scattered)
+        b->status = unpacked_make(&b->unpacked, &view, takes_codes(b, role), b->err);
+    while (!b->status && unpacked_is_needed(&view, b->m->device->has_rare_dtypes))
         b->status = unpacked_make(&b->unpacked, &view, takes_codes(b, role), b->err);
     return view;
 }

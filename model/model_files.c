@@ -17,6 +17,7 @@
 #include "model/gguf_config.h"
 #include "model/hf_config.h"
 #include "model/gguf_scales.h"
+#include "model/quantised_stack.h"
 #include "model/quantised_tensors.h"
 #include "files/json_read.h"
 #include "files/safetensors.h"
@@ -395,8 +396,9 @@ static bool comes_before(const struct model_files *f, enum weight_role a, enum w
     return up_leads ? a > b : a < b;
 }
 
+/* is_alone: an expert's rows are looked at by themselves, wherever they lie. */
 static struct stack stack_of(const struct model_files *f, enum weight_role role, int32_t layer,
-                             int32_t expert)
+                             int32_t expert, bool is_alone)
 {
     struct stack stack = {.step = 1, .run = 1};
     const char *own = name_in_file(f, role);
@@ -414,7 +416,7 @@ static struct stack stack_of(const struct model_files *f, enum weight_role role,
         stack.run = shape_of(f, role, layer).rows / turns;
         stack.first_row /= turns;
     }
-    if (!weight_is_of_expert(role) || strchr(own, '*') || is_transposed(f, role)) return stack;
+    if (!weight_is_of_expert(role) || strchr(own, '*') || is_alone) return stack;
     stack.first_row += stack.rows * expert;
     stack.rows *= f->config.num_experts;
     return stack;
@@ -441,6 +443,23 @@ static bool has_scale_of_its_own(const struct model_files *f, enum weight_role r
     return false;
 }
 
+static bool is_in_quantised_stack(const struct model_files *f, enum weight_role role, const char *name)
+{
+    return f->safetensors && weight_is_of_expert(role) && !is_vector_of_expert(f, role) &&
+           quantised_is_stack(&f->config.quantisation, f->safetensors, name);
+}
+
+/* All that has the name, or the expert's part of it. */
+static int find_in_directory(const struct model_files *f, enum weight_role role, const char *name,
+                             const struct expert_place *place, struct weight_view *out, struct error *err)
+{
+    if (is_in_quantised_stack(f, role, name))
+        return quantised_find_in_stack(&f->config.quantisation, f->safetensors, f->path, name, place, out,
+                                       err);
+    return place->is_transposed ? find_transposed(f, role, name, place->idx, out, err)
+                                : find_in_safetensors(f, role, name, place->rows, place->cols, out, err);
+}
+
 static int resolve_weight(struct model_files *f, enum weight_role role, int32_t layer, int32_t expert,
                           struct error *err)
 {
@@ -450,16 +469,17 @@ static int resolve_weight(struct model_files *f, enum weight_role role, int32_t 
     char name[NAME_BYTES_MAX];
     if (!weight_is_wanted(c, line->presence, layer) || (!f->gguf && !line->hf_name)) return STATUS_OK;
     name_weight(f, role, layer, expert, name);
-    const struct stack stack = stack_of(f, role, layer, expert);
+    const bool is_alone = is_transposed(f, role) || is_in_quantised_stack(f, role, name);
+    const struct stack stack = stack_of(f, role, layer, expert, is_alone);
     const struct matrix_shape shape = shape_of(f, role, layer);
+    const struct expert_place place = {c->num_experts, expert, stack.rows, shape.cols,
+                                       is_transposed(f, role)};
+    int status = STATUS_OK;
     if (f->gguf)
         view = find_in_gguf(f, role, name);
-    else {
-        int status = is_transposed(f, role)
-                         ? find_transposed(f, role, name, expert, &view, err)
-                         : find_in_safetensors(f, role, name, stack.rows, shape.cols, &view, err);
-        if (status) return status;
-    }
+    else
+        status = find_in_directory(f, role, name, &place, &view, err);
+    if (status) return status;
     if (!view.data) {
         if (!weight_is_required(c, line->presence, layer)) return STATUS_OK;
         return error_set(err, STATUS_INVALID, "%s: tensor %s is missing", f->path, name);
@@ -476,7 +496,7 @@ static int resolve_weight(struct model_files *f, enum weight_role role, int32_t 
             name);
     view = rows_of(&view, &stack, shape.rows);
     if (view.scheme == WEIGHT_NVFP4 && !has_scale_of_its_own(f, role)) {
-        int status = gguf_scales_apply(f->gguf, f->path, name, expert, num_of_role(f, role), &view, err);
+        status = gguf_scales_apply(f->gguf, f->path, name, expert, num_of_role(f, role), &view, err);
         if (status) return status;
     }
     if (is_part_of_vector(f, role) && stack.step == 1)

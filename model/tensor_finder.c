@@ -64,7 +64,7 @@ const void *finder_require(struct finder *f, const char *suffix, const char *dty
     return NULL;
 }
 
-static bool find_scale_type(const struct safetensor *t, enum scale_type *type)
+bool finder_scale_type(const struct safetensor *t, enum scale_type *type)
 {
     static const struct {
         const char *dtype;
@@ -84,7 +84,7 @@ struct weight_side finder_scales(struct finder *f, const char *suffix, int64_t r
     struct weight_side side = {.rows = rows, .cols = cols};
     bool is_vector = t && cols == 1 && t->num_dims == 1 && t->dims[0] == (uint64_t)rows,
          is_scalar = t && rows == 1 && cols == 1 && t->num_dims == 0;
-    if (t && find_scale_type(t, &side.type) && (is_vector || is_scalar || tensor_has_shape(t, rows, cols)))
+    if (t && finder_scale_type(t, &side.type) && (is_vector || is_scalar || tensor_has_shape(t, rows, cols)))
         side.data = t->data;
     else
         finder_fail(f, suffix, t ? "has a type or shape that does not fit its weight" : "is missing");

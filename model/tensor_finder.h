@@ -25,6 +25,8 @@ void finder_fail(struct finder *f, const char *suffix, const char *problem);
 /* The data of a part, which must be there, of this type and shape. */
 const void *finder_require(struct finder *f, const char *suffix, const char *dtype, int64_t rows,
                            int64_t cols);
+/* What type of scales a tensor has, if it is one of floats that scales are of. */
+bool finder_scale_type(const struct safetensor *t, enum scale_type *type);
 /* Scales that are floats, rows x cols; of one column also as a vector. */
 struct weight_side finder_scales(struct finder *f, const char *suffix, int64_t rows, int64_t cols);
 /* A view of the matrix: codes at data, one scale a row. */

@@ -9,6 +9,7 @@
 #include "files/weight_bytes.h"
 #include "files/weight_nvfp4.h"
 #include "files/weight_table.h"
+#include "files/weight_turned.h"
 
 enum { CHUNK = 256 /* columns at a time */, LEAST_VALUES = 1 << 18 /* that are worth a thread */ };
 
@@ -87,6 +88,12 @@ static void gather_rows(void *context, int64_t begin, int64_t end)
     }
 }
 
+static void turn_rows(void *context, int64_t begin, int64_t end)
+{
+    const struct unpack_task *t = context;
+    weight_turned_codes(t->from, begin, end, t->to);
+}
+
 bool unpacked_is_scattered(const struct weight_view *view)
 {
     return view->data && (view->scheme == WEIGHT_TRANSPOSED || view->slice.row_run > 1);
@@ -96,13 +103,14 @@ bool unpacked_is_needed(const struct weight_view *view, bool has_rare_dtypes)
 {
     if (!view->data) return false;
     return view->scheme == WEIGHT_TABLE || view->scheme == WEIGHT_BITS || view->scheme == WEIGHT_NVFP4 ||
-           weight_bytes_are_fine(view) || (dtype_is_rare(view->dtype) && !has_rare_dtypes);
+           view->scheme == WEIGHT_TURNED || weight_bytes_are_fine(view) ||
+           (dtype_is_rare(view->dtype) && !has_rare_dtypes);
 }
 
 /* Codes of whole rows, with scales of their own. */
-static struct weight_view scaled_view(const struct weight_view *from, const struct unpack_task *t,
-                                      int64_t rows)
+static struct weight_view scaled_view(const struct weight_view *from, const struct unpack_task *t)
 {
+    const int64_t rows = weight_view_num_rows(from);
     struct weight_view v = weight_view_plain(t->to, DTYPE_F4_E2M1, rows, from->cols);
     v.scheme = WEIGHT_SCALED;
     v.codes = from->codes;
@@ -111,28 +119,58 @@ static struct weight_view scaled_view(const struct weight_view *from, const stru
     return v;
 }
 
+/* What a view becomes. */
+enum form { ROUNDED, SPLIT, GATHERED, TURNED };
+
+static enum form form_of(const struct weight_view *view, bool takes_codes)
+{
+    if (view->scheme == WEIGHT_TURNED) return TURNED;
+    if (view->scheme == WEIGHT_NVFP4 && takes_codes) return SPLIT;
+    return unpacked_is_scattered(view) ? GATHERED : ROUNDED;
+}
+
+static uint64_t bytes_of(const struct weight_view *view, enum form form)
+{
+    const uint64_t rows = (uint64_t)weight_view_num_rows(view), cols = (uint64_t)view->cols;
+    switch (form) {
+    case TURNED:
+        return weight_turned_bytes(view);
+    case SPLIT:
+        return rows * weight_nvfp4_row_bytes(cols);
+    case GATHERED:
+        return rows * dtype_row_bytes(view->dtype, cols);
+    case ROUNDED:
+        break;
+    }
+    return rows * cols * 2;
+}
+
+static struct weight_view made_view(const struct unpack_task *t, enum form form)
+{
+    const struct weight_view *from = t->from;
+    if (form == TURNED) return weight_turned_view(from, t->to);
+    if (form == SPLIT) return scaled_view(from, t);
+    return weight_view_plain(t->to, form == GATHERED ? from->dtype : DTYPE_BF16, weight_view_num_rows(from),
+                             from->cols);
+}
+
 int unpacked_make(struct unpacked *u, struct weight_view *view, bool takes_codes, struct error *err)
 {
-    const bool splits = view->scheme == WEIGHT_NVFP4 && takes_codes, gathers = unpacked_is_scattered(view);
+    static void (*const make_rows[])(void *context, int64_t begin, int64_t end) = {
+        [ROUNDED] = round_rows, [SPLIT] = split_rows, [GATHERED] = gather_rows, [TURNED] = turn_rows};
+    const enum form form = form_of(view, takes_codes);
     const int64_t rows = weight_view_num_rows(view), cols = view->cols;
-    const uint64_t row_bytes = gathers  ? dtype_row_bytes(view->dtype, (uint64_t)cols)
-                               : splits ? weight_nvfp4_row_bytes((uint64_t)cols)
-                                        : (uint64_t)cols * 2;
-    struct unpacked_matrix *m = malloc(sizeof *m + (uint64_t)rows * row_bytes);
+    struct unpacked_matrix *m = malloc(sizeof *m + bytes_of(view, form));
     if (!m)
         return error_set(err, STATUS_NO_MEMORY, "no memory to unpack a weight of %lld x %lld",
                          (long long)rows, (long long)cols);
     m->next = u->first;
     u->first = m;
     struct unpack_task task = {.from = view, .to = m->data};
-    if (splits) task.scales = m->data + rows * (cols / 2);
-    parallel_ranges(rows, max_of(LEAST_VALUES / max_of(cols, (int64_t)1), (int64_t)1),
-                    gathers  ? gather_rows
-                    : splits ? split_rows
-                             : round_rows,
+    if (form == SPLIT) task.scales = m->data + rows * (cols / 2);
+    parallel_ranges(rows, max_of(LEAST_VALUES / max_of(cols, (int64_t)1), (int64_t)1), make_rows[form],
                     &task);
-    *view = splits ? scaled_view(view, &task, rows)
-                   : weight_view_plain(m->data, gathers ? view->dtype : DTYPE_BF16, rows, cols);
+    *view = made_view(&task, form);
     return STATUS_OK;
 }
 

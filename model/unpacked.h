@@ -1,7 +1,7 @@
 /* unpacked.h - matrices in another form, in host memory, where a device has no kernels for that of their file, until it has taken them.
  * GGUF's rare types, what a table has the values of and GPTQ's other numbers of bits become BF16; GGUF's NVFP4 becomes what checkpoints
- * have: the same codes in the order of their columns, and the same scales apart from them. Rows that do not lie one after another become
- * some that do.
+ * have: the same codes in the order of their columns, and the same scales apart from them. Rows that do not lie one after another, and
+ * codes that lie transposed, become some that do.
  *
  * Thread: one at a time; the work is spread over threads of its own. */
 #ifndef MODEL_UNPACKED_H
@@ -20,8 +20,8 @@ struct unpacked {
 bool unpacked_is_needed(const struct weight_view *view, bool has_rare_dtypes);
 /* Whether its values are plain, but lie transposed or in runs of rows. */
 bool unpacked_is_scattered(const struct weight_view *view);
-/* view, one that is needed or scattered, becomes another until unpacked_clear: of WEIGHT_SCALED where it is of NVFP4 and takes_codes, of its
- * type where it is scattered, else of BF16, each value rounded. STATUS_NO_MEMORY. */
+/* view, one that is needed or scattered, becomes another until unpacked_clear: of WEIGHT_SCALED where it is of NVFP4 and takes_codes, or of
+ * WEIGHT_TURNED, and then may be needed again; of its type where it is scattered, else of BF16, each value rounded. STATUS_NO_MEMORY. */
 int unpacked_make(struct unpacked *u, struct weight_view *view, bool takes_codes,
                   struct error *err) must_check;
 /* Frees all that were made. */

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "files/weight_codes.h"
 #include "model/model_files.h"
+#include "model/unpacked.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -26,7 +27,14 @@ static void use_codes(const struct weight_view *v)
 
 static void use_weight(struct weight_view v)
 {
-    if (v.data && v.scheme != WEIGHT_PLAIN) use_codes(&v);
+    struct unpacked unpacked = {0};
+    struct weight_view own = v;
+    struct error err;
+    if (unpacked_is_needed(&v, true) && unpacked_make(&unpacked, &own, true, &err) == 0)
+        sink = ((const unsigned char *)own.data)[0];
+    else if (v.data && v.scheme != WEIGHT_PLAIN)
+        use_codes(&v);
+    unpacked_clear(&unpacked);
     uint64_t n = v.data ? (uint64_t)v.rows * dtype_row_bytes(v.dtype, (uint64_t)v.cols) : 0;
     if (n == 0) return;
     sink = ((const unsigned char *)v.data)[0];

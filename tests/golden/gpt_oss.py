@@ -24,7 +24,7 @@ def as_rows(value):
 
 def in_memory(name, rows, config):
     """What as_rows has been made of."""
-    if not is_expert(name) or name.endswith("_bias"):
+    if config["model_type"] != "gpt_oss" or not is_expert(name) or name.endswith("_bias"):
         return rows
     return rows.reshape(config["num_local_experts"], -1, rows.shape[1]).transpose(1, 2)
 

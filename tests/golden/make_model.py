@@ -2428,7 +2428,18 @@ QUANTISED = [(LLAMA, f) for f in FORMATS if "groups of 128" not in f and "expert
     ("gpt-oss, as GGUF files are", "mxfp4, blocks of experts"),
     ("deepseek-v3", "fp8, blocks"),
     ("llama4", "fp8, rows"),
+    ("qwen3-next", "fp8, blocks"),
+    ("qwen3.5-moe", "fp8, blocks"),
+    ("qwen3-vl-moe, its text", "fp8, blocks, stacks of experts"),
+    ("qwen3.5-moe, stacked experts", "fp8, blocks, stacks of experts"),
+    ("mistral 4, stacked experts", "fp8, one scale each, stacks of experts"),
+    ("mistral 4, stacked experts", "fp8, halves, stacks of experts"),
+    ("llama4", "fp8, rows, stacks of experts"),
+    ("llama4", "fp8, modelopt, stacks of experts"),
+    ("llama4", "nvfp4, modelopt, stacks of experts"),
 ]
+# of text models: sides that blocks of 128 do not divide, so that the rows of up begin within a block
+WIDE_EXPERTS = {"hidden_size": 192, "moe_intermediate_size": 160, "num_hidden_layers": 2}
 
 
 def values(count, seed, center, scale):
@@ -2453,7 +2464,10 @@ def config_of(name, form=None):
     if not form:
         own = CASES[name][0]
         return {**own, "text_config": {**BASE, **own["text_config"]}} if "text_config" in own else {k: v for k, v in {**BASE, **own}.items() if v is not ABSENT}
-    return {**BASE, **(wide(name) if name == LLAMA else CASES[name][0]), "quantization_config": FORMATS[form].config}
+    own = {**BASE, **wide(name)} if name == LLAMA else config_of(name)
+    if form.startswith("fp8, blocks, stacks"):
+        text_of(own).update({**WIDE_EXPERTS, **({"layer_types": text_of(own)["layer_types"][:2]} if "layer_types" in text_of(own) else {})})
+    return {**own, "quantization_config": FORMATS[form].config}
 
 
 def num_experts(config):
@@ -2572,6 +2586,8 @@ def is_quantised(name, rows, form):
         return gpt_oss.is_expert(name) and not name.endswith("bias")
     if name == "lm_head.weight":
         return form.endswith(HEAD_TOO)
+    if "in_proj_ba" in name or "in_proj_a." in name or "in_proj_b." in name:
+        return False  # as Qwen publishes them
     return rows and ("_proj" in name or ".w1." in name or ".w2." in name or ".w3." in name)
 
 
@@ -2580,14 +2596,16 @@ def write_quantised(name, form, folder):
     config, scheme = config_of(name, form), FORMATS[form]
     plain = {k: v for k, v in config.items() if k != "quantization_config"}
     (folder / "config.json").write_text(json.dumps(plain))
-    matrices = tensors_of(AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(folder)), config)
+    matrices = tensors_of(class_of(plain).from_config(transformers.AutoConfig.from_pretrained(folder)), config, "stacked" in name)
     (folder / "config.json").write_text(json.dumps(published(config, form)))
     tensors, files, state = [], {}, {}
-    stacked = {n: llama4.numbered_entries(n, r, c, config) for n, r, c, *_ in matrices if llama4.is_expert(n)}
+    has_stacks, num = hasattr(scheme, "stack_tensors"), num_experts(text_of(config))
+    stacked = {n: llama4.numbered_entries(n, r, c, config) for n, r, c, *_ in matrices if llama4.is_expert(n) and not has_stacks}
     apart = [m for n, r, c, center, scale in matrices for m in ([(*e, center, scale) for e in stacked[n]] if n in stacked else [(n, r, c, center, scale)])]
     for n, r, c, center, scale in apart:
-        parts = scheme.tensors(r, c) if is_quantised(n, r, form) else [{"suffix": "", "dtype": "BF16", "rows": r, "cols": c, "low": 0, "count": 0,
-                                                                  "center": center, "scale": scale}]
+        is_stack = has_stacks and n.endswith(STACKED)
+        parts = scheme.stack_tensors(n, num, r // num, c) if is_stack else scheme.tensors(r, c) if is_quantised(n, r, form) else [
+            {"suffix": "", "dtype": "BF16", "rows": r, "cols": c, "low": 0, "count": 0, "center": center, "scale": scale, **({"shape": [r, 1, c]} if n.endswith("conv1d.weight") else {})}]
         data = {}
         for part in parts:
             own = n.removesuffix("weight") + part["suffix"] if part["suffix"] else n
@@ -2595,9 +2613,10 @@ def write_quantised(name, form, folder):
                 own = own.replace(old, new)
             tensors.append({**part, "name": own})
             value = quantised_values(part, len(tensors))
-            files[own] = value if part["dtype"] == "TEXT" else value.reshape(part.get("shape") or ((part["rows"], part["cols"]) if part["rows"] else (part["cols"],)))
+            files[own] = value if part["dtype"] == "TEXT" else value.reshape(part["shape"] if "shape" in part else (part["rows"], part["cols"]) if part["rows"] else (part["cols"],))
             data[part["suffix"]] = value.float().numpy() if part["dtype"] not in BYTES else value.view(torch.uint8).numpy()
-        state[n] = torch.from_numpy(scheme.weights(r, c, data)) if is_quantised(n, r, form) else files[n].float()
+        weights = scheme.stack_weights(n, num, r // num, c, data) if is_stack else scheme.weights(r, c, data) if is_quantised(n, r, form) else None
+        state[n] = files[n].float() if weights is None else torch.from_numpy(weights)
     save_file(files, folder / "model.safetensors", {"format": "pt"})
     for n, entries in stacked.items():
         state[n] = llama4.join_numbered([state.pop(e[0]) for e in entries], config)

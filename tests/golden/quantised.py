@@ -75,6 +75,45 @@ class Bytes:
         return as_bf16(weights) if cols < k and cols % 128 else weights
 
 
+class Stacks:
+    """All experts of a layer in one tensor, as the family has them, with scales beside its name; other matrices as form has them."""
+
+    def __init__(self, form, scale_name, scale_dtype, scales, nv=False):
+        self.form, self.config = form, form.config
+        self.scale_name, self.scale_dtype, self.scales, self.nv = scale_name, scale_dtype, scales, nv
+        self.tensors, self.weights = form.tensors, form.weights
+
+    def sides(self, name, num, a, b):
+        """The scales' shape."""
+        return {"blocks": [num, -(-a // 128), -(-b // 128)], "each": [num, 1, 1], "all": [], "rows": [num, 1, b] if "gate_up" in name else [num, b, 1],
+                "halves": [num, 2 if "gate_up" in name else 1, 1], "groups": [num, a // 16, b]}[self.scales]
+
+    def stack_tensors(self, name, num, a, b):
+        """Of [num][a][b]."""
+        shape, size = self.sides(name, num, a, b), 2 / np.sqrt(min(a, b))
+        lines, cols = int(np.prod(shape[:-1])) if shape else 0, shape[-1] if shape else 1
+        if self.nv:
+            return [tensor("", "U8", num * a // 2, b) | {"shape": [num, a // 2, b]}, tensor(self.scale_name, "F8_E4M3", lines, cols, 0x08, 0x10) | {"shape": shape},
+                    floats(self.scale_name + "_2", "F32", 0, 1, size / 2.4 / 0.03) | {"shape": []}]
+        return [tensor("", "F8_E4M3", num * a, b) | {"shape": [num, a, b]}, floats(self.scale_name, self.scale_dtype, lines, cols, size / 128) | {"shape": shape}]
+
+    def stack_weights(self, name, num, a, b, data):
+        shape = self.sides(name, num, a, b)
+        if self.nv:
+            packed = data[""].view(np.uint8).reshape(num, a // 2, b)
+            codes = E2M1[np.stack([packed & 15, packed >> 4], 2).reshape(num, a, b).astype(int)]
+            scales = e4m3(data[self.scale_name].view(np.uint8)).reshape(shape) * data[self.scale_name + "_2"][0]
+            return codes * np.repeat(scales, 16, 1)
+        codes, scales = e4m3(data[""].view(np.uint8)).reshape(num, a, b), data[self.scale_name].reshape(shape)
+        if self.scales == "blocks":
+            scales = np.stack([spread(s, a, b, 128, 128) for s in scales])
+        if self.scales == "rows":
+            scales = scales.reshape(num, 1, b)
+        if self.scales == "halves" and shape[1] == 2:
+            scales = np.repeat(scales, a // 2, 1)
+        return codes * scales
+
+
 class Packed:
     """compressed-tensors: rows of codes in words."""
 
@@ -324,5 +363,15 @@ FORMATS |= {
                                       DYNAMIC | {"type": "int"}), "I8", "weight_scale", "BF16", (1, 32)),
     "packed, 8 bits, zeros": Packed(8, 64, zeros=True),
     "gptq, experts by their roles": Transposed("gptq", 32, renames={".w1.": ".gate_proj.", ".w2.": ".down_proj.", ".w3.": ".up_proj."}),
+}
+MODELOPT = Bytes({"quant_method": "modelopt", "quant_algo": "FP8"}, "F8_E4M3", "weight_scale", "F32", (0, 0))
+FBGEMM = Bytes({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}, "F8_E4M3", "weight_scale", "F32", (1, 0))
+FORMATS |= {
+    "fp8, blocks, stacks of experts": Stacks(FORMATS["fp8, blocks"], "_scale_inv", "BF16", "blocks"),
+    "fp8, one scale each, stacks of experts": Stacks(FORMATS["fp8, one scale"], "_scale_inv", "BF16", "each"),
+    "fp8, halves, stacks of experts": Stacks(FORMATS["fp8, one scale"], "_scale_inv", "F32", "halves"),
+    "fp8, rows, stacks of experts": Stacks(FBGEMM, "_scale", "F32", "rows"),
+    "fp8, modelopt, stacks of experts": Stacks(MODELOPT, "_weight_scale", "F32", "all"),
+    "nvfp4, modelopt, stacks of experts": Stacks(FORMATS["nvfp4, modelopt"], "_weight_scale", "F8_E4M3", "groups", nv=True),
 }
 FORMATS["nvfp4, modelopt, and the head"] = FORMATS["nvfp4, modelopt"]

@@ -58,6 +58,9 @@ static void parts_must_be_there_and_of_the_right_type_and_shape(void **state)
         for (; !strncmp(g->tensors[i].name, g->tensors[i - num].name, base); i++, num++) {
             struct family_tensor t = g->tensors[i];
             const bool is_scale = t.scale != 0 || strstr(t.name, "scale");
+            const char *last = strrchr(t.name, '.');
+            const bool may_be_plain =
+                !strcmp(last, ".weight") || !strcmp(last, ".down_proj") || !strcmp(last, ".gate_up_proj");
             if (!strstr(t.name, "g_idx") && !strstr(t.name, "weight_format")) {
                 t.name = "another";
                 expect_damage(g, i, t, "missing");
@@ -66,7 +69,7 @@ static void parts_must_be_there_and_of_the_right_type_and_shape(void **state)
             t.cols += 8;
             expect_damage(g, i, t, "with more columns");
             t = g->tensors[i];
-            t.dtype = is_scale ? "I32" : strcmp(strrchr(t.name, '.'), ".weight") ? "F16" : "BOOL";
+            t.dtype = is_scale ? "I32" : may_be_plain ? "BOOL" : "F16";
             t.low = 0;
             t.count = 256;
             expect_damage(g, i, t, "of another type");
