@@ -21,6 +21,14 @@
     .weight_changes = (weights), .gate = GATE_GELU, .unrotated_layer_period = 1,                             \
     .kv_heads_may_be_missing = true, .max_position_embeddings = 512, .norm_eps = 1e-12
 
+#define FALCON                                                                                               \
+    .names = {"falcon", "FalconForCausalLM", "falcon"}, .has_gpt2_keys = true, .hf_layers = "h",             \
+    .hf_qkv_by_heads = true, .has_multi_query = true, .may_have_new_decoder = true, .has_layer_norm = true,  \
+    .is_parallel = true, .gate = GATE_GELU, .kv_heads_may_be_missing = true, .is_tied = true,                \
+    .max_position_embeddings = 2048, .norm_eps = 1e-5
+/* 40B and 180B; of one norm 7B, and 11B of Falcon 2 */
+static const struct family falcon_of_two_norms = {FALCON, .weight_changes = falcon_40b_weights};
+
 static const struct family families[] = {
     {
         .names = {"llama", "LlamaForCausalLM", "llama"}, /* SmolLM2 too */
@@ -511,22 +519,7 @@ static const struct family families[] = {
         .max_position_embeddings = 2048,
         .norm_eps = 1e-5,
     },
-    {
-        .names = {"falcon", "FalconForCausalLM", "falcon"}, /* 7B, and 11B of Falcon 2 */
-        .weight_changes = falcon_weights,
-        .has_gpt2_keys = true,
-        .hf_layers = "h",
-        .hf_qkv_by_heads = true,
-        .has_multi_query = true,
-        .may_have_new_decoder = true,
-        .has_layer_norm = true,
-        .is_parallel = true,
-        .gate = GATE_GELU,
-        .kv_heads_may_be_missing = true,
-        .is_tied = true,
-        .max_position_embeddings = 2048,
-        .norm_eps = 1e-5,
-    },
+    {FALCON, .weight_changes = falcon_weights, .with_two_norms = &falcon_of_two_norms},
     {
         .names = {NULL, "MinistralForCausalLM", "ministral"}, /* of 2024 */
         .max_position_embeddings = 131072,
@@ -1264,6 +1257,25 @@ static const struct other_family {
     {{NULL, "Kolibri1ForCausalLM", "kolibri1"}, "experts that are chosen by other scores than they have"},
     {{"jamba", "JambaForCausalLM", "jamba"},
      "states of Mamba-1, whose steps and decays are each channel's own"},
+#define RWKV "states of RWKV in the place of attention"
+    {{"rwkv6", "Rwkv6ForCausalLM", "rwkv6"}, RWKV},
+    {{"rwkv7", "RWKV7ForCausalLM", "rwkv7"}, RWKV},
+    {{"rwkv6qwen2", NULL, NULL}, RWKV},
+    {{"arwkv7", NULL, NULL}, RWKV},
+    {{NULL, "RwkvForCausalLM", "rwkv"}, RWKV},
+    {{"clip", NULL, NULL},
+     "a text model beside it, in another file: this one reads images or sound (mmproj)"},
+#define GUESSES "the model beside it whose tokens it guesses"
+    {{"gemma4-assistant", NULL, NULL}, GUESSES},
+    {{"eagle3", NULL, NULL}, GUESSES},
+    {{"dflash", NULL, NULL}, GUESSES},
+    {{"t5encoder", "T5EncoderModel", "t5"}, "scores that depend on the distance by a table"},
+    {{"jina-bert-v2", NULL, NULL}, ALIBI},
+    {{"chameleon", "ChameleonForConditionalGeneration", "chameleon"}, "LayerNorm of q and k"},
+    {{"rnd1", NULL, NULL}, DIFFUSION},
+    {{"step35", NULL, NULL}, "limits of gate and up that differ from layer to layer"},
+    {{"deepseek4", "DeepseekV4ForCausalLM", "deepseek_v4"},
+     "attention to tokens that are pressed together, and several residual streams"},
     {{"modern-bert", NULL, NULL},
      "windows of both sides from among the file's keys; as a directory it is read"},
 };

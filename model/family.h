@@ -54,8 +54,9 @@ struct family {
     bool hf_layers_transposed;    /* its matrices lie [columns][rows] there */
     bool hf_qkv_by_heads;         /* model_config.h: qkv_by_heads */
     bool has_multi_query; /* one head of K and V, whose rows come last, unless a config.json says no */
-    /* of those with it new_decoder_architecture says no, too; alibi and norms of two kinds are not computed */
+    /* of those with it new_decoder_architecture says no, too; alibi is not computed */
     bool may_have_new_decoder;
+    const struct family *with_two_norms; /* where attention and the MLP beside it have one each: this in its place */
     bool gguf_may_fuse_qkv; /* some of its GGUF files have Q, K and V in one tensor */
     bool is_in_text_config; /* its config.json may have the text model's in an object of its own */
     bool is_of_text_type;   /* that object's model_type is what the text model is; this row says no more */

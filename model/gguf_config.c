@@ -907,9 +907,8 @@ int gguf_config_read(const struct gguf *g, const char *path, struct model_config
     snprintf(config->architecture, sizeof config->architecture, "%s", k.architecture);
     if (config->family->has_layer_norm && gguf_find_tensor(g, "blk.0.attn_q_norm.weight").data)
         return fail(&k, STATUS_UNSUPPORTED, "LayerNorm of q and k is not supported");
-    if (config->family->may_have_new_decoder && gguf_find_tensor(g, "blk.0.attn_norm_2.weight").data)
-        return fail(&k, STATUS_UNSUPPORTED,
-                    "an MLP beside attention with a norm of its own is not supported");
+    if (config->family->with_two_norms && gguf_find_tensor(g, "blk.0.attn_norm_2.weight").data)
+        config->family = config->family->with_two_norms;
     config->qkv_bias = config->family->qkv_bias;
     read_multipliers(&k, config);
     if (config->latent.rank > 0) config->attention_scale *= (float)config->rope.score_factor;

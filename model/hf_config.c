@@ -306,17 +306,15 @@ static int read_gates(struct json_reader *r, struct model_config *c)
     return hf_want_false(r, must_be_false, array_length(must_be_false));
 }
 
-/* Falcon's: attention and MLP are side by side, of one norm. */
-static int read_new_decoder(struct json_reader *r, const struct model_config *c)
+/* Falcon's: attention and MLP are side by side, of one norm or, in the new decoder, maybe of two. */
+static int read_new_decoder(struct json_reader *r, struct model_config *c)
 {
     const bool is_new = json_bool(r, "new_decoder_architecture", false);
     if (!c->family->may_have_new_decoder) return r->status;
-    const bool has_one_norm = json_int(r, "num_ln_in_parallel_attn", is_new ? 2 : 1, 1, 2) == 1;
-    if (has_one_norm && (is_new || json_bool(r, "parallel_attn", true))) return r->status;
-    return error_set(
-        r->err, STATUS_UNSUPPORTED,
-        "%s: an MLP with a norm of its own (num_ln_in_parallel_attn, parallel_attn) is not supported",
-        r->path);
+    if (is_new && json_int(r, "num_ln_in_parallel_attn", 2, 1, 2) == 2) c->family = c->family->with_two_norms;
+    if (is_new || json_bool(r, "parallel_attn", true)) return r->status;
+    return error_set(r->err, STATUS_UNSUPPORTED,
+                     "%s: an MLP behind attention (parallel_attn is false) is not supported", r->path);
 }
 
 /* Of Qwen 1: what it does with longer texts than seq_length is not computed. */

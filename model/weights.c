@@ -1102,17 +1102,30 @@ const struct weight_change gptj_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
-/* One norm for attention and MLP, no biases but its. */
+/* clang-format off */
+/* No biases but the norms'. */
+#define FALCON_WEIGHTS \
+    {WEIGHT_TOKEN_EMBEDDING, {"token_embd.weight", "word_embeddings.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    QKV_IN_ONE("attn_qkv.weight", "self_attention.query_key_value.weight"), \
+    {WEIGHT_O, {"attn_output.weight", "self_attention.dense.weight", DIM_HIDDEN, DIM_Q, PRESENT_ALWAYS}}, \
+    NO_GATE, \
+    {WEIGHT_UP, {"ffn_up.weight", "mlp.dense_h_to_4h.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {WEIGHT_DOWN, {"ffn_down.weight", "mlp.dense_4h_to_h.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_ALWAYS}}
+/* clang-format on */
+
+/* One norm for attention and MLP. */
 const struct weight_change falcon_weights[] = {
-    {WEIGHT_TOKEN_EMBEDDING,
-     {"token_embd.weight", "word_embeddings.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}},
+    FALCON_WEIGHTS,
     ONE_NORM_BY_NAMES_OF_GPT_2("input_layernorm"),
-    QKV_IN_ONE("attn_qkv.weight", "self_attention.query_key_value.weight"),
-    {WEIGHT_O, {"attn_output.weight", "self_attention.dense.weight", DIM_HIDDEN, DIM_Q, PRESENT_ALWAYS}},
-    NO_GATE,
-    {WEIGHT_UP, {"ffn_up.weight", "mlp.dense_h_to_4h.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_DOWN,
-     {"ffn_down.weight", "mlp.dense_4h_to_h.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_ALWAYS}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+/* One each; GGUF's first is the MLP's. */
+const struct weight_change falcon_40b_weights[] = {
+    FALCON_WEIGHTS,
+    NORM_AND_BIAS(WEIGHT_OUTPUT_NORM, "output_norm", "ln_f"),
+    NORM_AND_BIAS(WEIGHT_ATTENTION_NORM, "attn_norm_2", "ln_attn"),
+    NORM_AND_BIAS(WEIGHT_MLP_NORM, "attn_norm", "ln_mlp"),
     {.role = WEIGHT_ROLE_COUNT},
 };
 

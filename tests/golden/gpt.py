@@ -25,6 +25,8 @@ NAMES = {
     "mlp.dense_4h_to_h": "ffn_down",
     "self_attention.query_key_value": "attn_qkv",
     "self_attention.dense": "attn_output",
+    "ln_attn": "attn_norm_2",
+    "ln_mlp": "attn_norm",
 }
 TOP = {"wte": "token_embd", "word_embeddings": "token_embd", "wpe": "position_embd", "ln_f": "output_norm", "lm_head": "output", "embed_in": "token_embd", "embed_out": "output", "final_layer_norm": "output_norm"}
 
@@ -53,7 +55,8 @@ def join(name, parts, config):
     if is_transposed(name, config):
         return parts[0].T.contiguous()
     if "query_key_value" in name:
-        heads = config["num_key_value_heads"]
-        q, k, v = (p.unflatten(0, (heads, -1)) for p in parts[0].chunk(3))
+        heads = config.get("num_kv_heads", config.get("num_key_value_heads"))
+        group = config["num_attention_heads"] // heads
+        q, k, v = (p.unflatten(0, (heads, -1)) for p in parts[0].split([len(parts[0]) // (group + 2) * n for n in (group, 1, 1)]))
         return torch.cat([q, k, v], 1).flatten(0, 1)
     return parts[0]

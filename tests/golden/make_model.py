@@ -2262,6 +2262,11 @@ CASES |= {
     ),
     "phi-4-multimodal": ({**CASES["phi3, longrope, partial rotation"][0], "architectures": ["Phi4MMForCausalLM"], "model_type": "phi4mm", "tie_word_embeddings": True}, None),
 }
+FALCON_40B = {**FALCON, "new_decoder_architecture": True, "num_kv_heads": 2, "tie_word_embeddings": False}
+CASES |= {
+    "falcon 40b": (FALCON_40B, None),
+    "falcon 40b, as GGUF files are": (FALCON_40B, ("falcon", {**FALCON_KEYS, "attention.head_count_kv": 2})),
+}
 
 # What lies otherwise than transformers has it, or whose class that has not: a directory, or a GGUF file.
 RENAMED = {
@@ -2278,6 +2283,7 @@ RENAMED = {
 }
 
 GGUF_ONLY = {
+    "falcon 40b, as GGUF files are": gpt,
     "gpt-bigcode, as GGUF files are": gpt,
     "gpt-neox, as GGUF files are": gpt,
     "gpt-neox, serial, as GGUF files are": gpt,

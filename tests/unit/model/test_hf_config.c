@@ -922,6 +922,9 @@ static void reads_falcon(void **state)
         ",'new_decoder_architecture':true,'num_ln_in_parallel_attn':1,'num_kv_heads':71,'ffn_hidden_size'"
         ":9088"));
     assert_true(c.num_kv_heads == 71 && c.qkv_by_heads && c.intermediate_size == 9088);
+    assert_false(weight_may_be(c.family->weight_changes, WEIGHT_MLP_NORM));
+    c = read_good(FALCON(",'new_decoder_architecture':true,'num_kv_heads':1"));
+    assert_true(weight_may_be(c.family->weight_changes, WEIGHT_MLP_NORM) && c.is_parallel);
 }
 
 /* Of gate and up together; what is done with longer texts is not computed. */
@@ -1057,8 +1060,7 @@ static void refuses_what_it_does_not_compute(void **state)
         {"{'architectures':['Kolibri1ForCausalLM']}", "it needs experts that are chosen by other scores"},
         {FALCON(",'alibi':true"), "alibi is set"},
         {FALCON(",'bias':true"), "bias is set"},
-        {FALCON(",'parallel_attn':false"), "an MLP with a norm of its own"},
-        {FALCON(",'new_decoder_architecture':true,'num_kv_heads':1"), "an MLP with a norm of its own"},
+        {FALCON(",'parallel_attn':false"), "an MLP behind attention"},
         {LING_1(",'norm_head':true"), "norm_head is set"},
         {BAICHUAN("5120", "125696"), "a head whose rows are divided by their lengths"},
         {BAICHUAN("5120", "64000"), "(ALiBi), which is not supported"},
@@ -1081,7 +1083,9 @@ static void refuses_what_it_does_not_compute(void **state)
         {LAGUNA(",'moe_apply_router_weight_on_input':true"), "moe_apply_router_weight_on_input"},
         {LAGUNA(",'num_attention_heads_per_layer':[4,4,6]"), "differs between layers of one kind"},
         {"{'model_type':'bloom'}", "\"bloom\" is not supported: it needs ALiBi"},
-        {"{'model_type':'rwkv'}", "\"rwkv\" is not supported; llama, mistral, qwen2, qwen3, "},
+        {"{'model_type':'rwkv'}",
+         "\"rwkv\" is not supported: it needs states of RWKV in the place of attention; llama, "},
+        {"{'model_type':'deepseek_v4'}", "it needs attention to tokens that are pressed together"},
         {"{}", "\"\" is not supported; llama"},
         {LLAMA(",'quantization_config':{'quant_method':'quip'}"), "quantization_config"},
         {LLAMA(",'num_local_experts':8"), "num_local_experts"},
