@@ -323,7 +323,12 @@ def byte_level_variants(name, root):
         parts += [{"type": "Digits", "individual_digits": True}] * digits
         return {"type": "Sequence", "pretokenizers": parts + [byte_level]}
 
+    falcon = [{"type": "Punctuation", "behavior": "Contiguous"}, dict(byte_level, use_regex=True)]
+    falcon += [{"type": "Split", "pattern": {"Regex": "[0-9][0-9][0-9]"}, "behavior": "Isolated", "invert": False}]
     for kind, pre_tokenizer, normalizer, ignore_merges, pre in (
+        ("falcon", {"type": "Sequence", "pretokenizers": falcon}, None, False, "falcon"),
+        ("punctuation", {"type": "Sequence", "pretokenizers": [{"type": "Punctuation", "behavior": "Isolated"}, byte_level]}, None, False, None),
+        ("minicpm5", split(r"\p{N}{1,3}", WORDS + r"\p{N}+" + REST), None, True, "minicpm5"),
         ("llama3", split(LLAMA3), None, True, "llama-bpe"),
         ("tekken", split(TEKKEN), None, True, "tekken"),
         ("o200k", split(O200K), None, False, "gpt-4o"),

@@ -173,6 +173,16 @@ static int read_whitespace_split(struct tokenizer *t, const cJSON *part, struct 
     return 0;
 }
 
+/* ASCII's punctuation and Unicode's, each character or each run. */
+static int read_punctuation(struct tokenizer *t, const cJSON *part, struct error *err)
+{
+    const char *behavior = text_member(part, "behavior");
+    const bool is_run = behavior && strcmp(behavior, "Contiguous") == 0;
+    if (behavior && !is_run && strcmp(behavior, "Isolated") != 0)
+        return unsupported(part, "pre-tokenizer", err);
+    return add_stage(t, is_run ? PRETOKENIZE_PUNCTUATION_RUNS : PRETOKENIZE_PUNCTUATION, part, err);
+}
+
 static int read_pretokenizer(struct tokenizer *t, const cJSON *part, struct error *err)
 {
     if (is_type(part, "Split")) return read_split(t, part, err);
@@ -180,6 +190,7 @@ static int read_pretokenizer(struct tokenizer *t, const cJSON *part, struct erro
     if (is_type(part, "Metaspace")) return read_metaspace(t, part, err);
     if (is_type(part, "WhitespaceSplit")) return read_whitespace_split(t, part, err);
     if (is_type(part, "BertPreTokenizer")) return add_stage(t, PRETOKENIZE_BERT, part, err);
+    if (is_type(part, "Punctuation")) return read_punctuation(t, part, err);
     if (is_type(part, "Digits"))
         return add_stage(
             t, flag_member(part, "individual_digits", false) ? PRETOKENIZE_DIGITS : PRETOKENIZE_NUMBERS, part,

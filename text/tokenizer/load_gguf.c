@@ -121,12 +121,13 @@ static const char *const afmoe[] = {
     NULL,
 };
 static const char *const laguna[] = {"[\n]+", NULL};
+static const char *const minicpm5[] = {"\\p{N}{1,3}", NULL};
 static const char *const deepseek_v3[] = {"\\p{N}{1,3}", "[\u4E00-\u9FA5\u3040-\u309F\u30A0-\u30FF]+", NULL};
 
 static const struct {
     const char *name;
     const char *const *regexes; /* the stages before the last one; NULL: none */
-    enum pretokenizer_kind stages[2];
+    enum pretokenizer_kind stages[3];
     int num_stages;
     bool ignore_merges, add_bos, nfc;
 } known_pretokenizers[] = {
@@ -135,6 +136,7 @@ static const struct {
 #define LLAMA_3 NULL, {PRETOKENIZE_LLAMA3}, 1
 #define QWEN_2 NULL, {PRETOKENIZE_QWEN2}, 1
 #define O200K NULL, {PRETOKENIZE_O200K}, 1
+#define FALCON NULL, {PRETOKENIZE_PUNCTUATION_RUNS, PRETOKENIZE_GPT2, PRETOKENIZE_THREE_DIGITS}, 3
 #define DEEPSEEK_V3 deepseek_v3, {PRETOKENIZE_DEEPSEEK3}, 1
     {"gpt-2", GPT_2, false, false, false},
     {"olmo", GPT_2, false, false, false}, /* GPT-NeoX, too */
@@ -168,6 +170,7 @@ static const struct {
     {"f2llmv2", QWEN_2, false, false, true}, /* a Qwen 3 */
     {"deepseek-r1-qwen", QWEN_2, false, false, false},
     {"megrez", QWEN_2, false, false, false},
+    {"kormo", QWEN_2, false, false, false},
     {"hunyuan", QWEN_2, false, false, false},
     {"solar-open", QWEN_2, false, false, false},
     {"bailingmoe", QWEN_2, false, false, false}, /* Ling */
@@ -180,6 +183,8 @@ static const struct {
     {"exaone-moe", NULL, {PRETOKENIZE_EXAONE_MOE}, 1, false, false, false},
     {"afmoe", afmoe, {PRETOKENIZE_THREES, PRETOKENIZE_DEEPSEEK3}, 2, false, false, false},
     {"laguna", laguna, {PRETOKENIZE_QWEN2}, 1, false, false, false},
+    {"minicpm5", minicpm5, {PRETOKENIZE_MINICPM5}, 1, true, false, false},
+    {"falcon", FALCON, false, false, false},
     {"seed-coder", NULL, {PRETOKENIZE_SEED}, 1, false, false, false},
     {"gpt-4o", O200K, false, false, false}, /* Phi-4-mini, gpt-oss */
     {"llama4", O200K, false, false, false},

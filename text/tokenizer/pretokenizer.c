@@ -422,6 +422,25 @@ static position match_bert(position p, position end)
     return p;
 }
 
+static position match_punctuation(position p, position end, bool is_run)
+{
+    position next;
+    const bool is_punctuation = bert_class_at(p, end, &next) == BERT_PUNCTUATION;
+    if (is_punctuation && !is_run) return next;
+    for (p = next; p < end; p = next)
+        if ((bert_class_at(p, end, &next) == BERT_PUNCTUATION) != is_punctuation) break;
+    return p;
+}
+
+static position try_three_digits(const struct char_run *run, position p, position end)
+{
+    (void)run;
+    if (end - p < 3) return NULL;
+    for (int i = 0; i < 3; i++)
+        if (p[i] < '0' || p[i] > '9') return NULL;
+    return p + 3;
+}
+
 static position match(const struct pretokenizer *t, int stage, position p, position end)
 {
     switch (t->stages[stage]) {
@@ -431,6 +450,8 @@ static position match(const struct pretokenizer *t, int stage, position p, posit
         return match_llama3(p, end, LETTER, 3, "\r\n");
     case PRETOKENIZE_QWEN2:
         return match_llama3(p, end, LETTER, 1, "\r\n");
+    case PRETOKENIZE_MINICPM5:
+        return match_llama3(p, end, LETTER, INT32_MAX, "\r\n");
     case PRETOKENIZE_QWEN35:
         return match_llama3(p, end, LETTER | MARK, 1, "\r\n");
     case PRETOKENIZE_TEKKEN:
@@ -457,6 +478,12 @@ static position match(const struct pretokenizer *t, int stage, position p, posit
         return match_digits(p, end, false);
     case PRETOKENIZE_THREES:
         return match_threes(p, end);
+    case PRETOKENIZE_THREE_DIGITS:
+        return match_or_gap(try_three_digits, NULL, p, end);
+    case PRETOKENIZE_PUNCTUATION:
+        return match_punctuation(p, end, false);
+    case PRETOKENIZE_PUNCTUATION_RUNS:
+        return match_punctuation(p, end, true);
     case PRETOKENIZE_METASPACE:
         return match_metaspace(p, end, false);
     case PRETOKENIZE_META_WORDS:
@@ -510,6 +537,7 @@ static const struct {
     {PRETOKENIZE_GPT2, "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"},
     {PRETOKENIZE_LLAMA3, CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}" SYMBOLS_AND_SPACES},
     {PRETOKENIZE_QWEN2, CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}" SYMBOLS_AND_SPACES},
+    {PRETOKENIZE_MINICPM5, CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}+" SYMBOLS_AND_SPACES},
     {PRETOKENIZE_QWEN35,
      CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*"
                   "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
@@ -531,6 +559,7 @@ static const struct {
      "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
      "| ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
     {PRETOKENIZE_SPACES_END, "\\s+$"},
+    {PRETOKENIZE_THREE_DIGITS, "[0-9][0-9][0-9]"},
 };
 
 /* Line breaks may stand in it as they are, or as \r and \n. */
@@ -577,5 +606,6 @@ bool pretokenizer_add_regex(struct pretokenizer *p, const char *regex)
 bool pretokenizer_leaves_nothing(const struct pretokenizer *p)
 {
     enum pretokenizer_kind kind = p->stages[p->num_stages - 1];
-    return kind != PRETOKENIZE_RUN && kind != PRETOKENIZE_DEEPSEEK3 && kind != PRETOKENIZE_SPACES_END;
+    return kind != PRETOKENIZE_RUN && kind != PRETOKENIZE_DEEPSEEK3 && kind != PRETOKENIZE_SPACES_END &&
+           kind != PRETOKENIZE_THREE_DIGITS;
 }

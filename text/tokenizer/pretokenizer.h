@@ -16,6 +16,7 @@ enum pretokenizer_kind {
     PRETOKENIZE_GPT2,
     PRETOKENIZE_LLAMA3,     /* numbers in threes */
     PRETOKENIZE_QWEN2,      /* as Llama 3, each digit by itself */
+    PRETOKENIZE_MINICPM5,   /* as Llama 3, numbers whole */
     PRETOKENIZE_QWEN35,     /* as Qwen 2, marks are letters */
     PRETOKENIZE_TEKKEN,     /* Mistral Nemo: also between lower and upper case */
     PRETOKENIZE_O200K,      /* as tekken, contractions with their word, numbers in threes */
@@ -29,6 +30,9 @@ enum pretokenizer_kind {
     PRETOKENIZE_DIGITS,     /* each digit by itself, the text between in one */
     PRETOKENIZE_NUMBERS,    /* runs of digits, the text between in one */
     PRETOKENIZE_THREES,     /* digits in threes, counted from a run's end, the text between in one */
+    PRETOKENIZE_THREE_DIGITS, /* each three of ASCII's digits, the text between in one */
+    PRETOKENIZE_PUNCTUATION, /* each character of ASCII's punctuation or Unicode's, the text between in one */
+    PRETOKENIZE_PUNCTUATION_RUNS,
     PRETOKENIZE_METASPACE,  /* before each U+2581 */
     PRETOKENIZE_META_WORDS, /* before each run of U+2581 */
     PRETOKENIZE_BERT,       /* punctuation by itself, runs of white space, and what is between */

@@ -355,6 +355,12 @@ static void test_stages(void **state)
           "| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"},
          "I'll 1234x..y  \n\n z\u0301 +\u200b\u200b\u200bq\001\001",
          "I|'ll| |123|4|x|..|y|  \n\n| z\u0301| +|\u200b\u200b|\u200bq|\001\001"},
+        {{"[0-9][0-9][0-9]"}, "a12345678\u0664\u0665\u0666", "a|123|456|78\u0664\u0665\u0666"},
+        {{"\\p{N}{1,3}",
+          "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}+| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"
+          "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
+         "I'LL 12345 a",
+         "I|'LL| |123|45| a"}, /* MiniCPM 5's */
     };
     for (size_t i = 0; i < array_length(cases); i++) {
         struct pretokenizer p = {0};
@@ -362,6 +368,18 @@ static void test_stages(void **state)
             assert_true(pretokenizer_add_regex(&p, cases[i].regexes[k]));
         assert_pieces(&p, cases[i].text, cases[i].pieces);
     }
+}
+
+/* Falcon's: runs of punctuation, words, numbers in threes. */
+static void test_punctuation(void **state)
+{
+    (void)state;
+    struct pretokenizer alone = {.num_stages = 1, .stages = {PRETOKENIZE_PUNCTUATION}},
+                        falcon = {.num_stages = 3,
+                                  .stages = {PRETOKENIZE_PUNCTUATION_RUNS, PRETOKENIZE_GPT2,
+                                             PRETOKENIZE_THREE_DIGITS}};
+    assert_pieces(&alone, "a!?\u3002 $b", "a|!|?|\u3002| |$|b");
+    assert_pieces(&falcon, "it's 12 1234!?$\u3002 x", "it|'|s| 12| |123|4|!?$\u3002| x");
 }
 
 /* ---- NFC ---- */
@@ -587,23 +605,15 @@ static void test_bpe_of_a_huge_piece(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_utf8_round_trip),
-        cmocka_unit_test(test_utf8_damaged),
-        cmocka_unit_test(test_unicode_properties),
-        cmocka_unit_test(test_byte_map),
-        cmocka_unit_test(test_added_longest_first),
-        cmocka_unit_test(test_added_flags),
-        cmocka_unit_test(test_added_refused),
-        cmocka_unit_test(test_pretokenizers),
-        cmocka_unit_test(test_pieces_cover),
-        cmocka_unit_test(test_regexes),
-        cmocka_unit_test(test_regex_spellings),
-        cmocka_unit_test(test_char_runs),
-        cmocka_unit_test(test_stages),
-        cmocka_unit_test(test_nfc_against_utf8proc),
-        cmocka_unit_test(test_nfc_leaves_newer_marks),
-        cmocka_unit_test(test_nfc_many_marks),
-        cmocka_unit_test(test_bpe_against_naive),
+        cmocka_unit_test(test_utf8_round_trip),      cmocka_unit_test(test_utf8_damaged),
+        cmocka_unit_test(test_unicode_properties),   cmocka_unit_test(test_byte_map),
+        cmocka_unit_test(test_added_longest_first),  cmocka_unit_test(test_added_flags),
+        cmocka_unit_test(test_added_refused),        cmocka_unit_test(test_pretokenizers),
+        cmocka_unit_test(test_pieces_cover),         cmocka_unit_test(test_regexes),
+        cmocka_unit_test(test_regex_spellings),      cmocka_unit_test(test_char_runs),
+        cmocka_unit_test(test_punctuation),          cmocka_unit_test(test_stages),
+        cmocka_unit_test(test_nfc_against_utf8proc), cmocka_unit_test(test_nfc_leaves_newer_marks),
+        cmocka_unit_test(test_nfc_many_marks),       cmocka_unit_test(test_bpe_against_naive),
         cmocka_unit_test(test_bpe_of_a_huge_piece),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
