@@ -111,7 +111,7 @@ static void print_shapes(const struct config *config, const struct model_cost *m
 static void print_kv_groups(const struct model_config *c)
 {
     struct kv_layout l = kv_layout_of(c, c->max_position_embeddings);
-    if (l.window == 0 || c->family->is_encoder) return;
+    if (l.window == 0 || c->is_encoder) return;
     const double kib = (double)kv_layout_block_bytes(&l, c, DTYPE_BF16) / 1024;
     printf("K/V groups    %d of %d layers that keep all tokens, %.1f KiB a token\n", l.num_full,
            l.layers_per_block, l.num_full * kib);
@@ -169,7 +169,7 @@ static void print_roof(const struct model_cost *m, const struct machine *machine
         return;
     }
     printf("%.1f GB/s read, both measured now\n", machine->bytes_per_second / 1e9);
-    if (!m->config->family->is_encoder) {
+    if (!m->config->is_encoder) {
         snprintf(what, sizeof what, "decode, 1 stream behind %d tokens", done);
         print_prediction(m, machine, what, 1, 1, done);
         snprintf(what, sizeof what, "decode, %d streams behind %d tokens", STREAMS, done);

@@ -72,7 +72,7 @@ static void take_model_facts(struct link_facts *facts, const struct config *conf
     facts->embedding_size = model_config_embedding_size(c);
     facts->pooling = choose_pooling(config, c);
     facts->is_reranker = c->is_reranker;
-    facts->is_encoder = c->family->is_encoder;
+    facts->is_encoder = c->is_encoder;
     facts->scores_pairs = c->family->scores_pairs;
     facts->scores_are_plain = c->scores_are_plain;
     facts->has_second_type = c->has_second_type;
@@ -187,7 +187,7 @@ static int choose_limits(struct load *load, struct error *err)
                                     : gpu                          ? gpu_batched_tokens(c)
                                                                    : CPU_BATCHED_TOKENS;
     facts->max_num_batched_tokens = max_of(facts->max_num_batched_tokens, facts->max_num_seqs);
-    if (c->family->is_encoder) /* whose texts are computed in one step */
+    if (c->is_encoder) /* whose texts are computed in one step */
         facts->max_num_batched_tokens = max_of(facts->max_num_batched_tokens, facts->max_model_len);
     int32_t num_queued = config->max_queued_requests ? (int32_t)config->max_queued_requests : QUEUED_MAX;
     facts->num_slots = facts->max_num_seqs + num_queued;
@@ -263,7 +263,7 @@ static void choose_kv_layout(struct load *load)
     int32_t longest =
         load->config->max_model_len ? (int32_t)load->config->max_model_len : c->max_position_embeddings;
     /* an encoder's texts are computed in one step, which needs all of their blocks */
-    load->kv_layout = c->family->is_encoder ? kv_layout_single(c) : kv_layout_of(c, longest);
+    load->kv_layout = c->is_encoder ? kv_layout_single(c) : kv_layout_of(c, longest);
 }
 
 /* Of a device that can keep them. */

@@ -119,6 +119,7 @@ static const struct family families[] = {
     {.names = {"gemma-embedding", "Gemma3TextModel", "gemma3_text"}, /* EmbeddingGemma */
      GEMMA_3,
      .is_encoder = true,
+     .says_sides = true,
      .window = WINDOW_HALF},
 #define GPT_2                                                                                                \
     .weight_changes = gpt2_weights, .has_gpt2_keys = true, .hf_layers = "h", .unrotated_layer_period = 1,    \
@@ -1174,6 +1175,21 @@ static const struct family families[] = {
     .is_encoder = true, .has_embedding_norm = true, .gate = GATE_GELU, .full_layer_period = 3,               \
     .full_layer_leads = true, .window = WINDOW_LOCAL, .window_theta = 10000, .theta = 160000,                \
     .kv_heads_may_be_missing = true, .max_position_embeddings = 8192, .norm_eps = 1e-5
+    /* Llama's, whose tokens see both sides */
+    {
+        .names = {NULL, "EuroBertModel", "eurobert"},
+        .is_encoder = true,
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 8192,
+        .norm_eps = 1e-5,
+    },
+    {
+        .names = {"llama-embed", "LlamaBidirectionalModel", "llama_bidirec"}, /* NVIDIA's embedders */
+        .gguf_rope_style = ROPE_PAIRS,
+        .is_encoder = true,
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 2048,
+    },
     {.names = {NULL, "ModernBertModel", "modernbert"},
      .weight_changes = modernbert_weights,
      MODERNBERT}, /* GTE, Nomic's and others of its kind */

@@ -40,6 +40,8 @@ struct family {
     const char *names[NAMESPACE_COUNT]; /* NULL: it has none of its own there */
     /* All tokens of a text see each other, so that they are computed in one step and nothing is generated. */
     bool is_encoder;
+    bool
+        says_sides; /* of encoders: a config.json must have use_bidirectional_attention, as decoders share it */
     bool norms_embeddings; /* of decoders: RMSNorm without a weight */
     bool
         has_embedding_norm; /* of encoders: LayerNorm, behind the embedding too, which is what the first layer's attention gets */
@@ -56,7 +58,8 @@ struct family {
     bool has_multi_query; /* one head of K and V, whose rows come last, unless a config.json says no */
     /* of those with it new_decoder_architecture says no, too; alibi is not computed */
     bool may_have_new_decoder;
-    const struct family *with_two_norms; /* where attention and the MLP beside it have one each: this in its place */
+    const struct family
+        *with_two_norms;    /* where attention and the MLP beside it have one each: this in its place */
     bool gguf_may_fuse_qkv; /* some of its GGUF files have Q, K and V in one tensor */
     bool is_in_text_config; /* its config.json may have the text model's in an object of its own */
     bool is_of_text_type;   /* that object's model_type is what the text model is; this row says no more */

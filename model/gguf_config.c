@@ -638,9 +638,10 @@ static int read_tables(struct keys *k, struct model_config *c)
 
 static int read_encoder(struct keys *k, struct model_config *c)
 {
-    bool is_causal = false;
-    if (!c->family->is_encoder) return k->status;
-    if (gguf_find_bool(k->gguf, key_name(k, "attention.causal").text, &is_causal) && is_causal)
+    bool is_causal = !c->family->is_encoder;
+    (void)gguf_find_bool(k->gguf, key_name(k, "attention.causal").text, &is_causal);
+    c->is_encoder = !is_causal;
+    if (is_causal && c->family->is_encoder)
         return fail(k, STATUS_UNSUPPORTED, "the key %s is true, which is not supported",
                     key_name(k, "attention.causal").text);
     return k->status;
@@ -919,7 +920,7 @@ int gguf_config_read(const struct gguf *g, const char *path, struct model_config
     status = model_config_validate(config, path, err);
     if (!status) read_special_ids(&k, config);
     config->pooling = pooling_config_read_gguf(
-        g, k.architecture, config->family->is_encoder ? POOLING_MEAN : POOLING_LAST, &config->is_reranker);
+        g, k.architecture, config->is_encoder ? POOLING_MEAN : POOLING_LAST, &config->is_reranker);
     pooling_config_read_dense(g, &config->dense);
     return status;
 }

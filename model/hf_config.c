@@ -680,6 +680,7 @@ static int read_text_config(struct json_reader *r, struct model_config *c)
 {
     c->gate = c->family->gate;
     c->is_parallel = c->family->is_parallel;
+    c->is_encoder = c->family->is_encoder || !json_bool(r, "is_causal", true);
     int status = check_unsupported(r, c);
     if (!status) status = read_activation(r, c);
     if (status) return status;
@@ -743,9 +744,8 @@ static int read_config(struct json_reader *r, struct model_config *c)
 /* How one is made, and of how long a text. */
 static void take_embedding(const char *directory, struct model_config *c)
 {
-    const bool is_encoder = c->family->is_encoder;
-    const int64_t longest = is_encoder ? pooling_config_longest_hf(directory) : 0;
-    c->pooling = pooling_config_read_hf(directory, is_encoder ? POOLING_MEAN : POOLING_LAST, &c->dense);
+    const int64_t longest = c->is_encoder ? pooling_config_longest_hf(directory) : 0;
+    c->pooling = pooling_config_read_hf(directory, c->is_encoder ? POOLING_MEAN : POOLING_LAST, &c->dense);
     if (longest > 0 && longest < c->max_position_embeddings) c->max_position_embeddings = (int32_t)longest;
 }
 

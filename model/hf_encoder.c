@@ -147,7 +147,7 @@ static int read_tables(struct json_reader *r, struct model_config *c)
 /* Gemma's config.json says which way its tokens see. */
 static int check_sides(struct json_reader *r, const struct family *family)
 {
-    const bool both = json_bool(r, "use_bidirectional_attention", family->has_embedding_norm);
+    const bool both = json_bool(r, "use_bidirectional_attention", family->is_encoder && !family->says_sides);
     if (both == family->is_encoder) return r->status;
     return error_set(r->err, STATUS_UNSUPPORTED,
                      "%s: use_bidirectional_attention is %s, which is not supported for this class", r->path,

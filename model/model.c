@@ -893,7 +893,7 @@ static void describe_layer(const struct model_config *c, const struct kv_layout 
                                                .v_dim = config.v_dim,
                                                .scale = config.attention_scale,
                                                .sliding_window = config.is_chunk ? 0 : config.sliding_window,
-                                               .window_of_both_sides = c->family->is_encoder,
+                                               .window_of_both_sides = c->is_encoder,
                                                .chunk = config.is_chunk ? config.sliding_window : 0,
                                                .temperature_scale = c->temperature_scale,
                                                .temperature_floor = temperature_floor(&config, max_model_len),

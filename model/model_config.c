@@ -102,7 +102,7 @@ void model_config_take_family(struct model_config *c)
 {
     const struct family *f = c->family;
     c->qk_norm = f->qk_norm;
-    if (f->is_encoder) c->tie_word_embeddings = true; /* there is no head */
+    if (c->is_encoder) c->tie_word_embeddings = true; /* there is no head */
     if (c->post_norm_eps == 0) c->post_norm_eps = (float)f->post_norm_eps;
     if (f->scaled_embeddings) c->embedding_scale = (float)sqrt((double)c->hidden_size);
     if (c->attention_scale == 0) c->attention_scale = (float)f->attention_scale;
@@ -368,6 +368,20 @@ static int check_altup(const struct model_config *c, const char *source, struct 
     return check_range(source, "rank of what is added beside attention", c->laurel_rank, WIDTH_MAX, err);
 }
 
+/* A decoder whose tokens see both sides. */
+static int check_sides(const struct model_config *c, const char *source, struct error *err)
+{
+    if (!c->is_encoder || c->family->is_encoder ||
+        (c->sliding_window == 0 && c->latent.rank == 0 && c->num_kv_sharing_layers == 0 &&
+         !model_config_has_states(c)))
+        return STATUS_OK;
+    return error_set(
+        err, STATUS_UNSUPPORTED,
+        "%s: tokens that see those behind them (is_causal is false) are supported without windows, "
+        "latents and states",
+        source);
+}
+
 int model_config_validate(const struct model_config *c, const char *source, struct error *err)
 {
     const struct head_config all = {c->num_kv_heads, c->head_dim, c->v_dim},
@@ -405,6 +419,7 @@ int model_config_validate(const struct model_config *c, const char *source, stru
             "which is not supported",
             source);
     int status = check_embeddings(c, source, err);
+    if (!status) status = check_sides(c, source, err);
     if (!status) status = check_kv_sharing(c, source, err);
     if (!status) status = check_layer_embeddings(c, source, err);
     if (!status) status = check_altup(c, source, err);

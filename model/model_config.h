@@ -93,6 +93,7 @@ struct model_config {
     float rms_norm_eps,
         post_norm_eps; /* post_norm_eps: of norms behind attention and MLP; 0: as all others */
     float norm_offset; /* is added to norm weights */
+    bool is_encoder;   /* the family is one, or the file says that its tokens see both sides */
     bool tie_word_embeddings, qk_norm;
     float embedding_scale, residual_scale, logit_scale; /* what these are multiplied by */
     float attention_scale;                              /* of q k^T */

@@ -604,7 +604,7 @@ static void find_own_head(struct model_files *f)
 {
     struct model_config *c = &f->config;
     char name[NAME_BYTES_MAX], own[NAME_BYTES_MAX];
-    if (!c->tie_word_embeddings || c->family->is_encoder) return;
+    if (!c->tie_word_embeddings || c->is_encoder) return;
     name_weight(f, WEIGHT_TOKEN_EMBEDDING, 0, 0, name);
     name_weight(f, WEIGHT_LM_HEAD, 0, 0, own);
     const struct safetensor *embedding = safetensors_find(f->safetensors, name),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes encoder_goldens.json: small models of BERT's, XLM-RoBERTa's, ModernBERT's, Nomic BERT's, GTE's and EmbeddingGemma's kind, their weights by make_values, and what
+"""Writes encoder_goldens.json: small models of BERT's, XLM-RoBERTa's, ModernBERT's, Nomic BERT's, GTE's, EmbeddingGemma's and EuroBERT's kind, their weights by make_values, and what
 transformers in float32 gives for lists of ids: the first token's hidden state and the mean; and what those with a head for one
 label give for a query with each document.
 
@@ -14,9 +14,10 @@ import torch
 import transformers
 from transformers import (BertConfig, BertForSequenceClassification, BertModel, GteForSequenceClassification, GteModel, XLMRobertaConfig,
                           ModernBertConfig, ModernBertForSequenceClassification, ModernBertModel, NomicBertModel,
-                          Gemma3TextModel, XLMRobertaForSequenceClassification, XLMRobertaModel)
+                          EuroBertModel, Gemma3TextModel, LlamaModel, Qwen2Model, XLMRobertaForSequenceClassification, XLMRobertaModel)
 
 import encoder_gemma
+import encoder_llama
 import encoder_rotating as rotating
 from encoder import (CONFIG, DOCUMENTS, LISTS, QUERY, ROBERTA, ROBERTA_LISTS, head_tensors, make_values, roberta_tokenizer,
                      score_config, tensors, tokenizer)
@@ -112,6 +113,8 @@ stretched_gte = states(gte_model, LISTS)
 gte_scorer = from_directory(GteForSequenceClassification, lambda path: rotating.write_gte_scorer(path, saved=True))
 stretch(gte_scorer.gte.rotary_emb)
 gemma = states(from_directory(Gemma3TextModel, encoder_gemma.write), encoder_gemma.LISTS)
+both_sides = {kind: states(from_directory(model, lambda path, kind=kind, own=own: encoder_llama.write(path, kind, **own)), encoder_llama.LISTS)
+              for kind, model, own in (("eurobert", EuroBertModel, {}), ("llama", LlamaModel, {"model_type": "llama", "is_causal": False}), ("qwen2", Qwen2Model, {}))}
 rows = last_states(BertModel(BertConfig(**CONFIG), add_pooling_layer=False).float().eval(), CONFIG, LISTS)
 roberta = last_states(XLMRobertaModel(XLMRobertaConfig(**ROBERTA), add_pooling_layer=False).float().eval(), ROBERTA, ROBERTA_LISTS)
 bert_scores = scores(BertForSequenceClassification(BertConfig(**score_config(False))).float().eval(), False)
@@ -133,5 +136,7 @@ print(json.dumps({
     "stretched_gte_first": [numbers(r[0]) for r in stretched_gte],
     "gemma_first": [numbers(r[0]) for r in gemma],
     "gemma_mean": [numbers(r.mean(0)) for r in gemma],
+    **{kind + "_mean": [numbers(r.mean(0)) for r in rows] for kind, rows in both_sides.items()},
+    "qwen2_last": [numbers(r[-1]) for r in both_sides["qwen2"]],
     "gte_scores": [[n, float("%.9g" % v)] for n, v in gte_scores(gte_scorer)],
 }))

@@ -1085,6 +1085,8 @@ static void refuses_what_it_does_not_compute(void **state)
         {"{'model_type':'bloom'}", "\"bloom\" is not supported: it needs ALiBi"},
         {"{'model_type':'rwkv'}",
          "\"rwkv\" is not supported: it needs states of RWKV in the place of attention; llama, "},
+        {HYBRID(",'is_causal':false"),
+         "(is_causal is false) are supported without windows, latents and states"},
         {"{'model_type':'deepseek_v4'}", "it needs attention to tokens that are pressed together"},
         {"{}", "\"\" is not supported; llama"},
         {LLAMA(",'quantization_config':{'quant_method':'quip'}"), "quantization_config"},
