@@ -1,8 +1,8 @@
-/* weight_bits.h - GPTQ's weights of 2, 3 or 8 bits.
+/* weight_bits.h - GPTQ's weights of 2, 3 or 8 bits, and compressed-tensors' of 2 to 7.
  *
- * A row's codes are one stream of bits, 32 in a word, the first in the lowest ones; words of all rows lie side by side: [cols * bits / 32]
- * [rows]. Zero points are such streams along the rows, [groups][rows * bits / 32], scales [groups][rows]. A weight is
- * (code - zero) * scale, in f32. Thread: any. */
+ * A row's codes are one stream of bits, 32 in a word, the first in the lowest ones. GPTQ's words of all rows lie side by side: [cols * bits
+ * / 32][rows]; zero points are such streams along the rows, [groups][rows * bits / 32], scales [groups][rows]. Where rows lead all three
+ * lie the other way round, words rounded up. A weight is (code - zero) * scale, in f32. Thread: any. */
 #ifndef FILES_WEIGHT_BITS_H
 #define FILES_WEIGHT_BITS_H
 

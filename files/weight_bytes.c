@@ -19,6 +19,8 @@ static float zero_at(const struct weight_view *v, int64_t row, int64_t group)
 {
     const struct weight_side *z = &v->codes.zeros;
     if (!z->data) return 0;
+    if (v->codes.zeros_are_apart)
+        return value_of(v, ((const uint8_t *)z->data)[row / v->codes.scale_rows * z->cols + group]);
     return value_of(v, ((const uint8_t *)z->data)[(row / 4 * z->cols + group) * 4 + row % 4]);
 }
 

@@ -1,8 +1,8 @@
 /* weight_bytes.h - FP8 and int8 with scales of fewer columns than kernels take: MXFP8, integers in groups of 32 or 64, and those with zero
  * points.
  *
- * Rows of codes, scales [rows / scale_rows][cols / scale_cols], zero points, a byte each, in words of four rows
- * [rows / 4][cols / scale_cols]. A weight is (code - zero) * scale, in f32. Thread: any. */
+ * Rows of codes, scales [rows / scale_rows][cols / scale_cols], zero points, a byte each, as scales lie, or in words of four
+ * rows [rows / 4][cols / scale_cols]. A weight is (code - zero) * scale, in f32. Thread: any. */
 #ifndef FILES_WEIGHT_BYTES_H
 #define FILES_WEIGHT_BYTES_H
 

@@ -15,7 +15,7 @@ enum weight_scheme {
     WEIGHT_SCALED, /* rows of codes; scales [rows / scale_rows][cols / scale_cols], rounded up; zeros, for scale_rows
                       1, in words of eight rows [rows / 8][cols / scale_cols], of bytes in words of four */
     WEIGHT_GPTQ, /* words of eight columns [cols / 8][rows]; scales [groups][rows], zeros [groups][rows / 8] */
-    WEIGHT_BITS, /* GPTQ's words of codes of other than four bits, weight_bits.h */
+    WEIGHT_BITS, /* words of codes of other than four bits, weight_bits.h */
     WEIGHT_AWQ, /* words of eight rows, in AWQ's order, [cols][rows / 8]; scales and zeros as GPTQ has them, zeros in
                       that order */
     WEIGHT_TABLE, /* rows of nibbles, the first in the high half of a byte; weight_table.h says what they stand for */
@@ -66,7 +66,9 @@ struct weight_codes {
     uint8_t flip;                      /* bits of a code that the file has the other way round */
     const void *groups;                /* int32_t [cols]: the group of each column; NULL: col / scale_cols */
     struct weight_table table;
-    uint8_t bits; /* of WEIGHT_BITS */
+    uint8_t bits;         /* of WEIGHT_BITS */
+    bool rows_lead;       /* of WEIGHT_BITS: weight_bits.h */
+    bool zeros_are_apart; /* of bytes: zeros [rows][cols / scale_cols] */
 };
 
 /* A matrix as a model file holds it: rows x cols, row-major, rows of dtype_row_bytes(dtype, cols) unless the scheme says

@@ -23,11 +23,11 @@ static int refuse(struct json_reader *r, const char *key, const char *value, con
                      printable_from(value, strlen(value)).text, supported);
 }
 
-static int check_bits(struct json_reader *r, int32_t bits, bool eight_too)
+static int check_four_bits(struct json_reader *r, int32_t bits)
 {
-    if (r->status || bits == 4 || (eight_too && bits == 8)) return r->status;
-    return error_set(r->err, STATUS_UNSUPPORTED, "%s: weights of %d bits are not supported in this form; %s",
-                     r->path, bits, eight_too ? "4 and 8 are" : "4 are");
+    if (r->status || bits == 4) return r->status;
+    return error_set(r->err, STATUS_UNSUPPORTED,
+                     "%s: weights of %d bits are not supported in this form; 4 are", r->path, bits);
 }
 
 /* -1: a row is a group. */
@@ -69,7 +69,7 @@ static int read_awq(struct json_reader *r, struct quantisation *q)
     q->bits = (int32_t)json_int(r, "bits", 4, 1, 32);
     q->group_size = read_group_size(r);
     q->has_zeros = json_bool(r, "zero_point", true);
-    return check_bits(r, q->bits, false);
+    return check_four_bits(r, q->bits);
 }
 
 bool quantisation_has_gptq_bits(int64_t bits)
@@ -159,13 +159,16 @@ static int read_group(struct json_reader *group, struct quantisation *q)
     const bool is_group = strstr(strategy, "group") != NULL, is_float = !strcmp(type, "float");
     q->group_size = is_group ? (int32_t)json_int_required(&w, "group_size", 1, INT32_MAX) : 0;
     if (w.status) return w.status;
-    if (q->format == QUANT_BYTES && (q->bits > 8 || (is_float && q->bits != 8) || q->has_zeros))
+    if (q->format == QUANT_BYTES && (q->bits > 8 || (is_float && (q->bits != 8 || q->has_zeros))))
+        return error_set(
+            w.err, STATUS_UNSUPPORTED,
+            "%s: %s weights of %d bits%s in this form are not supported; floats of 8 bits, without zero "
+            "points, and integers of up to 8 are",
+            w.path, is_float ? "float" : "integer", q->bits, q->has_zeros ? " with zero points" : "");
+    if (q->format == QUANT_PACKED && (q->bits < 2 || q->bits > 8))
         return error_set(w.err, STATUS_UNSUPPORTED,
-                         "%s: %s weights of %d bits%s in this form are not supported; floats of 8 bits and "
-                         "integers of up to 8, without zero points, are",
-                         w.path, is_float ? "float" : "integer", q->bits,
-                         q->has_zeros ? " with zero points" : "");
-    if (q->format == QUANT_PACKED) return check_bits(&w, q->bits, true);
+                         "%s: weights of %d bits are not supported in this form; 2 to 8 are", w.path,
+                         q->bits);
     return q->format == QUANT_BYTES ? read_block_shape(&w, json_find(&w, "block_structure"), q) : STATUS_OK;
 }
 

@@ -62,6 +62,11 @@ static struct weight_view find_bytes(struct finder *f, const struct quantisation
     const bool is_mx = scale && dtype == DTYPE_F8_E4M3 && tensor_is_of(scale, "U8");
     v.codes.scales =
         is_mx ? scales_of_bytes(f, suffix, SCALE_E8M0, rows, cols) : finder_scales(f, suffix, rows, cols);
+    if (q->has_zeros) {
+        v.codes.zeros_are_apart = true;
+        v.codes.zeros = (struct weight_side){
+            .data = finder_require(f, "weight_zero_point", "I8", rows, cols), .rows = rows, .cols = cols};
+    }
     return v;
 }
 
@@ -80,9 +85,32 @@ static void find_groups(struct finder *f, const char *suffix, struct weight_view
     if (!f->status && weight_check_groups(v, &own)) finder_fail(f, suffix, own.text);
 }
 
+/* Of other than 4 and 8 bits: codes go on in the next word. */
+static struct weight_view find_packed_bits(struct finder *f, const struct quantisation *q)
+{
+    const int64_t bits = q->bits, num_words = div_up(f->cols * bits, 32);
+    struct weight_view v =
+        finder_view(f, WEIGHT_BITS, DTYPE_I8, finder_require(f, "weight_packed", "I32", f->rows, num_words));
+    struct weight_codes *c = &v.codes;
+    c->bits = (uint8_t)bits;
+    c->rows_lead = true;
+    if (q->group_size) c->scale_cols = q->group_size;
+    const int64_t num_groups = div_up(f->cols, c->scale_cols);
+    c->zero = q->has_zeros ? 0 : (uint8_t)(1 << (bits - 1));
+    c->scales = finder_scales(f, "weight_scale", f->rows, num_groups);
+    if (q->has_zeros)
+        c->zeros = (struct weight_side){
+            .data = finder_require(f, "weight_zero_point", "I32", div_up(f->rows * bits, 32), num_groups),
+            .rows = f->rows,
+            .cols = num_groups};
+    find_groups(f, "weight_g_idx", &v);
+    return v;
+}
+
 static struct weight_view find_packed(struct finder *f, const struct quantisation *q)
 {
     if (!finder_look_up(f, "weight_packed")) return (struct weight_view){.data = NULL};
+    if (q->bits != 4 && q->bits != 8) return find_packed_bits(f, q);
     const int64_t per_word = 32 / q->bits;
     if (f->cols % per_word) finder_fail(f, "weight_packed", "has rows that are no whole words");
     const void *data = finder_require(f, "weight_packed", "I32", f->rows, f->cols / per_word);
@@ -230,12 +258,22 @@ static int32_t own_group_size(struct finder *f)
     return 0;
 }
 
+/* Of few columns as many words may be of several numbers of bits: four and eight come first. */
+static int32_t own_bits(const struct finder *f, const struct safetensor *packed)
+{
+    static const int32_t likely[] = {4, 8, 2, 3, 5, 6, 7};
+    for (size_t i = 0; i < array_length(likely); i++)
+        if (packed->num_dims == 2 && (uint64_t)div_up(f->cols * likely[i], 32) == packed->dims[1])
+            return likely[i];
+    return likely[0];
+}
+
 /* What words say: how many codes there are in one, and how many columns have a scale. */
 static struct weight_view find_own_packed(struct finder *f, const struct quantisation *q)
 {
     const struct safetensor *packed = finder_look_up(f, "weight_packed");
     struct quantisation own = *q;
-    own.bits = packed->num_dims == 2 && packed->dims[1] == (uint64_t)f->cols / 4 ? 8 : 4;
+    own.bits = own_bits(f, packed);
     own.has_zeros = finder_look_up(f, "weight_zero_point") != NULL;
     own.group_size = own_group_size(f);
     return find_packed(f, &own);
@@ -247,6 +285,7 @@ static struct weight_view find_own_bytes(struct finder *f, const struct quantisa
     const struct safetensor *scale = finder_look_up(f, "weight_scale");
     struct quantisation own = *q;
     own.group_size = 0;
+    own.has_zeros = finder_look_up(f, "weight_zero_point") != NULL;
     if (scale && scale->num_dims == 2 && scale->dims[0] == (uint64_t)f->rows) {
         own.block_rows = 0;
         if (scale->dims[1] > 1) own.group_size = own_group_size(f);

@@ -45,7 +45,8 @@ def e4m3(codes):
 class Bytes:
     """FP8 or int8; where less than 128 columns have one scale, what it stands for is rounded to BF16."""
 
-    def __init__(self, config, dtype, scale_name, scale_dtype, blocks, has_four_sides=False):
+    def __init__(self, config, dtype, scale_name, scale_dtype, blocks, has_four_sides=False, has_zeros=False):
+        self.has_zeros = has_zeros
         self.config, self.dtype, self.scale_name, self.scale_dtype, self.blocks = config, dtype, scale_name, scale_dtype, blocks
         self.has_four_sides = has_four_sides
 
@@ -63,7 +64,7 @@ class Bytes:
             sides = floats(self.scale_name, self.scale_dtype, *scale, size)
         if self.has_four_sides:
             sides["shape"] = [scale[0], 1, scale[1], 1]
-        return [tensor("weight", self.dtype, n, k), sides]
+        return [tensor("weight", self.dtype, n, k), sides] + ([tensor("weight_zero_point", "I8", *scale, 0, 16)] if self.has_zeros else [])
 
     def weights(self, n, k, data):
         codes = e4m3(data["weight"].view(np.uint8)) if self.dtype == "F8_E4M3" else data["weight"].view(np.int8).astype(np.float32)
@@ -71,8 +72,11 @@ class Bytes:
         scales = data[self.scale_name]
         if self.scale_dtype in ("U8", "F8_E8M0"):
             scales = np.ldexp(np.float32(1), scales.view(np.uint8).astype(int) - 127).astype(np.float32)
-        weights = codes.reshape(n, k) * spread(scales.reshape(-(-n // rows), -(-k // cols)), n, k, rows, cols)
-        return as_bf16(weights) if cols < k and cols % 128 else weights
+        shape, codes = (-(-n // rows), -(-k // cols)), codes.reshape(n, k)
+        if self.has_zeros:
+            codes = codes - spread(data["weight_zero_point"].view(np.int8).astype(np.float32).reshape(shape), n, k, rows, cols)
+        weights = codes * spread(scales.reshape(shape), n, k, rows, cols)
+        return as_bf16(weights) if self.has_zeros or (cols < k and cols % 128) else weights
 
 
 class Stacks:
@@ -126,23 +130,30 @@ class Packed:
 
     def tensors(self, n, k):
         groups = groups_of(k, self.group)
-        size = 2 / np.sqrt(k) / (4.6 if self.bits == 4 else 73)
-        out = [tensor("weight_packed", "I32", n, k * self.bits // 32), floats("weight_scale", self.scale_dtype, n, groups, size)]
+        size = 2 / np.sqrt(k) / (4.6 if self.bits == 4 else 73 if self.bits == 8 else 2 ** self.bits / 3.5)
+        out = [tensor("weight_packed", "I32", n, -(-k * self.bits // 32)), floats("weight_scale", self.scale_dtype, n, groups, size)]
         out += [tensor("weight_zero_point", "I32", -(-n * self.bits // 32), groups)] if self.zeros else []
         out += [tensor("weight_g_idx", "I32", 0, k, low=self.group, count=0)] if self.ordered else []
         return out
 
     def weights(self, n, k, data):
         packed = data["weight_packed"].view(np.uint8)
-        codes = nibbles(packed, n, k) if self.bits == 4 else packed.reshape(n, k).astype(np.float32)
+        codes = nibbles(packed, n, k) if self.bits == 4 else packed.reshape(n, k).astype(np.float32) if self.bits == 8 else self.stream(packed.view(np.uint32), n, k)
         groups = groups_of(k, self.group)
         group = data["weight_g_idx"].view(np.int32) if self.ordered else np.arange(k) // (self.group or k)
         zeros = np.full((n, groups), 1 << (self.bits - 1), np.float32)
-        if self.zeros:  # words of eight or four rows
+        if self.zeros and self.bits not in (4, 8):
+            zeros = self.stream(np.ascontiguousarray(data["weight_zero_point"].view(np.uint32).reshape(-1, groups).T), groups, n).T
+        elif self.zeros:  # words of eight or four rows
             words, mask = data["weight_zero_point"].view(np.uint32).reshape(-1, groups), (1 << self.bits) - 1
             zeros = np.concatenate([np.stack([w >> i & mask for i in range(0, 32, self.bits)]) for w in words])[:n].astype(np.float32)
         weights = (codes - zeros[:, group]) * data["weight_scale"].reshape(n, groups)[:, group]
-        return as_bf16(weights) if self.bits == 8 and (self.zeros or self.group % 128) else weights
+        return as_bf16(weights) if self.bits not in (4, 8) or (self.bits == 8 and (self.zeros or self.group % 128)) else weights
+
+    def stream(self, words, lines, count):
+        """Codes that go on in the next word, bit by bit."""
+        bits = (words.reshape(lines, -1)[:, :, None] >> np.arange(32, dtype=np.uint32) & 1).reshape(lines, -1)[:, : count * self.bits]
+        return (bits.reshape(lines, count, self.bits) << np.arange(self.bits, dtype=np.uint32)).sum(2).astype(np.float32)
 
 
 class Fp4:
@@ -363,6 +374,12 @@ FORMATS |= {
                                       DYNAMIC | {"type": "int"}), "I8", "weight_scale", "BF16", (1, 32)),
     "packed, 8 bits, zeros": Packed(8, 64, zeros=True),
     "gptq, experts by their roles": Transposed("gptq", 32, renames={".w1.": ".gate_proj.", ".w2.": ".down_proj.", ".w3.": ".up_proj."}),
+}
+FORMATS |= {
+    "int8, rows, zeros": Bytes(compressed("int-quantized", ROWS | {"type": "int", "symmetric": False}, DYNAMIC | {"type": "int"}), "I8", "weight_scale", "BF16",
+                               (1, 0), has_zeros=True),
+    "packed, 3 bits": Packed(3, 32),
+    "packed, 5 bits, zeros": Packed(5, 64, zeros=True),
 }
 MODELOPT = Bytes({"quant_method": "modelopt", "quant_algo": "FP8"}, "F8_E4M3", "weight_scale", "F32", (0, 0))
 FBGEMM = Bytes({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}, "F8_E4M3", "weight_scale", "F32", (1, 0))

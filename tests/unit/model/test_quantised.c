@@ -183,15 +183,15 @@ static void forms_that_are_not_here_are_named(void **state)
         {LLAMA("{'quant_method':'compressed-tensors','format':'marlin-24'}"),
          "format \"marlin-24\", which is not supported; known are float-quantized, int-quantized, "},
         {LLAMA("{'quant_method':'compressed-tensors','format':'pack-quantized'}"), "no config_groups"},
-        {GROUP("pack-quantized", "'num_bits':2,'strategy':'channel'"), "weights of 2 bits"},
+        {GROUP("pack-quantized", "'num_bits':9,'strategy':'channel'"), "weights of 9 bits"},
         {GROUP("pack-quantized", "'num_bits':4,'strategy':'group'"), "group_size is missing"},
         {GROUP("int-quantized", "'num_bits':4,'strategy':'group'"), "group_size is missing"},
         {GROUP("float-quantized", "'num_bits':4,'type':'float'"), "float weights of 4 bits"},
-        {GROUP("int-quantized", "'num_bits':8,'strategy':'channel','symmetric':false"), "with zero points"},
+        {GROUP("float-quantized", "'num_bits':8,'type':'float','symmetric':false"), "with zero points"},
         {LLAMA(
              "{'quant_method':'compressed-tensors','format':'pack-quantized','config_groups':{'a':{'weights':"
-             "{'num_bits':4}},'b':{'weights':{'num_bits':3}}}}"),
-         "weights of 3 bits"},
+             "{'num_bits':4}},'b':{'weights':{'num_bits':1}}}}"),
+         "weights of 1 bits"},
         {LLAMA("{'quant_method':'compressed-tensors','format':'pack-quantized','transform_config':{'a':1}}"),
          "transform_config"},
     };
