@@ -417,7 +417,7 @@ static int check_admission(struct generation *g, struct preparation *p)
     uint64_t num_tokens = 0;
     for (int i = 0; i < p->prompts.count; i++)
         num_tokens += (uint64_t)g->params.n * (uint64_t)p->prompts.items[i].tokens.num_ids;
-    int status = tenant_check(g->api, g->api_key_idx, num_sequences, num_tokens, &p->error);
+    int status = tenant_check(g, num_sequences, num_tokens, &p->error);
     if (status == 0) status = check_timeout(g, p);
     if (status == 0)
         status = admission_check(&g->api->admission, server, num_sequences, num_tokens, &p->error);

@@ -5,7 +5,6 @@
 #include "base/check.h"
 #include "base/digest.h"
 #include "base/rng.h"
-#include "config/api_keys.h"
 
 int32_t slot_fill_max_tokens(const struct server *server, const struct params *params,
                              int32_t num_prompt_tokens)
@@ -64,11 +63,7 @@ void slot_fill(const struct generation *g, struct choice *c, const struct prompt
     input->request_id = g->serial;
     input->arrival_ns = g->arrival_ns;
     input->deadline_ns = g->deadline_ns;
-    input->tenant_id = g->tenant_id;
-    input->owner_id = (uint64_t)(g->api_key_idx + 1); /* of a server without keys each is its own */
-    input->weight = api_keys_terms(server->config, g->api_key_idx).weight;
-    input->leaves_places = server->config->tenant_header;
-    input->owner_leaves_places = server->config->api_key.num_items > 1;
+    tenant_fill(g, input);
     input->priority = g->params.priority;
     input->num_prompt_tokens = tokens->num_ids;
     input->num_tokens_beside = num_tokens - tokens->num_ids;

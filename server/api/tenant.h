@@ -1,9 +1,13 @@
 /* tenant.h - whose a request is, and what its key may have in flight.
  *
  * A tenant is an API key or, with --tenant-header, an x-tenant of one. Tenants take turns by weight; that is the
- * scheduler's. What a key may have in flight is looked at here, before a request is admitted: its own quotas
- * and, where there are several keys, three quarters of all places and of the prompt tokens that may wait, so that
- * one key alone never makes the server full for the others. Thread: the loop's. */
+ * scheduler's. What a key, or who has none, asks for in bulk is a tenant beside the rest of it, within what the key gets, and
+ * leaves places: answers in the background, and those of a request that has many. With --tenant-header a tenant has
+ * named itself, and is one.
+ *
+ * What a key may have in flight is looked at here, before a request is admitted: its own quotas and, where there are
+ * several keys, three quarters of all places and of the prompt tokens that may wait, so that one key alone never makes
+ * the server full for the others. No more does what is asked for in bulk. Thread: the loop's. */
 #ifndef SERVER_API_TENANT_H
 #define SERVER_API_TENANT_H
 
@@ -32,8 +36,10 @@ struct key_use {
 uint64_t tenant_id(const struct server *server, int api_key_idx, const char *x_tenant);
 
 /* 0, or 429 in err. */
-int tenant_check(struct api *api, int api_key_idx, int32_t num_sequences, uint64_t num_prompt_tokens,
+int tenant_check(const struct generation *g, int32_t num_sequences, uint64_t num_prompt_tokens,
                  struct api_error *err) must_check;
+/* Whose turn it is in when it gets one. */
+void tenant_fill(const struct generation *g, struct request_slot_input *out);
 /* Once the generation's slots are filled in, and when it is freed. */
 void tenant_count(struct generation *g);
 void tenant_forget(struct generation *g);

@@ -130,6 +130,46 @@ def test_many_texts_of_one_request_are_one_long_prompt(start_server):
             assert len(many.result().json()["data"]) == 100
 
 
+def begin_in_the_background(server, num_tokens=200):
+    body = {"input": "Once", "background": True, "max_output_tokens": num_tokens, "ignore_eos": True}
+    return server.post("/v1/responses", body).status_code
+
+
+def num_finished(server):
+    return sum(value for name, value in server.metrics().items() if name.startswith("flashd_requests_finished_total"))
+
+
+def test_what_nobody_waits_for_leaves_a_place(start_server):
+    """More answers in the background than there are places, of a server without keys: one that a client waits for waits for none."""
+    with start_server("--max-num-seqs", "8", "--max-model-len", "2048") as server:
+        assert [begin_in_the_background(server) for _ in range(20)] == [200] * 20
+        while server.metrics()["vllm:num_requests_running"] < 7:
+            time.sleep(0.01)
+        assert server.post("/v1/completions", {"prompt": "Once", "max_tokens": 2}).status_code == 200
+        assert num_finished(server) == 1
+        server.wait_idle(120)
+
+
+def test_many_answers_of_one_request_leave_a_place(start_server):
+    with start_server("--max-num-seqs", "8", "--max-model-len", "2048") as server, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        body = {"prompt": "Once", "n": 16, "max_tokens": 200, "ignore_eos": True}
+        many = pool.submit(server.post, "/v1/completions", body)
+        while server.metrics()["vllm:num_requests_running"] < 7:
+            time.sleep(0.01)
+        assert server.post("/v1/completions", {"prompt": "Once", "max_tokens": 2}).status_code == 200
+        assert not many.done() and num_finished(server) == 1
+        assert many.result().status_code == 200
+
+
+def test_what_nobody_waits_for_does_not_fill_the_server(start_server):
+    """Of 8 places, to run and to wait, 6; and who waits for an answer is next."""
+    with start_server("--max-num-seqs", "1", "--max-queued-requests", "7", "--max-model-len", "2048") as server:
+        assert [begin_in_the_background(server) for _ in range(8)] == [200] * 6 + [429] * 2
+        assert server.post("/v1/completions", {"prompt": "Once", "max_tokens": 2}).status_code == 200
+        assert num_finished(server) <= 3
+        server.wait_idle(120)
+
+
 def test_deadlines(start_server):
     with start_server("--max-num-seqs", "1", "--max-model-len", "4096") as server:
 

@@ -111,34 +111,60 @@ static bool is_left_out(const struct scheduler *s, const struct plan *plan, int3
     return false;
 }
 
-/* What a tenant had received by weight when the plan came to prompts: all that it has by now, less its part of this step and
- * with its decoding rows. */
-static double service_before_prompts(const struct scheduler *s, const struct plan *plan, int32_t tenant)
+/* What a tenant has received by weight since the plan came to prompts: its part of this step without its decoding rows. */
+static double received_since(const struct scheduler *s, const struct plan *plan, int32_t tenant)
 {
     bool has_urgent = false;
     double prompts = prompts_us(s, plan, tenant, &has_urgent), decodes = decodes_us(s, plan, tenant);
     double own_us = plan->us - (plan->num_prefills > 0 ? s->prices.prompt_step : s->prices.decode_step);
-    double received = (prompts + decodes) / own_us * plan->us;
-    const struct tenant *t = &s->tenants[tenant];
-    return s->owners[t->owner].service_us + (decodes - received) / t->weight;
+    return ((prompts + decodes) / own_us * plan->us - decodes) / s->tenants[tenant].weight;
 }
 
-/* Nobody's prompts are computed while another tenant's, that has received less by weight, are left lying. What is
- * computed again a token at a time is not told from decoding here. */
+/* What it had received then, among its owner's. */
+static double tenant_before_prompts(const struct scheduler *s, const struct plan *plan, int32_t tenant)
+{
+    return s->tenants[tenant].service_us - received_since(s, plan, tenant);
+}
+
+/* What an owner had. */
+static double owner_before_prompts(const struct scheduler *s, const struct plan *plan, int32_t owner)
+{
+    double us = s->owners[owner].service_us;
+    for (int32_t i = 0; i < s->num_active; i++)
+        if (s->tenants[s->active[i]].owner == owner) us -= received_since(s, plan, s->active[i]);
+    return us;
+}
+
+static bool owner_has_prompts(const struct scheduler *s, const struct plan *plan, int32_t owner)
+{
+    for (int32_t i = 0; i < plan->num_prefills; i++)
+        if (s->tenants[s->sequences[plan->prefills[i].seq_id].tenant].owner == owner) return true;
+    return false;
+}
+
+/* One tenant's prompts are computed, and the other's are left lying. */
+static void check_turn(const struct scheduler *s, const struct plan *plan, int32_t one, int32_t other)
+{
+    int32_t owner = s->tenants[one].owner, other_owner = s->tenants[other].owner;
+    if (owner != other_owner && owner_has_prompts(s, plan, other_owner)) return;
+    bool same = owner == other_owner;
+    double served = same ? tenant_before_prompts(s, plan, one) : owner_before_prompts(s, plan, owner);
+    double left = same ? tenant_before_prompts(s, plan, other) : owner_before_prompts(s, plan, other_owner);
+    mark(MARK_tenants_took_turns);
+    expect(served <= left + fabs(left) * 1e-9 + 1e-3,
+           "a tenant that has received %.0f us is left out for one with %.0f", left, served);
+}
+
+/* Nobody's prompts are computed while another owner's, or another tenant's of the same, that has received less by weight, are
+ * left lying. What is computed again a token at a time is not told from decoding here. */
 static void check_turns(const struct scheduler *s, const struct plan *plan)
 {
     if (has(FEATURE_unequal_halves) || s->prices.prompt_token <= 0) return;
     for (int32_t i = 0; i < s->num_active; i++) {
         bool has_urgent = false;
         if (prompts_us(s, plan, s->active[i], &has_urgent) == 0 || has_urgent) continue;
-        double served = service_before_prompts(s, plan, s->active[i]);
-        for (int32_t k = 0; k < s->num_active; k++) {
-            if (!is_left_out(s, plan, s->active[k])) continue;
-            double other = service_before_prompts(s, plan, s->active[k]);
-            mark(MARK_tenants_took_turns);
-            expect(served <= other + fabs(other) * 1e-9 + 1e-3,
-                   "a tenant that has received %.0f us is left out for one with %.0f", other, served);
-        }
+        for (int32_t k = 0; k < s->num_active; k++)
+            if (is_left_out(s, plan, s->active[k])) check_turn(s, plan, s->active[i], s->active[k]);
     }
 }
 
@@ -243,9 +269,10 @@ void policy_forget(void)
 
 static void note_served(const struct scheduler *s, const struct plan *plan)
 {
-    for (int32_t i = 0; i < plan->num_prefills && s->prices.prompt_token > 0; i++)
-        served_us =
-            fmax(served_us, service_before_prompts(s, plan, s->sequences[plan->prefills[i].seq_id].tenant));
+    for (int32_t i = 0; i < plan->num_prefills && s->prices.prompt_token > 0; i++) {
+        const struct tenant *t = &s->tenants[s->sequences[plan->prefills[i].seq_id].tenant];
+        served_us = fmax(served_us, owner_before_prompts(s, plan, t->owner));
+    }
 }
 
 int __wrap_scheduler_add(struct scheduler *s, const struct sequence_input *input, int32_t *seq_id)
@@ -255,9 +282,9 @@ int __wrap_scheduler_add(struct scheduler *s, const struct sequence_input *input
     const struct sequence *seq = &s->sequences[*seq_id];
     const struct tenant *t = &s->tenants[seq->tenant];
     check_due(s, seq);
-    if (t->waiting.count > 1 || has(FEATURE_unequal_halves)) return 0;
+    if (s->owners[t->owner].num_waiting > 1 || has(FEATURE_unequal_halves)) return 0;
     mark(MARK_tenants_came_back);
-    double service_us = s->owners[t->owner].service_us; /* who has one tenant */
+    double service_us = s->owners[t->owner].service_us;
     expect(service_us >= served_us - fabs(served_us) * 1e-9 - 1e-3,
            "a tenant comes back with %.0f us where others have %.0f", service_us, served_us);
     return 0;

@@ -109,6 +109,17 @@ static void check_salt(const struct watch *w, const struct request_slot_input *i
     }
 }
 
+/* Many answers are a tenant beside the rest of their key's. */
+static void check_tenant(const struct request *r, const struct request_slot_input *input)
+{
+    bool is_bulk =
+        request_num_sequences(r) > 1 && 16 * request_num_sequences(r) > world.max_num_seqs && !r->embeds;
+    uint64_t key = has(FEATURE_salts) ? (uint64_t)r->key + 1 : 0;
+    expect(input->tenant_id == (key | (is_bulk ? 1ull << 63 : 0)), "%s: the slot is another tenant's", r->id);
+    expect(input->owner_id == key + 1 && input->leaves_places == is_bulk, "%s: the slot is another owner's",
+           r->id);
+}
+
 static void check_terms(const struct request *r, const struct request_slot_input *input)
 {
     double weight = has(FEATURE_salts) ? world.key_weights[r->key] : 1;
@@ -152,8 +163,7 @@ void __wrap_link_submit(struct link *l, int32_t slot_idx)
     }
     if (w->expected.input.max_tokens == 0) w->due = FINISH_LENGTH;
     look_at_form(w);
-    uint64_t tenant_id = has(FEATURE_salts) ? (uint64_t)r->key + 1 : 0;
-    expect(slot_of(slot_idx)->input.tenant_id == tenant_id, "%s: the slot is another tenant's", r->id);
+    check_tenant(r, &slot_of(slot_idx)->input);
     check_terms(r, &slot_of(slot_idx)->input);
     check_salt(w, &slot_of(slot_idx)->input);
     trace((uint64_t)slot_idx << 32 ^ (uint64_t)choice_idx);
