@@ -1,7 +1,7 @@
 #include "base/thread_limit.h"
 
 #include <limits.h>
-#include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -58,27 +58,10 @@ int thread_limit_groups(const char *file, const char *mount)
     return least;
 }
 
-int thread_limit_granted(void)
-{
-    return thread_limit_groups("/proc/self/cgroup", "/sys/fs/cgroup");
-}
-
-static cpu_set_t first_mask;
-
-static void read_mask(void)
-{
-    if (sched_getaffinity(0, sizeof first_mask, &first_mask) != 0) CPU_ZERO(&first_mask);
-}
-
-const cpu_set_t *thread_limit_mask(void)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, read_mask);
-    return &first_mask;
-}
-
 int thread_limit_usable(void)
 {
-    int in_mask = CPU_COUNT(thread_limit_mask());
-    return max_of(lesser_limit(in_mask > 0 ? in_mask : CPU_SETSIZE, thread_limit_granted()), 1);
+    cpu_set_t mask;
+    int in_mask = sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : CPU_SETSIZE;
+    int granted = thread_limit_groups("/proc/self/cgroup", "/sys/fs/cgroup");
+    return max_of(lesser_limit(in_mask, granted), 1);
 }

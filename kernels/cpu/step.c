@@ -76,7 +76,6 @@ struct batch *cpu_step_begin(struct device *d, const struct step *step)
     struct cpu_device *c = cpu_device_of(d);
     struct batch *b = &c->batch;
     check_step(c, step);
-    thread_pool_pin_caller(c->pool); /* whoever runs steps; not whoever loads */
     c->in_step = true;
     b->step = step;
     for (int32_t t = 0; t < step->num_tokens; t++) {

@@ -13,7 +13,6 @@
 
 #include "base/check.h"
 #include "base/thread_limit.h"
-#include "kernels/cpu/thread_place.h"
 
 /* Longer than the serial pieces between two operations of a forward pass, far shorter than anything a
  * person could see as load. */
@@ -34,9 +33,6 @@ struct thread_pool {
     void (*task)(void *context, int thread_idx, int num_threads);
     void *context;
     struct worker *workers; /* num_threads - 1 */
-    int *cpus;              /* [num_threads] where each thread stays; NULL: anywhere */
-    bool caller_pinned;
-    pthread_t caller; /* if pinned */
     bool stopping;
     _Alignas(64) _Atomic uint32_t generation;
     _Atomic int32_t num_asleep;
@@ -87,7 +83,6 @@ static void *worker_main(void *argument)
 {
     struct worker *w = argument;
     struct thread_pool *p = w->pool;
-    if (p->cpus) thread_place_pin(p->cpus[w->thread_idx]);
     for (uint32_t seen = 0;; seen++) {
         wait_for_generation_after(p, seen);
         if (p->stopping) return NULL;
@@ -112,14 +107,6 @@ static void start_generation(struct thread_pool *p)
 {
     atomic_fetch_add(&p->generation, 1);
     if (atomic_load(&p->num_asleep) > 0) futex_wake_all(&p->generation);
-}
-
-void thread_pool_pin_caller(struct thread_pool *p)
-{
-    if (!p->cpus || (p->caller_pinned && pthread_equal(p->caller, pthread_self()))) return;
-    thread_place_pin(p->cpus[0]);
-    p->caller = pthread_self();
-    p->caller_pinned = true;
 }
 
 void thread_pool_run(struct thread_pool *p, void (*task)(void *context, int thread_idx, int num_threads),
@@ -150,7 +137,6 @@ static void stop_workers(struct thread_pool *p, int num_workers)
 static void pool_free(struct thread_pool *p)
 {
     free(p->workers);
-    free(p->cpus);
     free(p);
 }
 
@@ -160,19 +146,9 @@ static struct thread_pool *pool_alloc(int num_threads)
     if (!p) return NULL;
     *p = (struct thread_pool){.num_threads = num_threads};
     p->workers = calloc((size_t)num_threads, sizeof *p->workers);
-    p->cpus = calloc((size_t)num_threads, sizeof *p->cpus);
-    if (p->workers && p->cpus) return p;
+    if (p->workers) return p;
     pool_free(p);
     return NULL;
-}
-
-static void choose_places(struct thread_pool *p)
-{
-    if (thread_place_choose(thread_limit_mask(), "/sys/devices/system/cpu", thread_limit_granted(),
-                            p->num_threads, p->cpus))
-        return;
-    free(p->cpus);
-    p->cpus = NULL;
 }
 
 int thread_pool_create(int num_threads, struct thread_pool **out, struct error *err)
@@ -180,7 +156,6 @@ int thread_pool_create(int num_threads, struct thread_pool **out, struct error *
     if (num_threads <= 0) num_threads = thread_limit_usable();
     struct thread_pool *p = pool_alloc(num_threads);
     if (!p) return error_set(err, STATUS_NO_MEMORY, "no memory for a pool of %d threads", num_threads);
-    choose_places(p);
     for (int i = 0; i < num_threads - 1; i++) {
         p->workers[i] = (struct worker){.pool = p, .thread_idx = i + 1};
         if (pthread_create(&p->workers[i].thread, NULL, worker_main, &p->workers[i]) != 0) {
@@ -199,6 +174,5 @@ void thread_pool_destroy(struct thread_pool *p)
 {
     if (!p) return;
     stop_workers(p, p->num_threads - 1);
-    if (p->caller_pinned && pthread_equal(p->caller, pthread_self())) thread_place_unpin(thread_limit_mask());
     pool_free(p);
 }

@@ -6,8 +6,8 @@
  *
  * A worker that has nothing to do spins for tens of microseconds (the next operation of a forward pass comes
  * within a few) and then sleeps on a futex: an idle server uses no CPU.
- * A pool that fills the machine pins its threads (thread_place.h), the calling one from its first run until
- * the pool is destroyed.
+ * No thread is pinned: on processors that other programs use, too, one that may not move waits for its own while another
+ * idles, and in each operation all wait for it.
  *
  * Thread: one thread at a time calls thread_pool_run; tasks must not call it. */
 #ifndef KERNELS_CPU_THREAD_POOL_H
@@ -28,11 +28,6 @@ int thread_pool_num_threads(const struct thread_pool *p);
  * with everything they wrote visible. */
 void thread_pool_run(struct thread_pool *p, void (*task)(void *context, int thread_idx, int num_threads),
                      void *context);
-
-/* Where the pool is pinned: the calling thread, which is to call thread_pool_run from now on, stays on the
- * CPU that the workers leave free, until it destroys the pool. Not for a thread that starts others: they
- * would inherit it. Cheap when it has been done. */
-void thread_pool_pin_caller(struct thread_pool *p);
 
 /* The contiguous part [*begin, *end) of num_items that belongs to thread_idx; parts differ by one at most. */
 static inline void thread_pool_range(int64_t num_items, int thread_idx, int num_threads, int64_t *begin,

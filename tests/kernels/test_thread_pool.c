@@ -1,12 +1,12 @@
 /* test_thread_pool.c - every thread runs every task exactly once, what tasks write is seen, an idle pool
  * sleeps. */
+#include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "fixture.h"
 #include "base/memory_limit.h"
 #include "base/thread_limit.h"
-#include "kernels/cpu/thread_place.h"
 #include "kernels/cpu/thread_pool.h"
 
 enum { THREADS_MAX = 8 };
@@ -240,40 +240,6 @@ static void test_memory_of_groups(void **state)
     assert_in_range(memory_limit_free(), 1, UINT64_MAX / 2);
 }
 
-/* Four cores of two hardware threads, 0 and 4, 1 and 5 ...; of core 0 only CPU 4 is in the mask. */
-static void test_places(void **state)
-{
-    (void)state;
-    static const char *const files[][2] = {
-        {"cpu1/topology/thread_siblings_list", "1,5\n"}, {"cpu2/topology/thread_siblings_list", "2,6\n"},
-        {"cpu3/topology/thread_siblings_list", "3,7\n"}, {"cpu4/topology/thread_siblings_list", "0,4\n"},
-        {"cpu5/topology/thread_siblings_list", "1,5\n"}, {"cpu6/topology/thread_siblings_list", "2,6\n"},
-        {"cpu7/topology/thread_siblings_list", "3,7\n"},
-    };
-    static const int expected[] = {1, 2, 3, 4, 5, 6, 7};
-    static const int without_2_and_3[] = {1, 4, 6, 7, 5};
-    char folder[] = "/tmp/flashd-topology-XXXXXX";
-    int cpus[8];
-    cpu_set_t mask;
-    write_tree(folder, files, array_length(files));
-    CPU_ZERO(&mask);
-    for (int cpu = 1; cpu < 8; cpu++) CPU_SET(cpu, &mask);
-    for (int n = 0; n < 9; n++) {
-        assert_int_equal(thread_place_choose(&mask, folder, 0, n, cpus), n >= 4 && n <= 7);
-        if (n >= 4 && n <= 7) assert_memory_equal(cpus, expected, (size_t)n * sizeof *cpus);
-        assert_false(thread_place_choose(&mask, folder, 6, n, cpus));
-    }
-    assert_true(thread_place_choose(&mask, folder, 7, 7, cpus));
-    CPU_CLR(2, &mask);
-    CPU_CLR(3, &mask);
-    assert_true(thread_place_choose(&mask, folder, 0, 5, cpus));
-    assert_memory_equal(cpus, without_2_and_3, sizeof without_2_and_3);
-    assert_false(thread_place_choose(&mask, folder, 0, 3, cpus));
-    assert_true(thread_place_choose(&mask, "/nonexistent", 0, 5, cpus)); /* five cores then */
-    assert_false(thread_place_choose(&mask, "/nonexistent", 0, 4, cpus));
-    remove_tree(folder);
-}
-
 static void record_mask(void *context, int thread_idx, int num_threads)
 {
     (void)num_threads;
@@ -281,47 +247,28 @@ static void record_mask(void *context, int thread_idx, int num_threads)
     if (sched_getaffinity(0, sizeof *masks, &masks[thread_idx]) != 0) CPU_ZERO(&masks[thread_idx]);
 }
 
-/* A pool of every CPU has a CPU for each thread, the caller's from when it asks until the pool goes; one of
- * more threads than there are CPUs leaves them to the kernel. */
-static void test_pinning(void **state)
+/* On processors that others use, too, one that may not move holds all up. */
+static void test_no_thread_is_pinned(void **state)
 {
     (void)state;
-    enum { CPUS_MAX = 64 };
-    const int num_cpus = CPU_COUNT(thread_limit_mask());
-    if (num_cpus < 2 || num_cpus >= CPUS_MAX || thread_limit_usable() < num_cpus) skip();
-    cpu_set_t masks[CPUS_MAX], all, after;
-    struct thread_pool *p = pool_of(num_cpus);
-    thread_pool_run(p, record_mask, masks);
-    assert_true(CPU_EQUAL(&masks[0], thread_limit_mask()));
-    for (int i = 0; i < 2; i++) thread_pool_pin_caller(p);
-    thread_pool_run(p, record_mask, masks);
-    CPU_ZERO(&all);
-    for (int i = 0; i < num_cpus; i++) {
-        assert_int_equal(CPU_COUNT(&masks[i]), 1);
-        CPU_OR(&all, &all, &masks[i]);
+    const int num_threads = min_of(thread_limit_usable(), (int)THREADS_MAX);
+    cpu_set_t masks[THREADS_MAX], all;
+    struct thread_pool *p = pool_of(num_threads);
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    for (int run = 0; run < 2; run++) {
+        thread_pool_run(p, record_mask, masks);
+        for (int i = 0; i < num_threads; i++) assert_true(CPU_EQUAL(&masks[i], &all));
     }
-    assert_true(CPU_EQUAL(&all, thread_limit_mask()));
-    thread_pool_destroy(p);
-    assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
-    assert_true(CPU_EQUAL(&after, thread_limit_mask()));
-    p = pool_of(num_cpus + 1);
-    thread_pool_pin_caller(p);
-    thread_pool_run(p, record_mask, masks);
-    for (int i = 0; i <= num_cpus; i++) assert_true(CPU_EQUAL(&masks[i], thread_limit_mask()));
     thread_pool_destroy(p);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_thread_runs_once),
-        cmocka_unit_test(test_wakes_sleepers),
-        cmocka_unit_test(test_idle_pool_uses_no_cpu),
-        cmocka_unit_test(test_cgroup_limit),
-        cmocka_unit_test(test_groups_of_both_versions),
-        cmocka_unit_test(test_memory_of_groups),
-        cmocka_unit_test(test_places),
-        cmocka_unit_test(test_pinning),
+        cmocka_unit_test(test_each_thread_runs_once),   cmocka_unit_test(test_wakes_sleepers),
+        cmocka_unit_test(test_idle_pool_uses_no_cpu),   cmocka_unit_test(test_cgroup_limit),
+        cmocka_unit_test(test_groups_of_both_versions), cmocka_unit_test(test_memory_of_groups),
+        cmocka_unit_test(test_no_thread_is_pinned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
