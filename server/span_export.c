@@ -202,10 +202,10 @@ static void wait_for_spans(struct span_export *e)
 {
     struct timespec until;
     while (e->num_waiting == 0 && !e->stops) pthread_cond_wait(&e->wake, &e->lock);
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += PAUSE_MS / 1000;
     while (e->num_waiting < BATCH_MAX && !e->stops)
-        if (pthread_cond_timedwait(&e->wake, &e->lock, &until)) break;
+        if (pthread_cond_clockwait(&e->wake, &e->lock, CLOCK_MONOTONIC, &until)) break;
 }
 
 static bool is_done(const struct span_export *e)

@@ -1,4 +1,4 @@
-/* Many spans at once, and the end right behind them: each is sent or told of. */
+/* Many spans at once, and the end right behind them: each is sent or told of, whatever the clock on the wall says. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -10,14 +10,26 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "server/span_export.h"
 
-enum { NUM_SPANS = 1000 };
+enum { NUM_SPANS = 1000, HOUR_SECONDS = 3600, MOST_SECONDS = 60 };
+
+static bool clock_goes_back; /* by an hour, between what is read of it and what is waited for */
+
+int clock_gettime(clockid_t clock, struct timespec *out)
+{
+    int status = (int)syscall(SYS_clock_gettime, clock, out);
+    if (clock == CLOCK_REALTIME && clock_goes_back) out->tv_sec += HOUR_SECONDS;
+    return status;
+}
 
 /* A collector that counts spans until it is told to end by a connection that says nothing. */
 struct collector {
@@ -110,14 +122,14 @@ static int destroy_and_read_log(struct span_export *e)
     return left;
 }
 
-static struct span_export *export_spans(const struct sockaddr_in *collector)
+static struct span_export *export_spans(const struct sockaddr_in *collector, int num_spans)
 {
     struct span_export *e;
     struct error err = {0};
     char endpoint[64];
     snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%d", ntohs(collector->sin_port));
     assert_int_equal(span_export_create(endpoint, &e, &err), 0);
-    for (int i = 0; i < NUM_SPANS; i++) span_export_put(e, strdup("{\"name\":\"a span\"}"));
+    for (int i = 0; i < num_spans; i++) span_export_put(e, strdup("{\"name\":\"a span\"}"));
     return e;
 }
 
@@ -126,7 +138,7 @@ static void every_span_is_sent_or_told(void **state)
     struct collector c;
     (void)state;
     struct sockaddr_in address = start_collector(&c);
-    int left = destroy_and_read_log(export_spans(&address));
+    int left = destroy_and_read_log(export_spans(&address, NUM_SPANS));
     stop_collector(&c, &address);
     assert_int_equal(c.num_spans + left, NUM_SPANS);
 }
@@ -137,8 +149,24 @@ static void a_collector_that_is_gone_costs_what_is_left(void **state)
     (void)state;
     struct sockaddr_in address = start_collector(&c);
     stop_collector(&c, &address);
-    (void)destroy_and_read_log(export_spans(&address)); /* comes back, and nothing leaks */
+    (void)destroy_and_read_log(export_spans(&address, NUM_SPANS)); /* comes back, and nothing leaks */
     assert_int_equal(c.num_spans, 0);
+}
+
+/* Fewer than are sent at once: they are waited for a second. */
+static void a_clock_that_goes_back_holds_no_span_up(void **state)
+{
+    struct collector c;
+    (void)state;
+    struct sockaddr_in address = start_collector(&c);
+    clock_goes_back = true;
+    struct span_export *e = export_spans(&address, 3);
+    uint64_t until_ns = clock_monotonic_ns() + (uint64_t)MOST_SECONDS * 1000000000u;
+    while (span_export_num_sent(e) < 3 && clock_monotonic_ns() < until_ns) usleep(1000);
+    clock_goes_back = false;
+    assert_int_equal(span_export_num_sent(e), 3);
+    assert_int_equal(destroy_and_read_log(e), 0);
+    stop_collector(&c, &address);
 }
 
 int main(void)
@@ -146,6 +174,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_span_is_sent_or_told),
         cmocka_unit_test(a_collector_that_is_gone_costs_what_is_left),
+        cmocka_unit_test(a_clock_that_goes_back_holds_no_span_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
