@@ -20,7 +20,12 @@ static uint64_t machine_wall_ns(void)
     return read_clock(CLOCK_REALTIME);
 }
 
-static const struct clock_source machine = {machine_monotonic_ns, machine_wall_ns};
+static uint64_t machine_processor_ns(void)
+{
+    return read_clock(CLOCK_THREAD_CPUTIME_ID);
+}
+
+static const struct clock_source machine = {machine_monotonic_ns, machine_wall_ns, machine_processor_ns};
 static const struct clock_source *source = &machine;
 
 void clock_set_source(const struct clock_source *s)
@@ -36,6 +41,11 @@ uint64_t clock_monotonic_ns(void)
 uint64_t clock_wall_ns(void)
 {
     return source->wall_ns();
+}
+
+uint64_t clock_processor_ns(void)
+{
+    return source->processor_ns ? source->processor_ns() : 0;
 }
 
 void clock_format_wall(uint64_t wall_ns, char text[32])

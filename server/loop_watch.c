@@ -10,13 +10,16 @@
 static _Thread_local struct {
     const char *name; /* of the callback that runs; NULL: the loop waits */
     uint64_t begin_ns;
+    uint64_t processor_ns; /* the thread's, when the loop last went to wait */
 } watch;
 
 static void end_measurement(uint64_t now_ns)
 {
     uint64_t ms = (now_ns - watch.begin_ns) / 1000000;
     if (watch.name && ms > LOOP_WATCH_MS)
-        log_warning("the loop was held up for %llu ms by: %s", (unsigned long long)ms, watch.name);
+        log_warning("the loop was held up for %llu ms by: %s; it had a processor for %llu ms at most",
+                    (unsigned long long)ms, watch.name,
+                    (unsigned long long)(clock_processor_ns() - watch.processor_ns) / 1000000);
     watch.name = NULL;
 }
 
@@ -31,4 +34,5 @@ void loop_watch_enter(const char *name)
 void loop_watch_leave(void)
 {
     if (watch.name) end_measurement(clock_monotonic_ns());
+    watch.processor_ns = clock_processor_ns();
 }

@@ -224,7 +224,7 @@ static uint64_t wall(void)
 
 void threads_init(void)
 {
-    static const struct clock_source source = {monotonic, wall};
+    static const struct clock_source source = {monotonic, wall, NULL};
     clock_set_source(&source);
     order = rng_of("threads", 0);
     threads[0].state = THREAD_RUNS;

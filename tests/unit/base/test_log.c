@@ -25,7 +25,7 @@ static uint64_t some_time(void)
     return 1700000000123456789u;
 }
 
-static const struct clock_source fixed_clock = {some_time, some_time};
+static const struct clock_source fixed_clock = {some_time, some_time, NULL};
 
 /* The line of one text field (or of a message alone, key NULL), NUL-terminated. */
 static const char *line_of(bool json, const char *key, const char *text)

@@ -914,7 +914,7 @@ static void pings_keep_their_interval_on_a_young_machine(void **state)
 {
     (void)state;
     static const uint64_t second = 1000000000, interval = 15 * second;
-    static const struct clock_source source = {fake_now, fake_now};
+    static const struct clock_source source = {fake_now, fake_now, NULL};
     clock_set_source(&source);
     fake_now_ns = second;
     request("{\"prompt\":\"p\",\"stream\":true}");

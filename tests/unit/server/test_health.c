@@ -74,7 +74,7 @@ static struct exchange x;
 
 static int set_up(void **state)
 {
-    static const struct clock_source clock = {get_now, get_now};
+    static const struct clock_source clock = {get_now, get_now, NULL};
     (void)state;
     clock_set_source(&clock);
     facts = (struct link_facts){.max_num_batched_tokens = 500};
