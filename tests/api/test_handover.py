@@ -264,6 +264,23 @@ def test_a_process_that_would_answer_otherwise_gets_no_stream(change, tmp_path):
         assert said["done"] == 1 and len(said[".choices[0].token_ids"]) == NUM_TOKENS
 
 
+@pytest.mark.parametrize("change, num_moved", [("max-num-seqs: 1", 2), ("max-n: 1", 1), ("max-num-seqs: 1\nmax-queued-requests: 1", 1),
+                                               ("max-model-len: 64", 0), ("api-key: [another]", 0)])
+def test_what_the_new_process_would_not_take_ends_where_it_began(change, num_moved, tmp_path):
+    """Limits that are others by then: no stream sees them, and what waits longer says the same."""
+    config, requests = tmp_path / "flashd.yaml", {name: MOVING[name] for name in ("text", "n")}
+    config.write_text("")
+    with upgradable("--config", str(config), "--threads", "1", "--step-timeout", "3600", "--drain-delay", "0") as server:
+        expected = {name: meaning(r.result()) for name, r in begin(server, requests).items()}
+        readers = begin(server, requests)
+        config.write_text(change + "\n")
+        with resting_engine(server.pid):
+            server.upgrade()
+            wait_until(lambda: "streams end here: the new" in server.log() or "streams go on in the new" in server.log(), server)
+            assert moved(server) == num_moved
+        assert {name: meaning(r.result()) for name, r in readers.items()} == expected
+
+
 # Stands between the two processes, and kills the new one, or falls silent, at the nth message of a kind.
 RELAY = """#!%s
 import os, select, signal, socket, subprocess, sys
