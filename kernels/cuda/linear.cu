@@ -155,9 +155,10 @@ __global__ void gate_alone_kernel(uint32_t *out, size_t num_pairs, float3 values
 
 const struct linear *unpack(struct cuda_device *d, const struct linear *w)
 {
-    if (w->unpacked->is_rewritten && w->format == LINEAR_BLOCKS)
+    if (!w->unpacked->is_rewritten) return w->unpacked;
+    if (w->format == LINEAR_BLOCKS)
         blocks_unpack(d, w, 1, w->unpacked->weight);
-    else if (w->unpacked->is_rewritten)
+    else
         packed_unpack(d, w, w->unpacked->weight);
     return w->unpacked;
 }

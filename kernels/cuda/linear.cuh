@@ -37,10 +37,9 @@ struct linear {
     unsigned char *packed;
     int32_t packed_scales;                      /* of a row and 128 columns */
     struct block_part blocks[LINEAR_PARTS_MAX]; /* LINEAR_BLOCKS; num_rows 0: no such part */
-    struct linear *
-        unpacked; /* of a packed one, but for logits: the same as bf16, in memory of its own or that all of them share */
-    bool is_rewritten; /* one of shared memory: weight is written by the kernel before */
-    int32_t rows_min;  /* of an unpacked one: no product of fewer rows is its */
+    struct linear *unpacked; /* of a packed one, but for logits: the same as bf16, a copy of its own or */
+    bool is_rewritten;       /* in memory that all of them share: weight is written by the kernel before */
+    int32_t rows_min;        /* of an unpacked one: no product of fewer rows is its */
     int32_t n, k;
     enum linear_kind kind;
     enum gate_function gate;

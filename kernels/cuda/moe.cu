@@ -372,7 +372,6 @@ struct plan plan_of(const struct cuda_device *d, const struct moe *m, int32_t nu
 {
     int32_t pairs = num_tokens * m->num_chosen / m->num_experts; /* an expert, on average */
     const bool in_blocks = m->packed_down.format == LINEAR_BLOCKS, is_packed = m->packed_down.packed;
-    int32_t large_pairs = is_packed ? PACKED_LARGE_PAIRS : LARGE_PAIRS;
     if (in_blocks && pairs < BLOCKS_LARGE_PAIRS) return {METHOD_BLOCKS, blocks_tile_rows(num_tokens, pairs)};
     if (!d->is_hopper) return {METHOD_PLAIN, MOE_PLAIN_ROWS};
     if (in_blocks) return {METHOD_LARGE, MOE_LARGE_ROWS};
@@ -380,8 +379,8 @@ struct plan plan_of(const struct cuda_device *d, const struct moe *m, int32_t nu
         return {METHOD_SHARED, MOE_SHARED_TOKENS};
     if (num_tokens <= 8) return {METHOD_SMALL, 8};
     if (num_tokens <= 32 || pairs < 20) return {METHOD_SMALL, 32};
-    if (num_tokens <= 64 || pairs < min(large_pairs, (int32_t)PACKED_WIDE_PAIRS)) return {METHOD_SMALL, 64};
-    if (is_packed && pairs < large_pairs) return {METHOD_SMALL, 128};
+    if (num_tokens <= 64 || pairs < (is_packed ? PACKED_WIDE_PAIRS : LARGE_PAIRS)) return {METHOD_SMALL, 64};
+    if (is_packed && pairs < PACKED_LARGE_PAIRS) return {METHOD_SMALL, 128};
     return {METHOD_LARGE, MOE_LARGE_ROWS};
 }
 

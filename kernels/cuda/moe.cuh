@@ -68,11 +68,11 @@ struct moe_scratch {
     int32_t fp8_columns;                     /* that there is room for */
 };
 
-/* Rows of x that are fetched of a tile's, where the copy engine brings boxes of MOE_X_BOX_ROWS. */
+/* Rows of x that are fetched of a tile's, where the copy engine brings boxes of so many. */
 enum { MOE_X_BOX_ROWS = 8 };
-static __device__ __forceinline__ int32_t moe_rows_in_boxes(int32_t count)
+static __device__ __forceinline__ int32_t moe_rows_in_boxes(int32_t count, int32_t box_rows = MOE_X_BOX_ROWS)
 {
-    return (count + MOE_X_BOX_ROWS - 1) / MOE_X_BOX_ROWS * MOE_X_BOX_ROWS;
+    return (count + box_rows - 1) / box_rows * box_rows;
 }
 
 /* Rows that so many pairs may take. */

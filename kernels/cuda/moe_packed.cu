@@ -45,11 +45,6 @@ template <int COLS> constexpr int GROUPS = COLS < 32 ? 1 : 2;
 /* Rows of x that come at a time: of many, 8 at a time would take the thread that asks longer than their products. */
 template <int COLS> constexpr int32_t X_BOX_ROWS = COLS < 128 ? (int32_t)MOE_X_BOX_ROWS : 32;
 
-template <int COLS> __device__ __forceinline__ int32_t rows_in_boxes(int32_t count)
-{
-    return (count + X_BOX_ROWS<COLS> - 1) / X_BOX_ROWS<COLS> * X_BOX_ROWS<COLS>;
-}
-
 /* The one thread that fetches. */
 template <typename T, int COLS> struct moe_packed_producer {
     const moe_packed_args &a;
@@ -132,19 +127,20 @@ __global__ void __launch_bounds__((packed_traits<SCALES, HALVES, GROUPS<COLS>, C
     if (warp == T::WARPS) {
         size_t quad = ((size_t)tile.rows.expert * a.n + tile.first_n) / (PACKED_ROWS * PACKED_STRIPS);
         const unsigned char *w = a.packed + quad * a.num_blocks * (PACKED_STRIPS * T::BLOCK_BYTES);
-        const int32_t x_rows = rows_in_boxes<COLS>(tile.rows.count);
+        const int32_t x_rows = moe_rows_in_boxes(tile.rows.count, X_BOX_ROWS<COLS>);
         if (elect_lane())
             fill_packed_ring(
                 moe_packed_producer<T, COLS>{a, r, &x_map, w, a.shares_x ? 0 : tile.rows.first, x_rows});
         return;
     }
     dependency_wait_and_tell(&is_over); /* the results overwrite what kernels before may still read */
-    if (COLS == 128 && tile.rows.count <= 64)
-        multiply<FORMAT, narrowed<T, COLS == 128 ? 64 : COLS>, EPILOGUE>(a, r, tile, warp * HALVES);
-    else if (COLS == 128 && tile.rows.count <= 96)
-        multiply<FORMAT, narrowed<T, COLS == 128 ? 96 : COLS>, EPILOGUE>(a, r, tile, warp * HALVES);
-    else
-        multiply<FORMAT, T, EPILOGUE>(a, r, tile, warp * HALVES);
+    if constexpr (COLS == 128) {
+        if (tile.rows.count <= 64)
+            return multiply<FORMAT, narrowed<T, 64>, EPILOGUE>(a, r, tile, warp * HALVES);
+        if (tile.rows.count <= 96)
+            return multiply<FORMAT, narrowed<T, 96>, EPILOGUE>(a, r, tile, warp * HALVES);
+    }
+    multiply<FORMAT, T, EPILOGUE>(a, r, tile, warp * HALVES);
 }
 
 /* ---- host ---- */
