@@ -201,6 +201,13 @@ def gguf_words(architecture):
     return keys
 
 
+def gguf_name(name, names):
+    """What a tensor is called there, by pairs of what stands in its name and what then does."""
+    for long_name, short in names:
+        name = name.replace(long_name, short)
+    return name
+
+
 def write_gguf_file(path, keys, named):
     """named: (name in the file, array)."""
     infos, data = b"", b""
@@ -234,7 +241,5 @@ def write_gguf(path, pooling_type, roberta=False, head=False):
         values = make_values(name, shape)
         if roberta and "position" in name:  # only those that are used
             values = values[2:]
-        for long_name, gguf_name in GGUF_NAMES:
-            name = name.replace(long_name, gguf_name)
-        named.append((name, values))
+        named.append((gguf_name(name, GGUF_NAMES), values))
     write_gguf_file(path, keys, named)

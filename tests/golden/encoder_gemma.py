@@ -107,11 +107,7 @@ def write_gguf(path, pooling_type=1, dense=DENSE):
     keys.update(encoder.gguf_words("gemma-embedding"))
 
     def short(name):
-        if name == "norm.weight":
-            return "output_norm.weight"
-        for long_name, gguf_name in GGUF_NAMES:
-            name = name.replace(long_name, gguf_name)
-        return name
+        return "output_norm.weight" if name == "norm.weight" else encoder.gguf_name(name, GGUF_NAMES)
 
     made = [(short(name), values(name, shape) + (len(shape) == 1)) for name, shape in tensors()]
     made += [("dense_%s.weight" % d[0][0], dense_values(*d[:4])[0]) for d in dense]

@@ -75,10 +75,6 @@ def write_gguf(path):
     keys.update(encoder.gguf_words("llama-embed"))
 
     def short(name):
-        if name == "norm.weight":
-            return "output_norm.weight"
-        for long_name, gguf_name in GGUF_NAMES:
-            name = name.replace(long_name, gguf_name)
-        return name
+        return "output_norm.weight" if name == "norm.weight" else encoder.gguf_name(name, GGUF_NAMES)
 
     encoder.write_gguf_file(path, keys, [(short(name), gguf_values(name, shape)) for name, shape in tensors("llama")])

@@ -225,12 +225,7 @@ def write_nomic_gguf(path, pooling_type):
     keys["nomic-bert.attention.causal"] = struct.pack("<I?", 7, False)
     keys.update(encoder.gguf_words("nomic-bert"))
 
-    def short(name):
-        for long_name, gguf_name in GGUF_NAMES:
-            name = name.replace(long_name, gguf_name)
-        return name
-
-    encoder.write_gguf_file(path, keys, [(short(name), make_values(name, shape)) for name, shape in nomic_tensors()])
+    encoder.write_gguf_file(path, keys, [(encoder.gguf_name(name, GGUF_NAMES), make_values(name, shape)) for name, shape in nomic_tensors()])
 
 
 MODERN_LISTS = [[i + 2 for i in ids] for ids in LISTS]
