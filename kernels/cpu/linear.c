@@ -16,7 +16,8 @@ enum {
     CHUNK_BYTES_MAX = 256 << 10,
     CHUNKS_PER_THREAD = 8,
     PANEL_COLS = (1 << PANEL_ROWS) - 1,
-    SERIAL_PACK_VALUES = 8192, /* packing fewer activations takes less time than waking the threads */
+    SERIAL_PACK_VALUES = 8192,    /* packing fewer activations takes less time than waking the threads */
+    SERIAL_PRODUCT_TERMS = 32768, /* so does a product of fewer rows x columns x rows of W */
 };
 
 /* Packed activations in one form; tiles of rows follow one another. */
@@ -267,17 +268,25 @@ static int64_t units_per_chunk(const struct linear *l, int64_t units, int num_th
     return max_of(min_of(even, CHUNK_BYTES_MAX / unit_bytes), 1);
 }
 
-static void run_all(struct run *run, struct thread_pool *pool, void *scratch)
+/* Returns how many threads have multiplied. */
+static int run_all(struct run *run, struct thread_pool *pool, void *scratch)
 {
     assert_debug((uintptr_t)scratch % LINEAR_ALIGNMENT == 0);
+    const int64_t num_values = (int64_t)run->num_rows * run->l->cols;
+    const bool is_serial = num_values * run->l->rows < SERIAL_PRODUCT_TERMS;
+    const int num_threads = is_serial ? 1 : thread_pool_num_threads(pool);
     run->num_units = num_units(run->l);
-    run->units_per_chunk = units_per_chunk(run->l, run->num_units, thread_pool_num_threads(pool));
+    run->units_per_chunk = units_per_chunk(run->l, run->num_units, num_threads);
     run_place_scratch(run, scratch);
-    if ((int64_t)run->num_rows * run->l->cols < SERIAL_PACK_VALUES)
+    if (num_values < SERIAL_PACK_VALUES)
         pack_activations_task(run, 0, 1);
     else
         thread_pool_run(pool, pack_activations_task, run);
-    thread_pool_run(pool, product_task, run);
+    if (is_serial)
+        product_task(run, 0, 1);
+    else
+        thread_pool_run(pool, product_task, run);
+    return num_threads;
 }
 
 void cpu_linear_run(const struct linear *l, struct thread_pool *pool, void *scratch, int32_t num_rows,
@@ -291,8 +300,7 @@ void cpu_linear_argmax(const struct linear *l, struct thread_pool *pool, void *s
                        int32_t num_rows, const float *x, const uint64_t *forbidden, int32_t *cols)
 {
     assert_debug(l->kind == LINEAR_PLAIN && l->num_parts == 1);
-    run_all(&(struct run){.l = l, .num_rows = num_rows, .x = x, .argmax = shares, .forbidden = forbidden},
-            pool, scratch);
-    for (int32_t row = 0; row < num_rows; row++)
-        cols[row] = argmax_col(shares + row, thread_pool_num_threads(pool), num_rows);
+    struct run run = {.l = l, .num_rows = num_rows, .x = x, .argmax = shares, .forbidden = forbidden};
+    const int num_threads = run_all(&run, pool, scratch);
+    for (int32_t row = 0; row < num_rows; row++) cols[row] = argmax_col(shares + row, num_threads, num_rows);
 }
