@@ -161,7 +161,7 @@ static void check(const struct family_golden *g, bool gguf, float bound)
         {.chunk = FAMILY_TOKENS}, {.chunk = 48}, {.begin = 96, .chunk = 1, .decode = true}};
     struct differences d = {0};
     struct family_run r;
-    run_open(&r, g, gguf, "portable", 2, on_cpu() ? DTYPE_F32 : DTYPE_BF16, true);
+    run_open(&r, g, gguf, "portable", 1, on_cpu() ? DTYPE_F32 : DTYPE_BF16, true);
     int num_allowed = strstr(g->config, "gpt_oss")                             ? BEYOND_OF_GPT_OSS
                       : strstr(g->name, "deepseek-v3, as newer")               ? BEYOND_OF_DEEPSEEK
                       : strstr(g->name, "gemma 4, stacked experts")            ? BEYOND_OF_GEMMA_MOE
@@ -345,12 +345,12 @@ static void check_cuts(const struct family_golden *golden)
     static float whole[FAMILY_TOKENS * FAMILY_VOCAB], cut[FAMILY_TOKENS * FAMILY_VOCAB];
     struct family_run r;
     if (is_left_out(golden)) return;
-    run_open(&r, golden, !has_directory(golden), "auto", 2, DTYPE_BF16, false);
+    run_open(&r, golden, !has_directory(golden), "auto", 1, DTYPE_BF16, false);
     run_logits(&r, cuts[0], whole);
     const bool has_windows = model_config(r.session.model)->sliding_window > 0;
     if (has_windows) {
         run_close(&r);
-        run_open(&r, golden, !has_directory(golden), "auto", 2, DTYPE_BF16, true);
+        run_open(&r, golden, !has_directory(golden), "auto", 1, DTYPE_BF16, true);
     }
     for (size_t c = has_windows ? 0 : 1; c < array_length(cuts); c++) {
         if (cuts[c].decode && !r.session.device->prefill_decode_equal) continue;
