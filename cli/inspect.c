@@ -63,7 +63,8 @@ static void print_shapes(const struct config *config, const struct model_cost *m
     if (c->quantisation.format != QUANT_NONE)
         printf("quantised     %s%s\n", c->quantisation.name,
                c->quantisation.wants_quantised_activations
-                   ? ", weights and activations; activations stay as they are but for FP8 on an H100 or H200"
+                   ? ", weights and activations; activations stay as they are but for FP8 and int8 on an "
+                     "H100 or H200"
                    : "");
     printf("layers        %d x hidden %d, MLP %s%d\n", c->num_layers, c->hidden_size,
            c->family->has_layer_shapes ? "up to " : "", c->intermediate_size);

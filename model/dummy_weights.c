@@ -40,8 +40,8 @@ struct dummy_weights {
     uint64_t seed;
     struct mapping *mappings;
     float tile[TILE_VALUES];
-    uint8_t codes[TILE_VALUES]; /* of e4m3, made when first asked for */
-    float codes_deviation;      /* 0: they were not */
+    uint8_t codes[TILE_VALUES]; /* of e4m3 and of integers, made when first asked for */
+    float codes_deviation;      /* of e4m3; 0: they were not */
     uint8_t bytes[TILE_VALUES]; /* of codes */
 };
 
@@ -176,8 +176,8 @@ struct weight_view dummy_weights_matrix(struct dummy_weights *d, uint64_t stream
     return make(d, stream, rows, cols, 0, (float)(1 / sqrt((double)cols)));
 }
 
-struct weight_view dummy_weights_fp8(struct dummy_weights *d, uint64_t stream, int64_t rows, int64_t cols,
-                                     int64_t scale_rows, int64_t scale_cols)
+struct weight_view dummy_weights_bytes(struct dummy_weights *d, enum dtype dtype, uint64_t stream,
+                                       int64_t rows, int64_t cols, int64_t scale_rows, int64_t scale_cols)
 {
     const int64_t rows_of_scales = (rows + scale_rows - 1) / scale_rows,
                   cols_of_scales = (cols + scale_cols - 1) / scale_cols;
@@ -186,9 +186,10 @@ struct weight_view dummy_weights_fp8(struct dummy_weights *d, uint64_t stream, i
     if (!codes || !scales) return (struct weight_view){0};
     if (d->codes_deviation == 0) fill_codes(d);
     fill_in_parallel(&(struct fill){.d = d, .stream = stream, .codes = codes, .cols = cols}, rows);
+    const float deviation = dtype == DTYPE_I8 ? 255 / UNIFORM_WIDTH : d->codes_deviation;
     for (int64_t i = 0; i < rows_of_scales * cols_of_scales; i++)
-        scales[i] = 1 / (sqrtf((float)cols) * d->codes_deviation);
-    struct weight_view v = weight_view_plain(codes, DTYPE_F8_E4M3, rows, cols);
+        scales[i] = 1 / (sqrtf((float)cols) * deviation);
+    struct weight_view v = weight_view_plain(codes, dtype, rows, cols);
     v.scheme = WEIGHT_SCALED;
     v.codes = (struct weight_codes){
         .scales = {.data = scales, .type = SCALE_F32, .rows = rows_of_scales, .cols = cols_of_scales},

@@ -16,9 +16,9 @@ void dummy_weights_destroy(struct dummy_weights *d);
 
 /* data is NULL when there is no memory. */
 struct weight_view dummy_weights_matrix(struct dummy_weights *d, uint64_t stream, int64_t rows, int64_t cols);
-/* In e4m3, of the same variance, with one scale for scale_rows x scale_cols. */
-struct weight_view dummy_weights_fp8(struct dummy_weights *d, uint64_t stream, int64_t rows, int64_t cols,
-                                     int64_t scale_rows, int64_t scale_cols);
+/* In e4m3 or integers of eight bits, of the same variance, with one scale for scale_rows x scale_cols. */
+struct weight_view dummy_weights_bytes(struct dummy_weights *d, enum dtype dtype, uint64_t stream,
+                                       int64_t rows, int64_t cols, int64_t scale_rows, int64_t scale_cols);
 /* In four bits as AWQ has them, of that variance; group columns have one scale and zero point. rows: a multiple of 8. */
 struct weight_view dummy_weights_awq(struct dummy_weights *d, uint64_t stream, int64_t rows, int64_t cols,
                                      int64_t group);

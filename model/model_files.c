@@ -257,7 +257,7 @@ static bool is_quantised(enum weight_role role)
            role != WEIGHT_ALTUP_ROUTER && role != WEIGHT_ALTUP_PREDICT && role != WEIGHT_ALTUP_CORRECT;
 }
 
-static bool is_dummy_fp8(const struct model_files *f, enum weight_role role)
+static bool is_dummy_bytes(const struct model_files *f, enum weight_role role)
 {
     return f->config.quantisation.format == QUANT_BYTES && is_quantised(role);
 }
@@ -286,10 +286,10 @@ static struct weight_view make_dummy(const struct model_files *f, enum weight_ro
             cols = weight_dimension(&f->config, line->cols, layer);
     uint64_t stream = view_idx(f, role, layer, expert);
     if (!weight_is_required(&f->config, line->presence, layer)) return (struct weight_view){0};
-    if (line->rows != DIM_1 && is_dummy_fp8(f, role)) {
+    if (line->rows != DIM_1 && is_dummy_bytes(f, role)) {
         const struct quantisation *q = &f->config.quantisation;
-        return dummy_weights_fp8(f->dummy, stream, rows, cols, q->block_rows ? q->block_rows : 1,
-                                 q->block_rows ? q->block_cols : cols);
+        return dummy_weights_bytes(f->dummy, q->has_integers ? DTYPE_I8 : DTYPE_F8_E4M3, stream, rows, cols,
+                                   q->block_rows ? q->block_rows : 1, q->block_rows ? q->block_cols : cols);
     }
     if (line->rows != DIM_1 && is_dummy_awq(f, role, rows))
         return dummy_weights_awq(f->dummy, stream, rows, cols,

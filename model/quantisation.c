@@ -155,10 +155,13 @@ static int read_group(struct json_reader *group, struct quantisation *q)
     const char *strategy = json_text(&w, "strategy", "tensor"), *type = json_text(&w, "type", "int");
     q->bits = (int32_t)json_int(&w, "num_bits", 8, 1, 32);
     q->has_zeros = !json_bool(&w, "symmetric", true);
-    q->wants_quantised_activations = json_find(group, "input_activations") != NULL;
+    struct json_reader x = *group;
+    x.object = json_find(group, "input_activations");
+    q->wants_quantised_activations = x.object && json_bool(&x, "symmetric", true);
     const bool is_group = strstr(strategy, "group") != NULL, is_float = !strcmp(type, "float");
+    q->has_integers = !is_float;
     q->group_size = is_group ? (int32_t)json_int_required(&w, "group_size", 1, INT32_MAX) : 0;
-    if (w.status) return w.status;
+    if (w.status || x.status) return w.status ? w.status : x.status;
     if (q->format == QUANT_BYTES && (q->bits > 8 || (is_float && (q->bits != 8 || q->has_zeros))))
         return error_set(
             w.err, STATUS_UNSUPPORTED,

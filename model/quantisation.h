@@ -1,8 +1,7 @@
 /* quantisation.h - how a Hugging Face directory's matrices are quantised: quantization_config of its config.json.
  *
- * Weights alone count: where a checkpoint wants activations quantised as well, flashd keeps them as they are, which is
- * never less exact. Which matrices are quantised says the file that has them (quantised_tensors.h). Read-only once it is
- * read. Thread: any. */
+ * Where a checkpoint wants activations quantised as well, a device may keep them as they are, which is never less exact.
+ * Which matrices are quantised says the file that has them (quantised_tensors.h). Read-only once it is read. Thread: any. */
 #ifndef MODEL_QUANTISATION_H
 #define MODEL_QUANTISATION_H
 
@@ -26,12 +25,13 @@ enum quant_format {
 
 struct quantisation {
     enum quant_format format;
-    const char *name;               /* for people */
-    int32_t bits, group_size;       /* QUANT_BYTES, QUANT_PACKED, GPTQ, AWQ; group_size 0: a row */
-    int32_t block_rows, block_cols; /* QUANT_BYTES; 0: no blocks */
-    bool has_zeros;                 /* zero points of their own */
-    bool zeros_less_one;            /* GPTQ's first format: stored zero points are one too small */
-    bool wants_quantised_activations;
+    const char *name;                 /* for people */
+    int32_t bits, group_size;         /* QUANT_BYTES, QUANT_PACKED, GPTQ, AWQ; group_size 0: a row */
+    int32_t block_rows, block_cols;   /* QUANT_BYTES; 0: no blocks */
+    bool has_integers;                /* QUANT_BYTES: and no floats */
+    bool has_zeros;                   /* zero points of their own */
+    bool zeros_less_one;              /* GPTQ's first format: stored zero points are one too small */
+    bool wants_quantised_activations; /* without zero points */
 };
 
 /* r reads config.json's object, or the text model's in it. STATUS_UNSUPPORTED for what is not here, with a sentence that

@@ -69,11 +69,11 @@ __global__ void gate_mul_kernel(__nv_bfloat16 *out, const __nv_bfloat16 *gate_up
 }
 
 /* Whether d->fp8_rows has them. */
-bool are_quantised(const struct cuda_device *d, int32_t rows, int32_t k, const void *x, bool in_blocks)
+bool are_quantised(const struct cuda_device *d, int32_t rows, int32_t k, const void *x, enum byte_form form)
 {
     const struct linears *l = d->linears;
     return l->quantised == x && l->num_quantised == rows && k == l->after_norm_k &&
-           in_blocks == l->after_norm_in_blocks;
+           form == l->after_norm_form;
 }
 
 /* Of d->fp8_rows. */
@@ -93,7 +93,7 @@ struct fp8_product fp8_product_of(const struct cuda_device *d, int32_t rows, voi
     p.w = w->fp8.codes;
     p.w_scales = w->fp8.scales;
     p.w_pitch = w->fp8.pitch;
-    p.in_blocks = w->fp8.in_blocks;
+    p.form = w->fp8.form;
     p.silu_mul = silu_mul;
     return p;
 }
@@ -103,13 +103,13 @@ bool run_fp8(struct cuda_device *d, const struct linear_choice &c, int32_t rows,
 {
     const struct fp8_product p = fp8_product_of(d, rows, out, w, silu_mul);
     if (rows == 1 && c.kernel == LINEAR_SMALL && w->k <= ROW_VALUES_MAX &&
-        !are_quantised(d, rows, w->k, x, p.in_blocks)) {
+        !are_quantised(d, rows, w->k, x, p.form)) {
         struct row_args row = {};
         row.row = (const __nv_bfloat16 *)x;
         row.k = w->k;
         return cuda_linear_fp8_small(d, c.tile_rows, &p, &row);
     }
-    if (!cuda_fp8_rows(d, rows, w->k, x, p.in_blocks)) return false;
+    if (!cuda_fp8_rows(d, rows, w->k, x, p.form)) return false;
     return c.kernel == LINEAR_SMALL ? cuda_linear_fp8_small(d, c.tile_rows, &p)
                                     : cuda_linear_fp8_large(d, c.tile_rows, &p);
 }
@@ -217,7 +217,7 @@ void cuda_linear_rows(struct cuda_device *d, int32_t rows, void *out, const void
             cuda_check(d, cudaErrorNotSupported, "logits of weights in blocks");
         return;
     }
-    if (!run_chosen(d, rows, out, x, w)) cuda_check(d, cudaErrorNotSupported, "a product of e4m3");
+    if (!run_chosen(d, rows, out, x, w)) cuda_check(d, cudaErrorNotSupported, "a product of bytes");
     cuda_fp8_target_forget(d); /* what comes next may write x, or quantise other rows */
 }
 
@@ -227,22 +227,22 @@ struct fp8_target cuda_fp8_target(struct cuda_device *d, int32_t rows, int32_t k
     if (!l || l->after_norm_k != k) return {};
     l->quantised = x;
     l->num_quantised = rows;
-    return {d->fp8_rows.codes, d->fp8_rows.scales, d->fp8_rows.pitch, l->after_norm_in_blocks};
+    return {d->fp8_rows.codes, d->fp8_rows.scales, d->fp8_rows.pitch, l->after_norm_form};
 }
 
-void cuda_fp8_rows_expect(struct cuda_device *d, int32_t k, bool in_blocks)
+void cuda_fp8_rows_expect(struct cuda_device *d, int32_t k, enum byte_form form)
 {
     if (!d->linears) d->linears = new struct linears();
     d->linears->after_norm_k = k;
-    d->linears->after_norm_in_blocks = in_blocks;
+    d->linears->after_norm_form = form;
 }
 
 const struct fp8_rows *cuda_fp8_rows(struct cuda_device *d, int32_t rows, int32_t k, const void *x,
-                                     bool in_blocks)
+                                     enum byte_form form)
 {
     const struct fp8_rows *r = &d->fp8_rows;
-    const bool ok = are_quantised(d, rows, k, x, in_blocks) ||
-                    cuda_quantise_rows(d, rows, k, x, r->codes, r->scales, r->pitch, in_blocks);
+    const bool ok = are_quantised(d, rows, k, x, form) ||
+                    cuda_quantise_rows(d, rows, k, x, r->codes, r->scales, r->pitch, form);
     return ok ? r : NULL;
 }
 

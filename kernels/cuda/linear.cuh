@@ -9,16 +9,18 @@ enum linear_format {
     LINEAR_BF16,   /* weight */
     LINEAR_INT4,   /* packed: integers of four bits, less a zero point (packed.cuh) */
     LINEAR_E2M1,   /* packed: floats of four bits */
-    LINEAR_FP8,    /* fp8: rows of x are quantised, too */
+    LINEAR_FP8,    /* fp8: bytes, e4m3 or integers; rows of x are quantised, too */
     LINEAR_BLOCKS, /* packed: as a GGUF file has it (blocks.cuh) */
 };
 
-/* e4m3 as a file has it, and scales in the order that linear_fp8.cuh wants. */
+enum byte_form : int; /* linear_fp8.cuh */
+
+/* Bytes as a file has them, and scales in the order that linear_fp8.cuh wants. */
 struct fp8_weight {
     uint8_t *codes; /* [N][K], rows as weight has them */
     float *scales;  /* [N]; in blocks [K / 128][pitch], one for 8 rows each */
     int32_t pitch;
-    bool in_blocks;
+    enum byte_form form;
 };
 
 /* Rows that one tensor of a GGUF file has brought. */
@@ -87,11 +89,11 @@ struct linear_choice cuda_linear_choice(const struct linear *w, int32_t rows);
 bool cuda_upload_weight(struct cuda_device *d, __nv_bfloat16 *out, const struct weight_view *view,
                         bool alternate, int part);
 
-/* Whether the kernels of linear_fp8.cuh take a weight as it is; of blocks of 128 columns, or with a scale a row. */
+/* Whether the kernels of linear_fp8.cuh take a weight as it is, and then its form. */
 bool cuda_fp8_fits(const struct weight_view *v);
-bool cuda_fp8_in_blocks(const struct weight_view *v);
+enum byte_form cuda_byte_form(const struct weight_view *v);
 /* Room for n rows of k columns, which the device frees. */
-bool cuda_alloc_fp8(struct cuda_device *d, struct fp8_weight *w, int64_t n, int32_t k, bool in_blocks);
+bool cuda_alloc_fp8(struct cuda_device *d, struct fp8_weight *w, int64_t n, int32_t k, enum byte_form form);
 /* Copies a weight to the rows of w from first_row on; alternate as in cuda_upload_weight. */
 bool cuda_upload_fp8(struct cuda_device *d, const struct fp8_weight *w, const struct weight_view *view,
                      int64_t first_row, bool alternate, int part);

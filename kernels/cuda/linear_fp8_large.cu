@@ -1,4 +1,4 @@
-/* linear_fp8_large.cu - products of many rows of e4m3 on sm_90a, bound by the tensor cores and by the machine's power.
+/* linear_fp8_large.cu - products of many rows of bytes on sm_90a, bound by the tensor cores and by the machine's power.
  *
  * A CTA computes tiles of 128 rows of x times WIDTH rows of W, 64 of the rows in each of two groups of four warps. A stage of the
  * ring is a block of 128 columns and, where scales are of blocks, those of x and W; a warp of its own fills it:
@@ -31,7 +31,8 @@ struct large_args {
 };
 
 /* Fills the ring: stages over all tiles of the CTA, one after another. */
-template <int WIDTH, bool IN_BLOCKS> struct producer {
+template <int WIDTH, int FORM> struct producer {
+    static constexpr bool IN_BLOCKS = FORM == E4M3_OF_BLOCKS;
     using T = fp8_tile_traits<WIDTH>;
     const large_args &a;
     const CUtensorMap *x_map, *w_map;
@@ -83,31 +84,31 @@ template <int WIDTH, bool IN_BLOCKS> struct producer {
     }
 };
 
-template <int WIDTH, bool IN_BLOCKS, bool SILU_MUL>
+template <int WIDTH, int FORM, bool SILU_MUL>
 __global__ void __launch_bounds__(THREADS, 1)
     large_kernel(large_args a, const __grid_constant__ CUtensorMap x_map,
                  const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtensorMap out_map)
 {
     extern __shared__ unsigned char shared[];
     __shared__ uint64_t barriers[2 * fp8_tile_traits<WIDTH>::STAGES];
-    const fp8_tile_ring r = fp8_tile_ring_init<WIDTH, IN_BLOCKS>(shared, barriers, &x_map, &w_map, &out_map);
+    const fp8_tile_ring r = fp8_tile_ring_init<WIDTH, FORM>(shared, barriers, &x_map, &w_map, &out_map);
     __syncthreads();
     int warp = warp_uniform(threadIdx.x / 32);
     if (warp >= WARPS) {
         registers_lower<PRODUCER_REGISTERS>();
-        if (warp == WARPS && elect_lane()) producer<WIDTH, IN_BLOCKS>{a, &x_map, &w_map, r}.run();
+        if (warp == WARPS && elect_lane()) producer<WIDTH, FORM>{a, &x_map, &w_map, r}.run();
         return;
     }
     registers_raise<CONSUMER_REGISTERS>();
     dependency_wait(); /* the results overwrite what kernels before may still read */
-    fp8_tile_consumer<large_args, WIDTH, IN_BLOCKS> c = {a, r, warp, {}, {}, {}};
+    fp8_tile_consumer<large_args, WIDTH, FORM> c = {a, r, warp, {}, {}, {}};
     int32_t num_stored = 0, num_tiles = num_tiles_of(a.tiles);
     for (int32_t index = blockIdx.x; index < num_tiles; index += gridDim.x) {
         struct tile_place tile = place_of(a.tiles, index);
         int32_t first_m = tile_begin(tile.row, TILE_M, a.p.rows, TILE_ALIGNMENT),
                 first_n = tile.column * WIDTH;
         c.multiply_all();
-        if (!IN_BLOCKS) c.scale(first_m, first_n);
+        if (FORM != E4M3_OF_BLOCKS) c.scale(first_m, first_n);
         store_tile<WIDTH, SILU_MUL>({a.p.bias, a.p.n}, &out_map, c.sums,
                                     r.outs + warp * OUT_BUFFERS * OUT_BYTES, num_stored,
                                     first_m + warp * OUT_ROWS, first_n);
@@ -118,8 +119,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 
 /* ---- host ---- */
 
-template <int WIDTH, bool IN_BLOCKS, bool SILU_MUL>
-bool launch(struct cuda_device *d, const struct fp8_product &p)
+template <int WIDTH, int FORM, bool SILU_MUL> bool launch(struct cuda_device *d, const struct fp8_product &p)
 {
     using T = fp8_tile_traits<WIDTH>;
     CUtensorMap x_map, w_map, out_map;
@@ -135,29 +135,28 @@ bool launch(struct cuda_device *d, const struct fp8_product &p)
     a.tiles.num_columns = (p.n + WIDTH - 1) / WIDTH;
     a.tiles.band = ((size_t)BAND_ROWS_MAX * p.k <= BAND_BYTES ? BAND_ROWS_MAX : BAND_ROWS_MIN) / TILE_M;
     assert_always(a.num_k > 0 && (int64_t)a.tiles.band * a.tiles.num_columns <= INT32_MAX);
-    return launch_dependent(d, large_kernel<WIDTH, IN_BLOCKS, SILU_MUL>,
+    return launch_dependent(d, large_kernel<WIDTH, FORM, SILU_MUL>,
                             dim3((unsigned)std::min(d->num_sms, num_tiles_of(a.tiles))), dim3(THREADS),
                             T::SHARED_BYTES, a, x_map, w_map, out_map);
 }
 
-/* A row of a gated product's results would be half of what is stored at a time. */
-bool launch_narrow(struct cuda_device *d, const struct fp8_product &p)
+template <int WIDTH, bool SILU_MUL> bool launch_form(struct cuda_device *d, const struct fp8_product &p)
 {
-    if (p.silu_mul) return false;
-    return p.in_blocks ? launch<LINEAR_FP8_NARROW, true, false>(d, p)
-                       : launch<LINEAR_FP8_NARROW, false, false>(d, p);
+    if (p.form == E4M3_OF_BLOCKS) return launch<WIDTH, E4M3_OF_BLOCKS, SILU_MUL>(d, p);
+    if (p.form == INT8_OF_ROWS) return launch<WIDTH, INT8_OF_ROWS, SILU_MUL>(d, p);
+    return launch<WIDTH, E4M3_OF_ROWS, SILU_MUL>(d, p);
 }
 
 template <int WIDTH> bool launch_kind(struct cuda_device *d, const struct fp8_product &p)
 {
-    if (p.in_blocks) return p.silu_mul ? launch<WIDTH, true, true>(d, p) : launch<WIDTH, true, false>(d, p);
-    return p.silu_mul ? launch<WIDTH, false, true>(d, p) : launch<WIDTH, false, false>(d, p);
+    return p.silu_mul ? launch_form<WIDTH, true>(d, p) : launch_form<WIDTH, false>(d, p);
 }
 
 } // namespace
 
 bool cuda_linear_fp8_large(struct cuda_device *d, int32_t width, const struct fp8_product *p)
 {
-    if (width == LINEAR_FP8_NARROW) return launch_narrow(d, *p);
+    /* a row of a gated product's results would be half of what is stored at a time */
+    if (width == LINEAR_FP8_NARROW) return !p->silu_mul && launch_form<LINEAR_FP8_NARROW, false>(d, *p);
     return width == 128 ? launch_kind<128>(d, *p) : launch_kind<192>(d, *p);
 }

@@ -1,4 +1,4 @@
-/* linear_fp8_small.cu - products of few rows of e4m3 on sm_90a, bound by the bytes of W.
+/* linear_fp8_small.cu - products of few rows of bytes on sm_90a, bound by the bytes of W.
  *
  * The ring, the queue of tiles and the fetching ahead of the dependency are those of linear_small.cu. W is the M side of wgmma, 64
  * rows for each group of four warps, x the N side:
@@ -7,7 +7,7 @@
  *      x [M][K]            -> |s0|s1|s2|s3|
  *      scales of x [K/128][M] (of blocks)
  *
- * Of one row the CTAs make what they multiply, e4m3 of a row of bf16 or of the norm of the residual stream (linear_row.cuh): then the
+ * Of one row the CTAs make what they multiply, codes of a row of bf16 or of the norm of the residual stream (linear_row.cuh): then the
  * ring has W alone. */
 #include <algorithm>
 
@@ -42,7 +42,8 @@ struct ring : fp8_ring {
 };
 
 /* What the one thread that fetches puts into a stage (linear_ring.cuh). */
-template <int ROWS, int COLS, bool BLOCKS> struct producer {
+template <int ROWS, int COLS, int FORM> struct producer {
+    static constexpr bool BLOCKS = FORM == E4M3_OF_BLOCKS;
     using T = fp8_traits<ROWS, COLS>;
     const small_args &a;
     const ring &r;
@@ -81,8 +82,7 @@ template <int ROWS, int COLS, bool BLOCKS> struct producer {
 };
 
 /* The warps that multiply. */
-template <int ROWS, int COLS, bool BLOCKS>
-struct consumer : fp8_consumer<small_args, ROWS, COLS, BLOCKS, false> {
+template <int ROWS, int COLS, int FORM> struct consumer : fp8_consumer<small_args, ROWS, COLS, FORM, false> {
     using T = fp8_traits<ROWS, COLS>;
 
     __device__ __forceinline__ void store(int32_t first_n) const
@@ -100,7 +100,7 @@ struct consumer : fp8_consumer<small_args, ROWS, COLS, BLOCKS, false> {
 
     __device__ __forceinline__ void run(const int32_t *tiles)
     {
-        if (!BLOCKS && !T::IS_ROW) this->load_x_scales(0);
+        if (FORM != E4M3_OF_BLOCKS && !T::IS_ROW) this->load_x_scales(0);
         for (;;) {
             barrier_wait(this->r.full + 8 * this->p.stage, this->p.parity);
             int32_t tile = warp_uniform(tiles[this->p.stage]);
@@ -108,14 +108,14 @@ struct consumer : fp8_consumer<small_args, ROWS, COLS, BLOCKS, false> {
             const int32_t first_n = tile_begin(tile, ROWS, this->a.p.n, W_TILE_ALIGNMENT);
             this->begin(first_n);
             this->multiply_all(first_n);
-            if constexpr (!BLOCKS) this->scale();
+            if constexpr (FORM != E4M3_OF_BLOCKS) this->scale();
             store(first_n);
         }
     }
 };
 
 /* By all but the producer. Returns the row's scale, where blocks have none. */
-template <int COLS, bool BLOCKS>
+template <int COLS, int FORM>
 __device__ __forceinline__ float make_row(const row_args &row, unsigned char *to, int32_t filled,
                                           float2 *block_scales, int32_t *is_over)
 {
@@ -123,15 +123,15 @@ __device__ __forceinline__ float make_row(const row_args &row, unsigned char *to
     row_maker<COLS> maker{row, to, filled, partial};
     if (!row.x) {
         dependency_wait_and_tell(is_over);
-        return maker.template make_codes<BLOCKS>(block_scales);
+        return maker.template make_codes<FORM>(block_scales);
     }
     maker.load_weight();
     dependency_wait_and_tell(is_over);
-    return maker.template make_normed_codes<BLOCKS>(block_scales);
+    return maker.template make_normed_codes<FORM>(block_scales);
 }
 
 /* What a CTA does. row, or x_map. */
-template <int ROWS, int COLS, bool BLOCKS>
+template <int ROWS, int COLS, int FORM>
 __device__ __forceinline__ void multiply_tiles(const small_args &a, const CUtensorMap *w_map,
                                                const CUtensorMap *x_map, const row_args *row)
 {
@@ -157,38 +157,38 @@ __device__ __forceinline__ void multiply_tiles(const small_args &a, const CUtens
     __syncthreads();
     int32_t warp = warp_uniform(threadIdx.x / 32);
     if (warp == T::OTHERS) {
-        if (elect_lane()) fill_ring(producer<ROWS, COLS, BLOCKS>{a, r, w_map, x_map});
+        if (elect_lane()) fill_ring(producer<ROWS, COLS, FORM>{a, r, w_map, x_map});
         return;
     }
     float row_scale = 0;
     if constexpr (T::IS_ROW) {
-        row_scale = make_row<COLS, BLOCKS>(
-            *row, shared + (r.x - shared_address(shared)), a.num_k * T::BOXES * FP8_BLOCK,
-            (float2 *)(shared + (r.scales - shared_address(shared))), &is_over);
+        row_scale = make_row<COLS, FORM>(*row, shared + (r.x - shared_address(shared)),
+                                         a.num_k * T::BOXES * FP8_BLOCK,
+                                         (float2 *)(shared + (r.scales - shared_address(shared))), &is_over);
         if (warp >= T::WARPS) return;
     } else {
         dependency_wait_and_tell(&is_over); /* the results overwrite what kernels before may still read */
     }
     constexpr int W_WARPS = T::W_GROUPS * GROUP_WARPS;
-    consumer<ROWS, COLS, BLOCKS> c{
+    consumer<ROWS, COLS, FORM> c{
         {a, r, warp % W_WARPS, warp / W_WARPS * T::COLUMNS, {}, 0, {}, {}, {}, {}, {}, {}}};
     c.of_x[0] = c.of_x[1] = row_scale; /* of IS_ROW */
     c.run(tiles);
 }
 
-template <int ROWS, int COLS, bool BLOCKS>
+template <int ROWS, int COLS, int FORM>
 __global__ void __launch_bounds__((fp8_traits<ROWS, COLS>::THREADS), 1)
     small_kernel(small_args a, const __grid_constant__ CUtensorMap w_map,
                  const __grid_constant__ CUtensorMap x_map)
 {
-    multiply_tiles<ROWS, COLS, BLOCKS>(a, &w_map, &x_map, NULL);
+    multiply_tiles<ROWS, COLS, FORM>(a, &w_map, &x_map, NULL);
 }
 
-template <int ROWS, int COLS, bool BLOCKS>
+template <int ROWS, int COLS, int FORM>
 __global__ void __launch_bounds__((fp8_traits<ROWS, COLS>::THREADS), 1)
     row_kernel(small_args a, row_args row, const __grid_constant__ CUtensorMap w_map)
 {
-    multiply_tiles<ROWS, COLS, BLOCKS>(a, &w_map, NULL, &row);
+    multiply_tiles<ROWS, COLS, FORM>(a, &w_map, NULL, &row);
 }
 
 /* ---- host ---- */
@@ -215,11 +215,15 @@ bool launch(struct cuda_device *d, const struct fp8_product &p, const row_args *
     const CUtensorMap *w_map = tensor_map_of_matrix(d, p.w, p.n, p.k / 2, ROWS);
     if (!w_map) return false;
     if constexpr (T::IS_ROW) {
-        auto kernel = p.in_blocks ? row_kernel<ROWS, COLS, true> : row_kernel<ROWS, COLS, false>;
+        auto kernel = p.form == E4M3_OF_BLOCKS ? row_kernel<ROWS, COLS, E4M3_OF_BLOCKS>
+                      : p.form == INT8_OF_ROWS ? row_kernel<ROWS, COLS, INT8_OF_ROWS>
+                                               : row_kernel<ROWS, COLS, E4M3_OF_ROWS>;
         return launch_dependent(d, kernel, dim3((unsigned)grid), dim3(T::THREADS), shared_bytes, a, *row,
                                 *w_map);
     } else {
-        auto kernel = p.in_blocks ? small_kernel<ROWS, COLS, true> : small_kernel<ROWS, COLS, false>;
+        auto kernel = p.form == E4M3_OF_BLOCKS ? small_kernel<ROWS, COLS, E4M3_OF_BLOCKS>
+                      : p.form == INT8_OF_ROWS ? small_kernel<ROWS, COLS, INT8_OF_ROWS>
+                                               : small_kernel<ROWS, COLS, E4M3_OF_ROWS>;
         const CUtensorMap *x_map = tensor_map_of_matrix(d, p.x, p.rows, p.k / 2, a.x_rows);
         return x_map && launch_dependent(d, kernel, dim3((unsigned)grid), dim3(T::THREADS), shared_bytes, a,
                                          *w_map, *x_map);

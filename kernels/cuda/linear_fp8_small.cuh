@@ -1,4 +1,4 @@
-/* linear_fp8_small.cuh - the warps that multiply few rows of e4m3, of which linear_fp8_small.cu and moe_fp8_small.cu make kernels: W is the
+/* linear_fp8_small.cuh - the warps that multiply few rows of bytes, of which linear_fp8_small.cu and moe_fp8_small.cu make kernels: W is the
  * M side of wgmma, 64 rows for each group of four warps, x the N side.
  *
  * Where scales are of blocks those of x are in the ring, and so are those of W where tiles are short (W_SCALED): otherwise they come from
@@ -81,7 +81,8 @@ __device__ __forceinline__ float2 load_shared_pair(uint32_t address)
  *   p (W and the scales), num_k (stages of a tile), num_blocks (K / 128), num_stages (in the ring), x_rows (of x in a stage)
  *
  * first_n: the row of W that a tile begins with. */
-template <typename ARGS, int ROWS, int COLS, bool BLOCKS, bool W_SCALED> struct fp8_consumer {
+template <typename ARGS, int ROWS, int COLS, int FORM, bool W_SCALED> struct fp8_consumer {
+    static constexpr bool BLOCKS = FORM == E4M3_OF_BLOCKS, INT8 = FORM == INT8_OF_ROWS;
     using T = fp8_traits<ROWS, COLS>;
     static constexpr int COLUMNS = T::COLUMNS;
     const ARGS &a;
@@ -89,8 +90,9 @@ template <typename ARGS, int ROWS, int COLS, bool BLOCKS, bool W_SCALED> struct 
     int32_t warp;    /* of those that have the same rows of x */
     int32_t first_m; /* of these */
     pipeline_state p;
-    int32_t oldest; /* stage whose products have not joined the sums */
-    float sums[COLUMNS / 2], parts[T::BUFFERS][T::BOXES][COLUMNS / 2];
+    int32_t oldest;          /* stage whose products have not joined the sums */
+    float sums[COLUMNS / 2]; /* of integers their bits until they are scaled */
+    byte_sum<FORM> parts[T::BUFFERS][T::BOXES][COLUMNS / 2]; /* of a stage */
     float2 scales,
         next_scales; /* of blocks of W, for two groups of 8 rows: lane l has those of block l of 32 */
     float of_w[2], of_x[COLUMNS / 4]; /* scales of rows, asked for long before they are wanted */
@@ -126,10 +128,15 @@ template <typename ARGS, int ROWS, int COLS, bool BLOCKS, bool W_SCALED> struct 
     }
 
     /* What a block of columns adds where rows have scales. */
-    __device__ __forceinline__ void add(const float (&part)[COLUMNS / 2])
+    __device__ __forceinline__ void add(const byte_sum<FORM> (&part)[COLUMNS / 2])
     {
 #pragma unroll
-        for (int i = 0; i < COLUMNS / 2; i++) sums[i] += part[i];
+        for (int i = 0; i < COLUMNS / 2; i++) {
+            if constexpr (INT8)
+                sums[i] = __int_as_float(__float_as_int(sums[i]) + part[i]);
+            else
+                sums[i] += part[i];
+        }
         wgmma_hold(sums); /* or the compiler adds elsewhere, and has the products wait for each other */
     }
 
@@ -171,7 +178,7 @@ template <typename ARGS, int ROWS, int COLS, bool BLOCKS, bool W_SCALED> struct 
     }
 
     /* The products of the tile's k-th stage begin. */
-    __device__ __forceinline__ void multiply(int32_t k, float (&into)[T::BOXES][COLUMNS / 2])
+    __device__ __forceinline__ void multiply(int32_t k, byte_sum<FORM> (&into)[T::BOXES][COLUMNS / 2])
     {
         const int32_t stage = warp_uniform(p.stage);
         barrier_wait(r.full + 8 * p.stage, p.parity);
@@ -188,15 +195,16 @@ template <typename ARGS, int ROWS, int COLS, bool BLOCKS, bool W_SCALED> struct 
         for (int i = 0; i < T::BOXES * FP8_BLOCK / 32; i++) {
             const int box = i % T::BOXES, part = i / T::BOXES;
             const uint32_t x_part = x + box * x_box + part * 2;
-            wgmma_e4m3(into[box], wgmma_descriptor_of(w + box * w_box + part * 2),
-                       T::IS_ROW ? wgmma_row_descriptor_of(x_part) : wgmma_descriptor_of(x_part), part > 0);
+            wgmma_bytes(into[box], wgmma_descriptor_of(w + box * w_box + part * 2),
+                        T::IS_ROW ? wgmma_row_descriptor_of(x_part) : wgmma_descriptor_of(x_part), part > 0);
         }
         wgmma_commit();
         p.advance(a.num_stages);
     }
 
     /* Those of the oldest stage under way are over: they join the sums. */
-    __device__ __forceinline__ void finish(int32_t first_n, int32_t k, float (&from)[T::BOXES][COLUMNS / 2])
+    __device__ __forceinline__ void finish(int32_t first_n, int32_t k,
+                                           byte_sum<FORM> (&from)[T::BOXES][COLUMNS / 2])
     {
 #pragma unroll
         for (int box = 0; box < T::BOXES; box++) {
@@ -252,7 +260,7 @@ template <typename ARGS, int ROWS, int COLS, bool BLOCKS, bool W_SCALED> struct 
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 float *s = sums + 4 * (i / 2) + 2 * half + i % 2;
-                *s = *s * of_x[i] * of_w[half];
+                *s = (INT8 ? (float)__float_as_int(*s) : *s) * of_x[i] * of_w[half];
             }
     }
 };

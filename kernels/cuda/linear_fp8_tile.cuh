@@ -1,4 +1,4 @@
-/* linear_fp8_tile.cuh - the warps that multiply tiles of many rows of e4m3, of which linear_fp8_large.cu and moe_fp8_large.cu make kernels:
+/* linear_fp8_tile.cuh - the warps that multiply tiles of many rows of bytes, of which linear_fp8_large.cu and moe_fp8_large.cu make kernels:
  * 128 rows of x times WIDTH rows of W, 64 of the rows in each of two groups of four warps. A stage of the ring is a block of 128
  * columns and, where scales are of blocks, those of x and W. */
 #ifndef KERNELS_CUDA_LINEAR_FP8_TILE_CUH
@@ -43,7 +43,7 @@ struct fp8_tile_ring {
 };
 
 /* Lays the ring out in a CTA's dynamic shared memory, and makes its barriers. By all threads, before their barrier. */
-template <int WIDTH, bool IN_BLOCKS>
+template <int WIDTH, int FORM>
 __device__ __forceinline__ fp8_tile_ring
 fp8_tile_ring_init(unsigned char *shared, uint64_t (&barriers)[2 * fp8_tile_traits<WIDTH>::STAGES],
                    const CUtensorMap *x_map, const CUtensorMap *w_map, const CUtensorMap *out_map)
@@ -60,7 +60,7 @@ fp8_tile_ring_init(unsigned char *shared, uint64_t (&barriers)[2 * fp8_tile_trai
         tensor_map_prefetch(x_map);
         tensor_map_prefetch(w_map);
         tensor_map_prefetch(out_map);
-        ring_init(r.full, r.empty, T::STAGES, IN_BLOCKS ? WARPS * 32 : WARPS);
+        ring_init(r.full, r.empty, T::STAGES, FORM == E4M3_OF_BLOCKS ? WARPS * 32 : WARPS);
     }
     return r;
 }
@@ -82,13 +82,15 @@ __device__ __forceinline__ float4 load_shared_4(uint32_t address)
 }
 
 /* A group of four warps. Sums as wgmma.cuh has them. ARGS has p, the scales among what it says, and num_k, stages of a tile. */
-template <typename ARGS, int WIDTH, bool IN_BLOCKS> struct fp8_tile_consumer {
+template <typename ARGS, int WIDTH, int FORM> struct fp8_tile_consumer {
+    static constexpr bool IN_BLOCKS = FORM == E4M3_OF_BLOCKS, INT8 = FORM == INT8_OF_ROWS;
     using T = fp8_tile_traits<WIDTH>;
     const ARGS &a;
     const fp8_tile_ring &r;
     int warp;
     pipeline_state p;
-    float sums[WIDTH / 2], part[WIDTH / 2];
+    float sums[WIDTH / 2];
+    byte_sum<FORM> part[WIDTH / 2]; /* of a stage; of integers of all so far */
 
     /* Of the tile: this thread's first row; the second is 8 behind. */
     __device__ __forceinline__ int32_t row(void) const { return warp * 16 + (int32_t)threadIdx.x % 32 / 4; }
@@ -109,7 +111,8 @@ template <typename ARGS, int WIDTH, bool IN_BLOCKS> struct fp8_tile_consumer {
         }
     }
 
-    __device__ __forceinline__ void multiply(void)
+    /* The products of a stage begin. */
+    __device__ __forceinline__ void begin(bool adds)
     {
         barrier_wait(r.full + 8 * p.stage, p.parity);
         uint32_t x = wgmma_descriptor_low(r.x + warp / 4 * GROUP_ROWS * ROW_BYTES) + p.stage * (X_BYTES / 16);
@@ -117,8 +120,19 @@ template <typename ARGS, int WIDTH, bool IN_BLOCKS> struct fp8_tile_consumer {
         wgmma_fence();
 #pragma unroll
         for (int i = 0; i < FP8_BLOCK / 32; i++)
-            wgmma_e4m3(part, wgmma_descriptor_of(x + 2 * i), wgmma_descriptor_of(w + 2 * i), i > 0);
+            wgmma_bytes(part, wgmma_descriptor_of(x + 2 * i), wgmma_descriptor_of(w + 2 * i), adds || i > 0);
         wgmma_commit();
+    }
+
+    __device__ __forceinline__ void release(int32_t stage) const
+    {
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) barrier_arrive(r.empty + 8 * stage);
+    }
+
+    __device__ __forceinline__ void multiply(void)
+    {
+        begin(false);
         wgmma_wait<0>();
         wgmma_hold(part);
         if (IN_BLOCKS) {
@@ -128,17 +142,43 @@ template <typename ARGS, int WIDTH, bool IN_BLOCKS> struct fp8_tile_consumer {
             for (int i = 0; i < WIDTH / 2; i++) sums[i] += part[i];
         }
         /* scales are read by ordinary loads, and each lane says that its own are over */
-        if (!IN_BLOCKS) __syncwarp();
-        if (IN_BLOCKS || threadIdx.x % 32 == 0) barrier_arrive(r.empty + 8 * p.stage);
+        if (IN_BLOCKS)
+            barrier_arrive(r.empty + 8 * p.stage);
+        else
+            release(p.stage);
         p.advance(T::STAGES);
+    }
+
+    /* Integers are added where they are multiplied, so that a stage's products wait for nobody. */
+    __device__ __forceinline__ void multiply_integers(void)
+    {
+        int32_t before = p.stage;
+        begin(false);
+        for (int32_t k = 1; k < a.num_k; k++) {
+            p.advance(T::STAGES);
+            begin(true);
+            wgmma_wait<1>();
+            release(before);
+            before = p.stage;
+        }
+        wgmma_wait<0>();
+        wgmma_hold(part);
+        release(before);
+        p.advance(T::STAGES);
+#pragma unroll
+        for (int i = 0; i < WIDTH / 2; i++) sums[i] = (float)part[i];
     }
 
     /* All of a tile's K. */
     __device__ __forceinline__ void multiply_all(void)
     {
+        if constexpr (INT8) {
+            multiply_integers();
+        } else {
 #pragma unroll
-        for (int i = 0; i < WIDTH / 2; i++) sums[i] = 0;
-        for (int32_t k = 0; k < a.num_k; k++) multiply();
+            for (int i = 0; i < WIDTH / 2; i++) sums[i] = 0;
+            for (int32_t k = 0; k < a.num_k; k++) multiply();
+        }
     }
 
     /* Scales of rows. */

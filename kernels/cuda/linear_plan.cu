@@ -356,7 +356,7 @@ bool place_unpacked(struct cuda_device *d)
     return true;
 }
 
-/* For the largest step's rows, as wide as any e4m3 weight wants them; the tile of the last one is fetched whole. */
+/* For the largest step's rows, as wide as any weight of bytes wants them; the tile of the last one is fetched whole. */
 bool reserve_fp8_rows(struct cuda_device *d)
 {
     struct fp8_rows *r = &d->fp8_rows;
@@ -367,7 +367,7 @@ bool reserve_fp8_rows(struct cuda_device *d)
         const struct linear *w = it.second.linears[0];
         if (w->format != LINEAR_FP8) continue;
         k = max(k, (size_t)w->k);
-        if (w->kind == LINEAR_GATE_UP) cuda_fp8_rows_expect(d, w->k, w->fp8.in_blocks);
+        if (w->kind == LINEAR_GATE_UP) cuda_fp8_rows_expect(d, w->k, w->fp8.form);
     }
     if (k == 0) return true;
     r->pitch = (int32_t)rows;
@@ -408,7 +408,7 @@ int cuda_linear_plans(struct cuda_device *d, struct error *err)
         return error_set(err, STATUS_NO_MEMORY, "the GPU has no room to unpack weights");
     if (!d->linears) return STATUS_OK;
     if (!reserve_fp8_rows(d))
-        return error_set(err, STATUS_NO_MEMORY, "the GPU has no room for activations in e4m3");
+        return error_set(err, STATUS_NO_MEMORY, "the GPU has no room for activations in bytes");
     if (d->linears->plans.empty()) return STATUS_OK;
     for (auto &it : d->linears->plans) {
         const struct linear *w = it.second.linears[0];

@@ -27,7 +27,7 @@ struct linears {
     std::vector<struct linear *> packed;
     int32_t
         after_norm_k; /* columns of the products of e4m3 that norms quantise their rows for; 0: there are none */
-    bool after_norm_in_blocks;
+    enum byte_form after_norm_form;
     /* What the norm queued last has quantised, until the next product. */
     const void *quantised;
     int32_t num_quantised;

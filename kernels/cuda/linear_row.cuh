@@ -1,4 +1,4 @@
-/* linear_row.cuh - a product's only row, made by each of its CTAs: the norm of the residual stream, e4m3 of that or of a row as it is.
+/* linear_row.cuh - a product's only row, made by each of its CTAs: the norm of the residual stream, codes of that or of a row as it is.
  * As kernels of their own, of one CTA, they would cost what they store, their end, and the fetch of what they stored.
  *
  * The row lies in shared memory as it is. It is the N side of wgmma without a swizzle, whose other seven rows begin 16 bytes later each:
@@ -147,9 +147,10 @@ template <int COLS, int WARPS = ROW_WARPS> struct row_maker {
         store_sum();
     }
 
-    /* The norm in e4m3, a warp's 128 columns or all with one scale. Returns that of all. */
-    template <bool BLOCKS> __device__ __forceinline__ float make_normed_codes(float2 *block_scales)
+    /* The norm in codes, a warp's 128 columns or all with one scale. Returns that of all. */
+    template <int FORM> __device__ __forceinline__ float make_normed_codes(float2 *block_scales)
     {
+        constexpr bool BLOCKS = FORM == E4M3_OF_BLOCKS, INT8 = FORM == INT8_OF_ROWS;
         const float scale = norm();
         uint2 words[VECTORS] = {};
         float most[VECTORS], all = 0;
@@ -161,20 +162,21 @@ template <int COLS, int WARPS = ROW_WARPS> struct row_maker {
             all = fmaxf(all, most[j]);
         }
         if (!BLOCKS) all = largest(all);
-        const float inverse_all = BLOCKS ? 0 : inverse_of(all);
+        const float inverse_all = BLOCKS ? 0 : inverse_of<INT8>(all);
         for_each([&](int j, int32_t i) {
-            const float inverse = BLOCKS ? inverse_of(most[j]) : inverse_all;
-            ((uint32_t *)to)[i] = quantise_pairs(words[j].x, words[j].y, inverse);
-            if (BLOCKS && threadIdx.x % 32 == 0) block_scales[i / 32].x = fp8_scale_of(most[j]);
+            const float inverse = BLOCKS ? inverse_of<INT8>(most[j]) : inverse_all;
+            ((uint32_t *)to)[i] = quantise_pairs<INT8>(words[j].x, words[j].y, inverse);
+            if (BLOCKS && threadIdx.x % 32 == 0) block_scales[i / 32].x = scale_of<INT8>(most[j]);
         });
         finish<1>();
         store_sum();
-        return fp8_scale_of(all);
+        return scale_of<INT8>(all);
     }
 
-    /* A row as it is, to e4m3, eight values at a time; 16 threads have 128 columns. */
-    template <bool BLOCKS> __device__ __forceinline__ float make_codes(float2 *block_scales)
+    /* A row as it is, to codes, eight values at a time; 16 threads have 128 columns. */
+    template <int FORM> __device__ __forceinline__ float make_codes(float2 *block_scales)
     {
+        constexpr bool BLOCKS = FORM == E4M3_OF_BLOCKS, INT8 = FORM == INT8_OF_ROWS;
         uint4 row[ROW_VECTORS];
         float most[ROW_VECTORS], all = 0;
 #pragma unroll
@@ -190,17 +192,17 @@ template <int COLS, int WARPS = ROW_WARPS> struct row_maker {
             all = fmaxf(all, most[j]);
         }
         if (!BLOCKS) all = largest(all);
-        const float inverse_all = BLOCKS ? 0 : inverse_of(all);
+        const float inverse_all = BLOCKS ? 0 : inverse_of<INT8>(all);
 #pragma unroll
         for (int j = 0; j < ROW_VECTORS; j++) {
             int32_t i = (int32_t)threadIdx.x + j * NORM_THREADS;
             if (i >= a.k / 8) break;
-            const float inverse = BLOCKS ? inverse_of(most[j]) : inverse_all;
-            ((uint2 *)to)[i] = quantise_vector(row[j], inverse);
-            if (BLOCKS && threadIdx.x % 16 == 0) block_scales[i / 16].x = fp8_scale_of(most[j]);
+            const float inverse = BLOCKS ? inverse_of<INT8>(most[j]) : inverse_all;
+            ((uint2 *)to)[i] = quantise_vector<INT8>(row[j], inverse);
+            if (BLOCKS && threadIdx.x % 16 == 0) block_scales[i / 16].x = scale_of<INT8>(most[j]);
         }
         finish<1>();
-        return fp8_scale_of(all);
+        return scale_of<INT8>(all);
     }
 };
 

@@ -427,7 +427,7 @@ void use_fp8(struct moe_product *p, const struct fp8_weight &w, const struct fp8
     to->w = w.codes;
     to->w_scales = w.scales;
     to->w_pitch = w.pitch;
-    to->in_blocks = w.in_blocks;
+    to->form = w.form;
 }
 
 /* What gate and up have made, of the rows that are pairs'. */
@@ -435,7 +435,7 @@ void quantise_mid(struct cuda_device *d, const struct moe *m, int32_t num_pairs)
 {
     const struct moe_scratch *s = d->moe_scratch;
     if (!cuda_quantise_rows(d, num_pairs, m->inner, s->mid, s->fp8.codes, s->fp8.scales, s->fp8.pitch,
-                            m->fp8_down.in_blocks, s->rows))
+                            m->fp8_down.form, s->rows))
         cuda_check(d, cudaErrorUnknown, "experts");
 }
 
@@ -561,7 +561,7 @@ void cuda_moe(struct device *device, const struct batch *b, enum row_set rows, v
     const __nv_bfloat16 *of_experts = m->to_experts ? s->own : (const __nv_bfloat16 *)x;
     if (m->to_experts) cuda_linear(device, b, rows, s->own, x, m->to_experts);
     if (m->fp8_down.codes) {
-        quantised = cuda_fp8_rows(d, num_tokens, m->hidden, of_experts, m->fp8_gate_up.in_blocks);
+        quantised = cuda_fp8_rows(d, num_tokens, m->hidden, of_experts, m->fp8_gate_up.form);
         if (!quantised) {
             cuda_check(d, cudaErrorUnknown, "experts");
             return;

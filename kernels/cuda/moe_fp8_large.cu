@@ -25,7 +25,8 @@ struct large_args {
 };
 
 /* Fills the ring: stages over all tiles of the CTA, one after another. */
-template <int WIDTH, bool IN_BLOCKS> struct producer {
+template <int WIDTH, int FORM> struct producer {
+    static constexpr bool IN_BLOCKS = FORM == E4M3_OF_BLOCKS;
     using T = fp8_tile_traits<WIDTH>;
     const large_args &a;
     const CUtensorMap *x_map, *w_map;
@@ -60,35 +61,35 @@ template <int WIDTH, bool IN_BLOCKS> struct producer {
 };
 
 /* A group of four warps. */
-template <int WIDTH, bool IN_BLOCKS> struct consumer : fp8_tile_consumer<large_args, WIDTH, IN_BLOCKS> {
+template <int WIDTH, int FORM> struct consumer : fp8_tile_consumer<large_args, WIDTH, FORM> {
     /* A stage that is not of this group. */
     __device__ __forceinline__ void pass(void)
     {
         barrier_wait(this->r.full + 8 * this->p.stage, this->p.parity);
-        if (IN_BLOCKS || threadIdx.x % 32 == 0) barrier_arrive(this->r.empty + 8 * this->p.stage);
+        if (this->IN_BLOCKS || threadIdx.x % 32 == 0) barrier_arrive(this->r.empty + 8 * this->p.stage);
         this->p.advance(fp8_tile_traits<WIDTH>::STAGES);
     }
 };
 
-template <int WIDTH, bool IN_BLOCKS, bool GATED>
+template <int WIDTH, int FORM, bool GATED>
 __global__ void __launch_bounds__(THREADS, 1)
     large_kernel(large_args a, const __grid_constant__ CUtensorMap x_map,
                  const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtensorMap out_map)
 {
     extern __shared__ unsigned char shared[];
     __shared__ uint64_t barriers[2 * fp8_tile_traits<WIDTH>::STAGES];
-    const fp8_tile_ring r = fp8_tile_ring_init<WIDTH, IN_BLOCKS>(shared, barriers, &x_map, &w_map, &out_map);
+    const fp8_tile_ring r = fp8_tile_ring_init<WIDTH, FORM>(shared, barriers, &x_map, &w_map, &out_map);
     __syncthreads();
     dependency_wait();
     const int32_t num_all = *a.num_tiles * a.num_columns;
     const int warp = warp_uniform(threadIdx.x / 32);
     if (warp >= WARPS) {
         registers_lower<PRODUCER_REGISTERS>();
-        if (warp == WARPS && elect_lane()) producer<WIDTH, IN_BLOCKS>{a, &x_map, &w_map, r}.run(num_all);
+        if (warp == WARPS && elect_lane()) producer<WIDTH, FORM>{a, &x_map, &w_map, r}.run(num_all);
         return;
     }
     registers_raise<CONSUMER_REGISTERS>();
-    consumer<WIDTH, IN_BLOCKS> c = {{a, r, warp, {}, {}, {}}};
+    consumer<WIDTH, FORM> c = {{a, r, warp, {}, {}, {}}};
     int32_t num_stored = 0;
     for (int32_t index = blockIdx.x; index < num_all; index += gridDim.x) {
         const struct moe_tile tile = a.tiles[index / a.num_columns];
@@ -98,7 +99,7 @@ __global__ void __launch_bounds__(THREADS, 1)
             continue;
         }
         c.multiply_all();
-        if (!IN_BLOCKS) c.scale(tile.first, tile.expert * a.n + column);
+        if (FORM != E4M3_OF_BLOCKS) c.scale(tile.first, tile.expert * a.n + column);
         if (row >= tile.count) continue;
         store_tile<WIDTH, GATED>(tile_output{NULL, a.n}, &out_map, c.sums,
                                  r.outs + warp * OUT_BUFFERS * OUT_BYTES, num_stored, tile.first + row,
@@ -110,8 +111,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 
 /* ---- host ---- */
 
-template <int WIDTH, bool IN_BLOCKS, bool GATED>
-bool launch(struct cuda_device *d, const struct moe_product *p)
+template <int WIDTH, int FORM, bool GATED> bool launch(struct cuda_device *d, const struct moe_product *p)
 {
     using T = fp8_tile_traits<WIDTH>;
     CUtensorMap x_map, w_map, out_map;
@@ -122,16 +122,17 @@ bool launch(struct cuda_device *d, const struct moe_product *p)
         return false;
     const large_args a = {p->fp8, p->tiles, p->num_tiles, p->n, (p->n + WIDTH - 1) / WIDTH, p->k / FP8_BLOCK};
     assert_always((int64_t)p->tiles_max * a.num_columns <= INT32_MAX);
-    return launch_dependent(d, large_kernel<WIDTH, IN_BLOCKS, GATED>,
+    return launch_dependent(d, large_kernel<WIDTH, FORM, GATED>,
                             dim3((unsigned)std::min(d->num_sms, p->tiles_max * a.num_columns)), dim3(THREADS),
                             T::SHARED_BYTES, a, x_map, w_map, out_map);
 }
 
 template <int WIDTH> bool launch_kind(struct cuda_device *d, const struct moe_product *p)
 {
-    if (p->fp8.in_blocks)
-        return p->is_gated ? launch<WIDTH, true, true>(d, p) : launch<WIDTH, true, false>(d, p);
-    return p->is_gated ? launch<WIDTH, false, true>(d, p) : launch<WIDTH, false, false>(d, p);
+    if (p->fp8.form == E4M3_OF_BLOCKS)
+        return p->is_gated ? launch<WIDTH, E4M3_OF_BLOCKS, true>(d, p)
+                           : launch<WIDTH, E4M3_OF_BLOCKS, false>(d, p);
+    return p->is_gated ? launch<WIDTH, E4M3_OF_ROWS, true>(d, p) : launch<WIDTH, E4M3_OF_ROWS, false>(d, p);
 }
 
 /* Columns of so wide tiles. */

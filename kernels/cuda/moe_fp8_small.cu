@@ -42,7 +42,8 @@ struct maps {
 };
 
 /* The one thread that fetches. What lies beyond K comes as zeros. */
-template <int ROWS, int COLS, bool BLOCKS> struct producer {
+template <int ROWS, int COLS, int FORM> struct producer {
+    static constexpr bool BLOCKS = FORM == E4M3_OF_BLOCKS;
     using T = fp8_traits<ROWS, COLS>;
     const small_args &a;
     const ring &r;
@@ -78,8 +79,8 @@ template <int ROWS, int COLS, bool BLOCKS> struct producer {
 };
 
 /* The warps that multiply. */
-template <int ROWS, int COLS, bool BLOCKS, bool GATED>
-struct consumer : fp8_consumer<small_args, ROWS, COLS, BLOCKS, BLOCKS> {
+template <int ROWS, int COLS, int FORM, bool GATED>
+struct consumer : fp8_consumer<small_args, ROWS, COLS, FORM, FORM == E4M3_OF_BLOCKS> {
     using T = fp8_traits<ROWS, COLS>;
 
     __device__ __forceinline__ void store(const struct moe_ring_tile &tile) const
@@ -98,16 +99,16 @@ struct consumer : fp8_consumer<small_args, ROWS, COLS, BLOCKS, BLOCKS> {
             barrier_wait(this->r.full + 8 * this->p.stage, this->p.parity);
             const struct moe_ring_tile tile = tiles[this->p.stage];
             const int32_t first_n = warp_uniform(tile.rows.expert * this->a.n + tile.first_n);
-            if (!BLOCKS) this->load_x_scales(this->a.shares_x ? 0 : tile.rows.first);
+            if (FORM != E4M3_OF_BLOCKS) this->load_x_scales(this->a.shares_x ? 0 : tile.rows.first);
             this->begin(first_n);
             this->multiply_all(first_n);
-            if constexpr (!BLOCKS) this->scale();
+            if constexpr (FORM != E4M3_OF_BLOCKS) this->scale();
             store(tile);
         }
     }
 };
 
-template <int ROWS, int COLS, bool BLOCKS, bool GATED>
+template <int ROWS, int COLS, int FORM, bool GATED>
 __global__ void __launch_bounds__((fp8_traits<ROWS, COLS>::THREADS), 1)
     small_kernel(const __grid_constant__ small_args a, const __grid_constant__ maps m)
 {
@@ -126,19 +127,19 @@ __global__ void __launch_bounds__((fp8_traits<ROWS, COLS>::THREADS), 1)
     if (threadIdx.x == 0) {
         tensor_map_prefetch(&m.w);
         tensor_map_prefetch(&m.x);
-        if (BLOCKS) tensor_map_prefetch(&m.w_scales);
-        if (BLOCKS) tensor_map_prefetch(&m.x_scales);
+        if (FORM == E4M3_OF_BLOCKS) tensor_map_prefetch(&m.w_scales);
+        if (FORM == E4M3_OF_BLOCKS) tensor_map_prefetch(&m.x_scales);
         ring_init(r.full, r.empty, a.num_stages, T::WARPS);
     }
     __syncthreads();
     const int32_t warp = warp_uniform(threadIdx.x / 32);
     if (warp == T::WARPS) {
-        if (elect_lane()) fill_moe_ring<ROWS>(producer<ROWS, COLS, BLOCKS>{a, r, m});
+        if (elect_lane()) fill_moe_ring<ROWS>(producer<ROWS, COLS, FORM>{a, r, m});
         return;
     }
     dependency_wait();
     constexpr int W_WARPS = T::W_GROUPS * GROUP_WARPS;
-    consumer<ROWS, COLS, BLOCKS, GATED> c{
+    consumer<ROWS, COLS, FORM, GATED> c{
         {a, r, warp % W_WARPS, warp / W_WARPS * T::COLUMNS, {}, 0, {}, {}, {}, {}, {}, {}}};
     c.run(tiles);
 }
@@ -154,7 +155,7 @@ template <int ROWS, int COLS> bool make_maps(struct cuda_device *d, const struct
     if (!w || !x) return false;
     m->w = *w;
     m->x = *x;
-    if (!p.in_blocks) return true;
+    if (p.form != E4M3_OF_BLOCKS) return true;
     w = tensor_map_of_floats(d, p.w_scales, p.k / FP8_BLOCK, p.w_pitch, BOXES, ROWS / 8);
     x = tensor_map_of_floats(d, p.x_scales, p.k / FP8_BLOCK, p.x_pitch, BOXES, COLS);
     if (!w || !x) return false;
@@ -163,7 +164,7 @@ template <int ROWS, int COLS> bool make_maps(struct cuda_device *d, const struct
     return true;
 }
 
-template <int ROWS, int COLS, bool BLOCKS, bool GATED>
+template <int ROWS, int COLS, int FORM, bool GATED>
 bool launch(struct cuda_device *d, const struct moe_product *p)
 {
     using T = fp8_traits<ROWS, COLS>;
@@ -172,16 +173,18 @@ bool launch(struct cuda_device *d, const struct moe_product *p)
     if (!make_maps<ROWS, COLS>(d, p->fp8, &m)) return false;
     a.num_stages =
         std::min((moe_ring_bytes(p) - T::BYTES_BEHIND) / stage_bytes<ROWS, COLS>(), (int32_t)STAGES_MAX);
-    return launch_dependent(d, small_kernel<ROWS, COLS, BLOCKS, GATED>,
+    return launch_dependent(d, small_kernel<ROWS, COLS, FORM, GATED>,
                             dim3((unsigned)std::min(d->num_sms, a.tiles_max)), dim3(T::THREADS),
                             1024 + (size_t)a.num_stages * stage_bytes<ROWS, COLS>() + T::BYTES_BEHIND, a, m);
 }
 
 template <int ROWS, int COLS> bool launch_kind(struct cuda_device *d, const struct moe_product *p)
 {
-    if (p->fp8.in_blocks)
-        return p->is_gated ? launch<ROWS, COLS, true, true>(d, p) : launch<ROWS, COLS, true, false>(d, p);
-    return p->is_gated ? launch<ROWS, COLS, false, true>(d, p) : launch<ROWS, COLS, false, false>(d, p);
+    if (p->fp8.form == E4M3_OF_BLOCKS)
+        return p->is_gated ? launch<ROWS, COLS, E4M3_OF_BLOCKS, true>(d, p)
+                           : launch<ROWS, COLS, E4M3_OF_BLOCKS, false>(d, p);
+    return p->is_gated ? launch<ROWS, COLS, E4M3_OF_ROWS, true>(d, p)
+                       : launch<ROWS, COLS, E4M3_OF_ROWS, false>(d, p);
 }
 
 } // namespace

@@ -532,7 +532,7 @@ void gather(struct cuda_device *d, const struct moe *m, const __nv_bfloat16 *x,
         a.num_vectors = m->hidden / 16;
         a.scales = s->fp8.scales;
         a.x_scales = quantised->scales;
-        a.num_scales = m->fp8_gate_up.in_blocks ? m->hidden / FP8_BLOCK : 1;
+        a.num_scales = m->fp8_gate_up.form == E4M3_OF_BLOCKS ? m->hidden / FP8_BLOCK : 1;
         a.pitch = s->fp8.pitch;
         a.x_pitch = quantised->pitch;
     }

@@ -44,22 +44,21 @@ bool upload_bf16(struct cuda_device *d, struct moe *m, const struct expert_desc 
 /* ---- e4m3 ---- */
 
 /* Whether the kernels take a product's weights, in blocks or not. */
-bool fits_fp8(const struct weight_view *v, int32_t n, bool in_blocks)
+bool fits_fp8(const struct weight_view *v, int32_t n, enum byte_form form)
 {
-    return n % FP8_ROWS == 0 && cuda_fp8_fits(v) && cuda_fp8_in_blocks(v) == in_blocks;
+    return n % FP8_ROWS == 0 && v->dtype == DTYPE_F8_E4M3 && cuda_fp8_fits(v) && cuda_byte_form(v) == form;
 }
 
 bool can_be_fp8(const struct cuda_device *d, const struct moe *m, const struct moe_desc *desc)
 {
     if (!d->is_hopper || !desc->quantise_input || m->scale_input || (m->has_gate && m->gate != GATE_SILU))
         return false;
-    const bool gate_up_in_blocks = cuda_fp8_in_blocks(&desc->experts[0].up),
-               down_in_blocks = cuda_fp8_in_blocks(&desc->experts[0].down);
+    const enum byte_form gate_up = cuda_byte_form(&desc->experts[0].up),
+                         down = cuda_byte_form(&desc->experts[0].down);
     for (int32_t e = 0; e < m->num_experts; e++) {
         const struct expert_desc *expert = &desc->experts[e];
-        if ((m->has_gate && !fits_fp8(&expert->gate, m->inner, gate_up_in_blocks)) ||
-            !fits_fp8(&expert->up, m->inner, gate_up_in_blocks) ||
-            !fits_fp8(&expert->down, m->hidden, down_in_blocks))
+        if ((m->has_gate && !fits_fp8(&expert->gate, m->inner, gate_up)) ||
+            !fits_fp8(&expert->up, m->inner, gate_up) || !fits_fp8(&expert->down, m->hidden, down))
             return false;
     }
     return true;
@@ -82,16 +81,16 @@ bool upload_fp8(struct cuda_device *d, struct moe *m, const struct expert_desc *
 {
     const int64_t both = moe_rows_of_gate_up(m);
     bool ok = cuda_alloc_fp8(d, &m->fp8_gate_up, both * m->num_experts, m->hidden,
-                             cuda_fp8_in_blocks(&experts[0].up)) &&
+                             cuda_byte_form(&experts[0].up)) &&
               cuda_alloc_fp8(d, &m->fp8_down, (int64_t)m->hidden * m->num_experts, m->inner,
-                             cuda_fp8_in_blocks(&experts[0].down)) &&
+                             cuda_byte_form(&experts[0].down)) &&
               reserve_fp8_rows(d, m);
     for (int32_t e = 0; e < m->num_experts && ok; e++)
         ok =
             (!m->has_gate || cuda_upload_fp8(d, &m->fp8_gate_up, &experts[e].gate, both * e, true, 0)) &&
             cuda_upload_fp8(d, &m->fp8_gate_up, &experts[e].up, both * e, m->has_gate, m->has_gate ? 1 : 0) &&
             cuda_upload_fp8(d, &m->fp8_down, &experts[e].down, (int64_t)m->hidden * e, false, 0);
-    cuda_fp8_rows_expect(d, m->hidden, m->fp8_gate_up.in_blocks);
+    cuda_fp8_rows_expect(d, m->hidden, m->fp8_gate_up.form);
     return ok;
 }
 

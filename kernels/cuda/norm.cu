@@ -38,7 +38,7 @@ __device__ __forceinline__ float4 scale_all(float4 x, float by)
     return make_float4(x.x * by, x.y * by, x.z * by, x.w * by);
 }
 
-enum quantise { QUANTISE_NOT, QUANTISE_ROWS, QUANTISE_BLOCKS };
+enum quantise { QUANTISE_NOT, QUANTISE_ROWS, QUANTISE_BLOCKS, QUANTISE_INT8 };
 
 /* Largest of the CTA. */
 __device__ float largest_of_block(float most, float (&partial)[NORM_WARPS])
@@ -50,30 +50,31 @@ __device__ float largest_of_block(float most, float (&partial)[NORM_WARPS])
     return most;
 }
 
-/* This thread's normed values to e4m3. Its warp has 128 columns in each vector. */
+/* This thread's normed values to codes. Its warp has 128 columns in each vector. */
 template <int VECTORS, int QUANTISE>
 __device__ void store_quantised(const struct fp8_target &to, size_t row, const uint2 (&words)[VECTORS],
                                 int32_t num_vectors, float (&partial)[NORM_WARPS])
 {
+    constexpr bool IN_BLOCKS = QUANTISE == QUANTISE_BLOCKS, INT8 = QUANTISE == QUANTISE_INT8;
     float most[VECTORS], all = 0;
 #pragma unroll
     for (int j = 0; j < VECTORS; j++) {
         most[j] = largest_of_pair(words[j].x, largest_of_pair(words[j].y, 0));
-        if (QUANTISE == QUANTISE_BLOCKS) most[j] = largest_of_warp(most[j], 32);
+        if (IN_BLOCKS) most[j] = largest_of_warp(most[j], 32);
         all = fmaxf(all, most[j]);
     }
-    if (QUANTISE == QUANTISE_ROWS) all = largest_of_block(all, partial);
+    if (!IN_BLOCKS) all = largest_of_block(all, partial);
 #pragma unroll
     for (int j = 0; j < VECTORS; j++) {
         int i = threadIdx.x + j * NORM_THREADS;
-        float largest = QUANTISE == QUANTISE_ROWS ? all : most[j];
+        float largest = IN_BLOCKS ? most[j] : all;
         if (i >= num_vectors) continue;
         ((uint32_t *)to.codes)[row * num_vectors + i] =
-            quantise_pairs(words[j].x, words[j].y, inverse_of(largest));
-        if (QUANTISE == QUANTISE_BLOCKS && threadIdx.x % 32 == 0)
-            to.scales[(size_t)(i / 32) * to.pitch + row] = fp8_scale_of(largest);
+            quantise_pairs<INT8>(words[j].x, words[j].y, inverse_of<INT8>(largest));
+        if (IN_BLOCKS && threadIdx.x % 32 == 0)
+            to.scales[(size_t)(i / 32) * to.pitch + row] = scale_of<INT8>(largest);
     }
-    if (QUANTISE == QUANTISE_ROWS && threadIdx.x == 0) to.scales[row] = fp8_scale_of(all);
+    if (!IN_BLOCKS && threadIdx.x == 0) to.scales[row] = scale_of<INT8>(all);
 }
 
 /* out = norm(x) * weight. ADD: delta is added to x first. H is a multiple of 4; a thread keeps its VECTORS values of 4 in
@@ -170,8 +171,10 @@ void launch_plain(struct cuda_device *d, int32_t num_rows, void *out, void *x, c
     struct fp8_target quantised = cuda_fp8_target(d, num_rows, args.hidden_size, out);
     if (!quantised.codes)
         launch_norm<ADD, false>(d, num_rows, out, x, delta, args);
-    else if (quantised.in_blocks)
+    else if (quantised.form == E4M3_OF_BLOCKS)
         launch_norm<ADD, false, QUANTISE_BLOCKS>(d, num_rows, out, x, delta, args, quantised);
+    else if (quantised.form == INT8_OF_ROWS)
+        launch_norm<ADD, false, QUANTISE_INT8>(d, num_rows, out, x, delta, args, quantised);
     else
         launch_norm<ADD, false, QUANTISE_ROWS>(d, num_rows, out, x, delta, args, quantised);
 }

@@ -1,4 +1,5 @@
-/* quantise.cuh - values of bf16 to e4m3 whose largest becomes 448: in a pass of its own (quantise.cu) and as a norm is stored. */
+/* quantise.cuh - values of bf16 to e4m3 whose largest becomes 448, or to integers whose largest becomes 127: in a pass of its own
+ * (quantise.cu) and as a norm is stored. INT8: integers. */
 #ifndef KERNELS_CUDA_QUANTISE_CUH
 #define KERNELS_CUDA_QUANTISE_CUH
 
@@ -36,33 +37,40 @@ static __device__ __forceinline__ float largest_of_warp(float most, int lanes)
 }
 
 /* What the codes of values, of which most is the largest magnitude, stand for times. */
-static __device__ __forceinline__ float fp8_scale_of(float most)
+template <bool INT8> static __device__ __forceinline__ float scale_of(float most)
 {
-    return most * (1.0f / FP8_MAX);
+    return most * (1.0f / (INT8 ? INT8_MAX_CODE : FP8_MAX));
 }
 
-static __device__ __forceinline__ float inverse_of(float most)
+template <bool INT8> static __device__ __forceinline__ float inverse_of(float most)
 {
-    return most > 0 ? FP8_MAX / most : 0;
+    return most > 0 ? (INT8 ? INT8_MAX_CODE : FP8_MAX) / most : 0;
 }
 
-static __device__ __forceinline__ uint32_t quantise_pair(uint32_t word, float inverse)
+/* To the nearest, of two the even one. A NaN becomes 0. */
+static __device__ __forceinline__ uint32_t int8_of(float x)
 {
-    float2 pair = unpack_bf16(word);
-    return __nv_cvt_float2_to_fp8x2(make_float2(pair.x * inverse, pair.y * inverse), __NV_SATFINITE,
-                                    __NV_E4M3);
+    return (uint32_t)min(max(__float2int_rn(x), -127), 127) & 0xff;
+}
+
+template <bool INT8> static __device__ __forceinline__ uint32_t quantise_pair(uint32_t word, float inverse)
+{
+    const float2 pair = unpack_bf16(word), v = make_float2(pair.x * inverse, pair.y * inverse);
+    if (INT8) return int8_of(v.x) | int8_of(v.y) << 8;
+    return __nv_cvt_float2_to_fp8x2(v, __NV_SATFINITE, __NV_E4M3);
 }
 
 /* Four values. */
+template <bool INT8>
 static __device__ __forceinline__ uint32_t quantise_pairs(uint32_t low, uint32_t high, float inverse)
 {
-    return quantise_pair(low, inverse) | quantise_pair(high, inverse) << 16;
+    return quantise_pair<INT8>(low, inverse) | quantise_pair<INT8>(high, inverse) << 16;
 }
 
 /* Eight. */
-static __device__ __forceinline__ uint2 quantise_vector(uint4 v, float inverse)
+template <bool INT8> static __device__ __forceinline__ uint2 quantise_vector(uint4 v, float inverse)
 {
-    return make_uint2(quantise_pairs(v.x, v.y, inverse), quantise_pairs(v.z, v.w, inverse));
+    return make_uint2(quantise_pairs<INT8>(v.x, v.y, inverse), quantise_pairs<INT8>(v.z, v.w, inverse));
 }
 
 #endif

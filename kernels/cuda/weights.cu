@@ -25,6 +25,7 @@ namespace
 {
 
 enum { STAGE_BYTES = 16 << 20, STAGES = 4, UNPACK_THREADS = 128, CODES_ALIGNMENT = 256 };
+enum { INT8_COLS_MAX = 1 << 17 }; /* whose sum fits 32 bits */
 
 struct stage {
     unsigned char *host, *device;
@@ -122,8 +123,9 @@ __global__ void place_fp8_kernel(struct fp8_weight out, int64_t first_row, const
     const uint4 *from = (const uint4 *)codes.view.data + (n - codes.first_row) * num_vectors;
     for (int32_t i = threadIdx.x; i < num_vectors; i += blockDim.x)
         ((uint4 *)out.codes)[to * num_vectors + i] = from[i];
-    if (!out.in_blocks && threadIdx.x == 0) out.scales[to] = scale_at(codes, n, 0);
-    if (!out.in_blocks || row % 8 != 0) return;
+    const bool in_blocks = out.form == E4M3_OF_BLOCKS;
+    if (!in_blocks && threadIdx.x == 0) out.scales[to] = scale_at(codes, n, 0);
+    if (!in_blocks || row % 8 != 0) return;
     for (int32_t i = threadIdx.x; i < num_vectors / 8; i += blockDim.x)
         out.scales[(size_t)i * out.pitch + to / 8] = scale_at(codes, n, i);
 }
@@ -400,20 +402,23 @@ int check_linear(const struct linear_desc *desc, bool *any_bias, struct error *e
 
 } // namespace
 
-bool cuda_fp8_in_blocks(const struct weight_view *v)
+enum byte_form cuda_byte_form(const struct weight_view *v)
 {
-    return v->codes.scale_cols < v->cols;
+    const bool has_blocks = v->codes.scale_cols < v->cols;
+    return v->dtype == DTYPE_I8 ? INT8_OF_ROWS : has_blocks ? E4M3_OF_BLOCKS : E4M3_OF_ROWS;
 }
 
 /* Of blocks, eight rows have one scale. */
 bool cuda_fp8_fits(const struct weight_view *v)
 {
     const struct weight_codes *c = &v->codes;
-    if (v->scheme != WEIGHT_SCALED || v->dtype != DTYPE_F8_E4M3 || c->zeros.data || c->groups || c->flip)
+    const bool has_blocks = c->scale_cols < v->cols;
+    if (v->scheme != WEIGHT_SCALED || c->zeros.data || c->groups || c->flip || c->zero) return false;
+    if (v->dtype != DTYPE_F8_E4M3 && (v->dtype != DTYPE_I8 || has_blocks || v->cols > INT8_COLS_MAX))
         return false;
     if (v->cols % FP8_BLOCK != 0 || weight_view_num_rows(v) % 16 != 0) return false;
-    return !cuda_fp8_in_blocks(v) || (c->scale_cols == FP8_BLOCK && c->scale_rows % 8 == 0 &&
-                                      v->slice.row_begin % 8 == 0 && v->slice.row_step == 1);
+    return !has_blocks || (c->scale_cols == FP8_BLOCK && c->scale_rows % 8 == 0 &&
+                           v->slice.row_begin % 8 == 0 && v->slice.row_step == 1);
 }
 
 namespace
@@ -423,14 +428,14 @@ namespace
 size_t fp8_scales_bytes(const struct fp8_weight *w, int64_t n, int32_t k)
 {
     const size_t tile = 64;
-    return ((w->in_blocks ? (size_t)(k / FP8_BLOCK) * w->pitch : (size_t)n) + tile) * 4;
+    return ((w->form == E4M3_OF_BLOCKS ? (size_t)(k / FP8_BLOCK) * w->pitch : (size_t)n) + tile) * 4;
 }
 
 } // namespace
 
-bool cuda_alloc_fp8(struct cuda_device *d, struct fp8_weight *w, int64_t n, int32_t k, bool in_blocks)
+bool cuda_alloc_fp8(struct cuda_device *d, struct fp8_weight *w, int64_t n, int32_t k, enum byte_form form)
 {
-    w->in_blocks = in_blocks;
+    w->form = form;
     w->pitch = (int32_t)((n / 8 + 3) / 4 * 4);
     w->codes = (uint8_t *)cuda_alloc(&d->base, (size_t)n * k, "weights");
     w->scales = (float *)cuda_alloc(&d->base, fp8_scales_bytes(w, n, k), "weights");
@@ -457,7 +462,7 @@ enum linear_format format_of(const struct cuda_device *d, const struct linear_de
         return LINEAR_BF16;
     for (int i = 0; i < desc->num_parts; i++)
         if (!cuda_fp8_fits(&desc->parts[i]) ||
-            cuda_fp8_in_blocks(&desc->parts[i]) != cuda_fp8_in_blocks(&desc->parts[0]))
+            cuda_byte_form(&desc->parts[i]) != cuda_byte_form(&desc->parts[0]))
             return LINEAR_BF16;
     return LINEAR_FP8;
 }
@@ -468,7 +473,7 @@ bool alloc_weight(struct cuda_device *d, struct linear *l, const struct linear_d
         l->weight = (__nv_bfloat16 *)cuda_alloc(&d->base, (size_t)l->n * l->k * 2, "weights");
         return l->weight != NULL;
     }
-    return cuda_alloc_fp8(d, &l->fp8, l->n, l->k, cuda_fp8_in_blocks(&desc->parts[0]));
+    return cuda_alloc_fp8(d, &l->fp8, l->n, l->k, cuda_byte_form(&desc->parts[0]));
 }
 
 /* row: of the stacked parts, where this one begins. */
@@ -482,7 +487,7 @@ bool upload_part(struct cuda_device *d, const struct linear *l, const struct wei
     return cuda_upload_fp8(d, &l->fp8, v, first_row, alternate, part);
 }
 
-/* As bf16 or e4m3. */
+/* As bf16 or bytes. */
 bool upload_parts(struct cuda_device *d, struct linear *l, const struct linear_desc *desc)
 {
     int64_t row = 0;

@@ -88,27 +88,32 @@ template <int N> static __device__ __forceinline__ void wgmma_hold(float (&d)[N]
     for (int i = 0; i < N; i++) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-/* The first so many sums as operands of an instruction, and their names in it. */
-#define SUMS_AT(i)                                                                                           \
-    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),              \
-        "+f"(d[i + 6]), "+f"(d[i + 7])
-#define SUMS_4 "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-#define SUMS_8 SUMS_AT(0)
-#define SUMS_16 SUMS_8, SUMS_AT(8)
-#define SUMS_24 SUMS_16, SUMS_AT(16)
-#define SUMS_32 SUMS_24, SUMS_AT(24)
-#define SUMS_40 SUMS_32, SUMS_AT(32)
-#define SUMS_48 SUMS_40, SUMS_AT(40)
-#define SUMS_56 SUMS_48, SUMS_AT(48)
-#define SUMS_64 SUMS_56, SUMS_AT(56)
-#define SUMS_72 SUMS_64, SUMS_AT(64)
-#define SUMS_80 SUMS_72, SUMS_AT(72)
-#define SUMS_88 SUMS_80, SUMS_AT(80)
-#define SUMS_96 SUMS_88, SUMS_AT(88)
-#define SUMS_104 SUMS_96, SUMS_AT(96)
-#define SUMS_112 SUMS_104, SUMS_AT(104)
-#define SUMS_120 SUMS_112, SUMS_AT(112)
-#define SUMS_128 SUMS_120, SUMS_AT(120)
+template <int N> static __device__ __forceinline__ void wgmma_hold(int32_t (&d)[N])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++) asm volatile("" : "+r"(d[i])::"memory");
+}
+
+/* The first so many sums as operands of an instruction (C: "+f" of floats, "+r" of integers), and their names in it. */
+#define SUMS_AT(C, i)                                                                                        \
+    C(d[i]), C(d[i + 1]), C(d[i + 2]), C(d[i + 3]), C(d[i + 4]), C(d[i + 5]), C(d[i + 6]), C(d[i + 7])
+#define SUMS_4(C) C(d[0]), C(d[1]), C(d[2]), C(d[3])
+#define SUMS_8(C) SUMS_AT(C, 0)
+#define SUMS_16(C) SUMS_8(C), SUMS_AT(C, 8)
+#define SUMS_24(C) SUMS_16(C), SUMS_AT(C, 16)
+#define SUMS_32(C) SUMS_24(C), SUMS_AT(C, 24)
+#define SUMS_40(C) SUMS_32(C), SUMS_AT(C, 32)
+#define SUMS_48(C) SUMS_40(C), SUMS_AT(C, 40)
+#define SUMS_56(C) SUMS_48(C), SUMS_AT(C, 48)
+#define SUMS_64(C) SUMS_56(C), SUMS_AT(C, 56)
+#define SUMS_72(C) SUMS_64(C), SUMS_AT(C, 64)
+#define SUMS_80(C) SUMS_72(C), SUMS_AT(C, 72)
+#define SUMS_88(C) SUMS_80(C), SUMS_AT(C, 80)
+#define SUMS_96(C) SUMS_88(C), SUMS_AT(C, 88)
+#define SUMS_104(C) SUMS_96(C), SUMS_AT(C, 96)
+#define SUMS_112(C) SUMS_104(C), SUMS_AT(C, 104)
+#define SUMS_120(C) SUMS_112(C), SUMS_AT(C, 112)
+#define SUMS_128(C) SUMS_120(C), SUMS_AT(C, 120)
 #define NAMES_4 "%0, %1, %2, %3"
 #define NAMES_8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define NAMES_16 NAMES_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
@@ -127,20 +132,22 @@ template <int N> static __device__ __forceinline__ void wgmma_hold(float (&d)[N]
 #define NAMES_120 NAMES_112 ", %112, %113, %114, %115, %116, %117, %118, %119"
 #define NAMES_128 NAMES_120 ", %120, %121, %122, %123, %124, %125, %126, %127"
 
-/* d (64 x N) = or += A B, both in shared memory. COUNT: N / 2 sums a thread; the numbers of the operands behind them
- * follow. KIND: columns of an instruction and types; ORDER: which operand is transposed, where the types let that be said. */
-#define DEFINE_WGMMA(FUNCTION, KIND, ORDER, N, COUNT, A, B, ADD)                                             \
-    static __device__ __forceinline__ void FUNCTION(float(&d)[COUNT], uint64_t a, uint64_t b, int add)       \
+/* d (64 x N) = or += A B, both in shared memory. SUM, C: of the sums; COUNT: N / 2 of them a thread; the numbers of the operands
+ * behind them follow. KIND: columns of an instruction and types; MORE: of floats that neither operand is negated, and which one is
+ * transposed, where the types let that be said. */
+#define DEFINE_WGMMA(FUNCTION, SUM, C, KIND, MORE, N, COUNT, A, B, ADD)                                      \
+    static __device__ __forceinline__ void FUNCTION(SUM(&d)[COUNT], uint64_t a, uint64_t b, int add)         \
     {                                                                                                        \
         WGMMA_BODY(asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #ADD ", 0;\n\t"                     \
                                 "wgmma.mma_async.sync.aligned.m64n" #N KIND " {" NAMES_##COUNT               \
-                                "}, %" #A ", %" #B ", p, 1, 1" ORDER ";\n\t}"                                \
-                                : SUMS_##COUNT                                                               \
+                                "}, %" #A ", %" #B ", p" MORE ";\n\t}"                                       \
+                                : SUMS_##COUNT(C)                                                            \
                                 : "l"(a), "l"(b), "r"(add)));                                                \
     }
 
 /* A (64 x 16) and B (16 x N) of bf16, K major. */
-#define DEFINE_WGMMA_SHARED(...) DEFINE_WGMMA(wgmma_shared, "k16.f32.bf16.bf16", ", 0, 0", __VA_ARGS__)
+#define DEFINE_WGMMA_SHARED(...)                                                                             \
+    DEFINE_WGMMA(wgmma_shared, float, "+f", "k16.f32.bf16.bf16", ", 1, 1, 0, 0", __VA_ARGS__)
 DEFINE_WGMMA_SHARED(8, 4, 4, 5, 6)
 DEFINE_WGMMA_SHARED(16, 8, 8, 9, 10)
 DEFINE_WGMMA_SHARED(32, 16, 16, 17, 18)
@@ -157,7 +164,7 @@ DEFINE_WGMMA_SHARED(256, 128, 128, 129, 130)
 
 /* The same with B transposed. */
 #define DEFINE_WGMMA_SHARED_TRANSPOSED(...)                                                                  \
-    DEFINE_WGMMA(wgmma_shared_transposed, "k16.f32.bf16.bf16", ", 0, 1", __VA_ARGS__)
+    DEFINE_WGMMA(wgmma_shared_transposed, float, "+f", "k16.f32.bf16.bf16", ", 1, 1, 0, 1", __VA_ARGS__)
 DEFINE_WGMMA_SHARED_TRANSPOSED(128, 64, 64, 65, 66)
 DEFINE_WGMMA_SHARED_TRANSPOSED(256, 128, 128, 129, 130)
 
@@ -171,7 +178,7 @@ DEFINE_WGMMA_SHARED_TRANSPOSED(256, 128, 128, 129, 130)
             "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #ADD ", 0;\n\t"                                         \
             "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" NAMES_##COUNT                       \
             "}, {%" #A0 ", %" #A1 ", %" #A2 ", %" #A3 "}, %" #B ", p, 1, 1, %" #TRANSPOSE ";\n\t}"           \
-            : SUMS_##COUNT                                                                                   \
+            : SUMS_##COUNT("+f")                                                                             \
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(TRANSPOSED), "r"(add)));               \
     }
 DEFINE_WGMMA_REGISTERS(8, 4, 4, 5, 6, 7, 8, 9, 10)

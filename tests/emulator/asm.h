@@ -356,7 +356,7 @@ template <typename T> T load_kept(const T *from)
 static inline void wgmma_fence(void) {}
 static inline void wgmma_commit(void) {}
 template <int PENDING> void wgmma_wait(void) {}
-template <int N> void wgmma_hold(float (&)[N]) {}
+template <int N, typename T> void wgmma_hold(T (&)[N]) {}
 template <int REGISTERS> void registers_raise(void) {}
 template <int REGISTERS> void registers_lower(void) {}
 static inline void named_barrier_sync(int id, int threads)
@@ -394,8 +394,8 @@ static inline double e4m3_at(const void *p)
 }
 
 /* a[i][k]: the thread's two rows. B: column and place in K. */
-template <int COUNT, typename B>
-void multiply_rows(float (&d)[COUNT], const double *const a[2], int32_t depth, int add, B b)
+template <int COUNT, typename T, typename B>
+void multiply_rows(T (&d)[COUNT], const double *const a[2], int32_t depth, int add, B b)
 {
     for (int32_t n = 0; n < COUNT / 4; n++)
         for (int32_t j = 0; j < 2; j++) {
@@ -404,7 +404,7 @@ void multiply_rows(float (&d)[COUNT], const double *const a[2], int32_t depth, i
             for (int32_t i = 0; i < 2; i++) {
                 double sum = add ? d[4 * n + 2 * i + j] : 0;
                 for (int32_t k = 0; k < depth; k++) sum += a[i][k] * column[k];
-                d[4 * n + 2 * i + j] = (float)sum;
+                d[4 * n + 2 * i + j] = (T)sum;
             }
         }
 }
@@ -438,15 +438,32 @@ template <int COUNT> void wgmma_shared_transposed(float (&d)[COUNT], uint64_t a,
         d, a, add, [=](int32_t n, int32_t k) { return bf16_at(transposed_at(b, (uint32_t)k, (uint32_t)n)); });
 }
 
-template <int COUNT> void wgmma_e4m3(float (&d)[COUNT], uint64_t a, uint64_t b, int add)
+static inline double int8_at(const void *p)
+{
+    return *(const int8_t *)p;
+}
+
+/* value(where a byte is) */
+template <int COUNT, typename T, typename VALUE>
+void multiply_bytes(T (&d)[COUNT], uint64_t a, uint64_t b, int add, VALUE value)
 {
     double rows[2][32];
     for (int32_t i = 0; i < 2; i++)
         for (int32_t k = 0; k < 32; k++)
-            rows[i][k] = e4m3_at(operand_at(a, (uint32_t)(group_row() + 8 * i), (uint32_t)k));
+            rows[i][k] = value(operand_at(a, (uint32_t)(group_row() + 8 * i), (uint32_t)k));
     const double *const both[2] = {rows[0], rows[1]};
     multiply_rows(d, both, 32, add,
-                  [=](int32_t n, int32_t k) { return e4m3_at(operand_at(b, (uint32_t)n, (uint32_t)k)); });
+                  [=](int32_t n, int32_t k) { return value(operand_at(b, (uint32_t)n, (uint32_t)k)); });
+}
+
+template <int COUNT> void wgmma_e4m3(float (&d)[COUNT], uint64_t a, uint64_t b, int add)
+{
+    multiply_bytes(d, a, b, add, e4m3_at);
+}
+
+template <int COUNT> void wgmma_int8(int32_t (&d)[COUNT], uint64_t a, uint64_t b, int add)
+{
+    multiply_bytes(d, a, b, add, int8_at);
 }
 
 template <int TRANSPOSED, int COUNT>

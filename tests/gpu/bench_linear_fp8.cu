@@ -1,9 +1,9 @@
-/* bench_linear_fp8.cu - products of e4m3 by e4m3, alone.
+/* bench_linear_fp8.cu - products of bytes, alone: e4m3 by e4m3 and integers by integers.
  *
  * test: shapes that hurt, random rows of bf16 quantised here and by the kernel, scales of rows and of blocks, against double
  * precision; and whatever tile computes them, in however many rows, the same bits. few: microseconds of each tile for the shapes of an 8B
  * model, up to 256 rows, and of a layer's four products in a chain, without and with what quantises their rows. many: TFLOP/s from 128
- * to 8192 rows, and microseconds of quantising them. b: with scales of blocks.
+ * to 8192 rows, and microseconds of quantising them. b: with scales of blocks; i: integers.
  *
  *   bench_linear_fp8 [test | few | many]... */
 #include <math.h>
@@ -27,6 +27,18 @@ extern "C" int cuda_device_open(const struct device_options *options, struct dev
 enum { CALLS = 12, CHAIN_LAYERS = 6, TURNS = 3, ROWS_MAX = 8192 };
 static const double TURN_FLOP = 8e12;
 static const size_t ROTATED_BYTES = (size_t)400 << 20;
+
+static const enum byte_form forms[] = {E4M3_OF_ROWS, E4M3_OF_BLOCKS, INT8_OF_ROWS};
+
+static const char *name_of(enum byte_form form)
+{
+    return form == E4M3_OF_BLOCKS ? " in blocks" : form == INT8_OF_ROWS ? " of integers" : "";
+}
+
+static const char *mark_of(enum byte_form form)
+{
+    return form == E4M3_OF_BLOCKS ? " b" : form == INT8_OF_ROWS ? " i" : "  ";
+}
 
 static struct cuda_device *device;
 static int num_wrong;
@@ -74,15 +86,16 @@ static __global__ void fill_scales(float *p, size_t count, uint32_t seed)
 
 struct weight {
     int32_t n, k, pitch;
-    bool gate_up, in_blocks;
+    bool gate_up;
+    enum byte_form form;
     uint8_t *codes;
     float *scales;
 };
 
-static struct weight make_weight(int32_t n, int32_t k, bool gate_up, bool in_blocks, uint32_t seed)
+static struct weight make_weight(int32_t n, int32_t k, bool gate_up, enum byte_form form, uint32_t seed)
 {
-    struct weight w = {n, k, (n / 8 + 3) / 4 * 4, gate_up, in_blocks, make<uint8_t>((size_t)n * k), NULL};
-    size_t num_scales = in_blocks ? (size_t)w.pitch * (k / 128) + 64 : (size_t)n;
+    struct weight w = {n, k, (n / 8 + 3) / 4 * 4, gate_up, form, make<uint8_t>((size_t)n * k), NULL};
+    size_t num_scales = form == E4M3_OF_BLOCKS ? (size_t)w.pitch * (k / 128) + 64 : (size_t)n;
     w.scales = make<float>(num_scales);
     fill_codes<<<1024, 256, 0, device->stream>>>(w.codes, (size_t)n * k, seed);
     fill_scales<<<64, 256, 0, device->stream>>>(w.scales, num_scales, seed + 1);
@@ -125,15 +138,16 @@ static struct fp8_product product_of(const struct weight &w, const struct rows &
     p.w_scales = w.scales;
     p.x_pitch = x.pitch;
     p.w_pitch = w.pitch;
-    p.in_blocks = w.in_blocks;
+    p.form = w.form;
     p.silu_mul = w.gate_up;
     return p;
 }
 
 /* ---- test ---- */
 
-static __device__ double code_value(uint8_t code)
+static __host__ __device__ double code_value(enum byte_form form, uint8_t code)
 {
+    if (form == INT8_OF_ROWS) return (int8_t)code;
     return (double)__half2float(__half(__nv_cvt_fp8_to_halfraw(code, __NV_E4M3)));
 }
 
@@ -144,10 +158,11 @@ static __global__ void reference_kernel(double *out, double *magnitudes, struct 
     if (n >= p.n) return;
     double sum = 0, magnitude = 0;
     for (int32_t k = 0; k < p.k; k++) {
-        double scale = p.in_blocks ? (double)p.x_scales[(size_t)(k / 128) * p.x_pitch + m] *
-                                         p.w_scales[(size_t)(k / 128) * p.w_pitch + n / 8]
-                                   : (double)p.x_scales[m] * p.w_scales[n];
-        double v = code_value(p.x[(size_t)m * p.k + k]) * code_value(p.w[(size_t)n * p.k + k]) * scale;
+        double scale = p.form == E4M3_OF_BLOCKS ? (double)p.x_scales[(size_t)(k / 128) * p.x_pitch + m] *
+                                                      p.w_scales[(size_t)(k / 128) * p.w_pitch + n / 8]
+                                                : (double)p.x_scales[m] * p.w_scales[n];
+        double v = code_value(p.form, p.x[(size_t)m * p.k + k]) *
+                   code_value(p.form, p.w[(size_t)n * p.k + k]) * scale;
         sum += v;
         magnitude += fabs(v);
     }
@@ -171,11 +186,12 @@ template <typename T> static std::vector<T> fetch(const T *from, size_t count)
     return v;
 }
 
-/* Each code is nearest to what it stands for, and the largest of each scale's values is 448. */
-static void test_quantise(int32_t num, int32_t k, bool in_blocks, const struct rows &x)
+/* Each code is nearest to what it stands for, and the largest of each scale's values is 448, of integers 127. */
+static void test_quantise(int32_t num, int32_t k, enum byte_form form, const struct rows &x)
 {
     std::vector<uint16_t> values = fetch((const uint16_t *)x.values, (size_t)num * k);
     std::vector<uint8_t> codes = fetch(x.codes, (size_t)num * k);
+    const bool in_blocks = form == E4M3_OF_BLOCKS, has_integers = form == INT8_OF_ROWS;
     std::vector<float> scales = fetch(x.scales, (size_t)x.pitch * (in_blocks ? k / 128 : 1));
     int wrong = 0, step = in_blocks ? 128 : k;
     for (int32_t m = 0; m < num; m++)
@@ -183,15 +199,16 @@ static void test_quantise(int32_t num, int32_t k, bool in_blocks, const struct r
             float most = 0, scale = in_blocks ? scales[(size_t)(first / 128) * x.pitch + m] : scales[m];
             for (int i = first; i < first + step; i++)
                 most = std::max(most, fabsf(bf16_value(values[(size_t)m * k + i])));
-            wrong += !(fabsf(scale * 448 - most) <= 1e-6f * most);
+            wrong += !(fabsf(scale * (has_integers ? 127 : 448) - most) <= 1e-6f * most);
             for (int i = first; i < first + step; i++) {
                 uint8_t code = codes[(size_t)m * k + i];
                 float v = bf16_value(values[(size_t)m * k + i]), magnitude = fabsf(v);
-                float got = scale * (float)(*(__nv_fp8_e4m3 *)&code);
-                wrong += !(fabsf(got - v) <= std::max(magnitude / 16 * 1.001f, scale * 0x1p-10f * 1.001f));
+                float got = scale * (float)code_value(form, code);
+                float bound = has_integers ? scale / 2 : std::max(magnitude / 16, scale * 0x1p-10f);
+                wrong += !(fabsf(got - v) <= bound * 1.001f);
             }
         }
-    if (wrong) printf("quantise %d x %d%s: %d wrong\n", num, k, in_blocks ? " in blocks" : "", wrong);
+    if (wrong) printf("quantise %d x %d%s: %d wrong\n", num, k, name_of(form), wrong);
     num_wrong += wrong > 0;
 }
 
@@ -217,18 +234,18 @@ static std::vector<kernel> kernels_for(int32_t rows, bool gated)
     return all;
 }
 
-static void test_shape(int32_t n, int32_t k, bool in_blocks, bool with_bias, uint32_t seed)
+static void test_shape(int32_t n, int32_t k, enum byte_form form, bool with_bias, uint32_t seed)
 {
     const int32_t num = 300;
-    struct weight w = make_weight(n, k, false, in_blocks, seed);
+    struct weight w = make_weight(n, k, false, form, seed);
     struct rows x = make_rows(num, k);
     float *bias = with_bias ? make<float>((size_t)n) : NULL;
     uint16_t *out = make<uint16_t>((size_t)num * n + 64);
     double *sums = make<double>((size_t)num * n), *magnitudes = make<double>((size_t)num * n);
     fill_rows<<<256, 256, 0, device->stream>>>(x.values, (size_t)num * k, seed + 2);
     if (bias) fill_scales<<<8, 256, 0, device->stream>>>(bias, (size_t)n, seed + 3);
-    cuda_quantise_rows(device, num, k, x.values, x.codes, x.scales, x.pitch, in_blocks);
-    test_quantise(num, k, in_blocks, x);
+    cuda_quantise_rows(device, num, k, x.values, x.codes, x.scales, x.pitch, form);
+    test_quantise(num, k, form, x);
     struct fp8_product whole = product_of(w, x, 0, num, out, bias);
     reference_kernel<<<dim3((unsigned)(n + 127) / 128, num), 128, 0, device->stream>>>(sums, magnitudes,
                                                                                        whole);
@@ -256,19 +273,18 @@ static void test_shape(int32_t n, int32_t k, bool in_blocks, bool with_bias, uin
                 double e = expected[at] + biases[i % n], got = bf16_value(bits[i]);
                 double off = fabs(got - e) - 0x1p-8 * (fabs(e) + fabs(expected[at]));
                 worst = std::max(worst, off / bounds[at]);
-                wrong += !(off <= 0x1p-11 * bounds[at]);
+                wrong += !(off <= (form == INT8_OF_ROWS ? 0x1p-21 : 0x1p-11) * bounds[at]);
                 if (!first_bits.empty()) different += bits[i] != first_bits[at];
             }
             if (first_bits.empty()) first_bits = bits;
             if (wrong || different || beyond)
                 printf("%d x %d%s, %d rows from %d, kernel %d: %d off, %d with other bits, %d beyond\n", n, k,
-                       in_blocks ? " in blocks" : "", m, first, index, wrong, different, beyond);
+                       name_of(form), m, first, index, wrong, different, beyond);
             num_wrong += wrong || different || beyond;
             index++;
         }
     }
-    printf("test %d x %d%s: worst beyond rounding %.1e of the magnitudes\n", n, k,
-           in_blocks ? " in blocks" : "", worst);
+    printf("test %d x %d%s: worst beyond rounding %.1e of the magnitudes\n", n, k, name_of(form), worst);
     check(device->first_error, device->first_error_where);
     free_weight(&w);
     for (void *p : {(void *)x.values, (void *)x.codes, (void *)x.scales, (void *)bias, (void *)out,
@@ -282,14 +298,14 @@ static double silu_mul_of(double gate, double up)
 }
 
 /* Gate and up: what the epilogue makes of the same product's bits. */
-static void test_gated(int32_t n, int32_t k, bool in_blocks, uint32_t seed)
+static void test_gated(int32_t n, int32_t k, enum byte_form form, uint32_t seed)
 {
     const int32_t num = 200;
-    struct weight w = make_weight(n, k, true, in_blocks, seed);
+    struct weight w = make_weight(n, k, true, form, seed);
     struct rows x = make_rows(num, k);
     uint16_t *out = make<uint16_t>((size_t)num * n);
     fill_rows<<<256, 256, 0, device->stream>>>(x.values, (size_t)num * k, seed + 2);
-    cuda_quantise_rows(device, num, k, x.values, x.codes, x.scales, x.pitch, in_blocks);
+    cuda_quantise_rows(device, num, k, x.values, x.codes, x.scales, x.pitch, form);
     std::vector<uint16_t> first_bits;
     for (int32_t m : {200, 128, 100, 32, 1}) {
         int index = 0;
@@ -325,14 +341,14 @@ static void test_gated(int32_t n, int32_t k, bool in_blocks, uint32_t seed)
 
 static void test(uint32_t seed)
 {
-    for (int blocks = 0; blocks < 2; blocks++) {
-        test_shape(576, 576 / 128 * 128, blocks, true, seed++);
-        test_shape(4096, 4096, blocks, false, seed++);
-        test_shape(6160, 1152, blocks, true, seed++);
-        test_shape(16, 128, blocks, false, seed++);
-        test_shape(1360, 14336, blocks, false, seed++);
-        test_gated(2048, 1024, blocks, seed++);
-        test_gated(3104, 384, blocks, seed++);
+    for (enum byte_form form : forms) {
+        test_shape(576, 576 / 128 * 128, form, true, seed++);
+        test_shape(4096, 4096, form, false, seed++);
+        test_shape(6160, 1152, form, true, seed++);
+        test_shape(16, 128, form, false, seed++);
+        test_shape(1360, 14336, form, false, seed++);
+        test_gated(2048, 1024, form, seed++);
+        test_gated(3104, 384, form, seed++);
     }
     printf("test: %d wrong\n", num_wrong);
 }
@@ -350,12 +366,12 @@ static const struct shape shapes[] = {{"qkv", 6144, 4096, false},
                                       {"gate_up", 28672, 4096, true},
                                       {"down", 4096, 14336, false}};
 
-static std::vector<struct weight> make_rotation(const struct shape &s, bool in_blocks)
+static std::vector<struct weight> make_rotation(const struct shape &s, enum byte_form form)
 {
     std::vector<struct weight> all;
     size_t bytes = (size_t)s.n * s.k;
     for (size_t i = 0; i * bytes < ROTATED_BYTES; i++)
-        all.push_back(make_weight(s.n, s.k, s.gate_up, in_blocks, (uint32_t)(17 * i + s.n)));
+        all.push_back(make_weight(s.n, s.k, s.gate_up, form, (uint32_t)(17 * i + s.n)));
     return all;
 }
 
@@ -378,17 +394,17 @@ static void *bench_out(void)
     return out;
 }
 
-static void bench_few(bool in_blocks)
+static void bench_few(enum byte_form form)
 {
     struct rows x = bench_rows();
     for (size_t j = 0; j < std::size(shapes); j++) {
         const struct shape &s = shapes[j];
-        std::vector<struct weight> all = make_rotation(s, in_blocks);
-        cuda_quantise_rows(device, 256, s.k, x.values, x.codes, x.scales, x.pitch, in_blocks);
+        std::vector<struct weight> all = make_rotation(s, form);
+        cuda_quantise_rows(device, 256, s.k, x.values, x.codes, x.scales, x.pitch, form);
         for (size_t i = 0; i < std::size(few_rows); i++) {
             int32_t m = few_rows[i], index = 0;
             double best = 1e30;
-            printf("%-8s %3d%s ", s.name, m, in_blocks ? " b" : "  ");
+            printf("%-8s %3d%s ", s.name, m, mark_of(form));
             for (const kernel &run : kernels_for(m, s.gate_up)) {
                 double us = time_graph(device, CALLS, [&](int c) {
                     struct fp8_product p = product_of(all[c % all.size()], x, 0, m, bench_out(), NULL);
@@ -399,7 +415,7 @@ static void bench_few(bool in_blocks)
                 index++;
             }
             double quantise = time_graph(device, CALLS, [&](int) {
-                return cuda_quantise_rows(device, m, s.k, x.values, x.codes, x.scales, x.pitch, in_blocks);
+                return cuda_quantise_rows(device, m, s.k, x.values, x.codes, x.scales, x.pitch, form);
             });
             printf("   %.2f TB/s   quantise %.1f\n", (double)s.n * s.k / best * 1e-6, quantise);
             fflush(stdout);
@@ -408,13 +424,13 @@ static void bench_few(bool in_blocks)
     }
 }
 
-static void bench_chain(bool in_blocks)
+static void bench_chain(enum byte_form form)
 {
     struct rows x = bench_rows();
     std::vector<std::vector<struct weight>> layers(CHAIN_LAYERS);
     for (int i = 0; i < CHAIN_LAYERS; i++)
         for (const struct shape &s : shapes)
-            layers[i].push_back(make_weight(s.n, s.k, s.gate_up, in_blocks, (uint32_t)(i * 5 + s.n)));
+            layers[i].push_back(make_weight(s.n, s.k, s.gate_up, form, (uint32_t)(i * 5 + s.n)));
     for (size_t i = 0; i < std::size(few_rows); i++) {
         int32_t m = few_rows[i];
         std::vector<kernel> kernels =
@@ -425,27 +441,27 @@ static void bench_chain(bool in_blocks)
         };
         double alone = time_graph(device, CHAIN_LAYERS * 4, product);
         double both = time_graph(device, CHAIN_LAYERS * 4, [&](int c) {
-            cuda_quantise_rows(device, m, shapes[c % 4].k, x.values, x.codes, x.scales, x.pitch, in_blocks);
+            cuda_quantise_rows(device, m, shapes[c % 4].k, x.values, x.codes, x.scales, x.pitch, form);
             return product(c);
         });
-        printf("chain%s %3d: %.1f us a layer, %.1f with rows quantised\n", in_blocks ? " b" : "", m,
-               alone * 4, both * 4);
+        printf("chain%s %3d: %.1f us a layer, %.1f with rows quantised\n", mark_of(form), m, alone * 4,
+               both * 4);
         fflush(stdout);
     }
     for (auto &layer : layers)
         for (struct weight &w : layer) free_weight(&w);
 }
 
-static void bench_many(bool in_blocks)
+static void bench_many(enum byte_form form)
 {
     struct rows x = bench_rows();
     for (const struct shape &s : shapes) {
-        struct weight w = make_weight(s.n, s.k, s.gate_up, in_blocks, 5);
+        struct weight w = make_weight(s.n, s.k, s.gate_up, form, 5);
         for (int32_t m : {128, 256, 512, 1024, 2048, 8192}) {
             double flop = 2.0 * m * s.n * s.k;
             int num_calls = std::max(3, (int)(TURN_FLOP / flop));
-            cuda_quantise_rows(device, m, s.k, x.values, x.codes, x.scales, x.pitch, in_blocks);
-            printf("%-8s %4d%s ", s.name, m, in_blocks ? " b" : "  ");
+            cuda_quantise_rows(device, m, s.k, x.values, x.codes, x.scales, x.pitch, form);
+            printf("%-8s %4d%s ", s.name, m, mark_of(form));
             std::vector<std::function<bool(void)>> calls;
             for (int32_t width : widths_for(s.gate_up))
                 calls.push_back([&, width] {
@@ -453,7 +469,7 @@ static void bench_many(bool in_blocks)
                     return cuda_linear_fp8_large(device, width, &p);
                 });
             calls.push_back([&] {
-                return cuda_quantise_rows(device, m, s.k, x.values, x.codes, x.scales, x.pitch, in_blocks);
+                return cuda_quantise_rows(device, m, s.k, x.values, x.codes, x.scales, x.pitch, form);
             });
             std::vector<double> us = time_in_turns(device, calls, num_calls, TURNS);
             for (double each : us) printf("%9.1f", each);
@@ -478,12 +494,12 @@ int main(int argc, char **argv)
     device = (struct cuda_device *)opened;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "test")) test((uint32_t)time(NULL));
-        for (int in_blocks = 0; in_blocks < 2; in_blocks++) {
+        for (enum byte_form form : forms) {
             if (!strcmp(argv[i], "few")) {
-                bench_few(in_blocks);
-                bench_chain(in_blocks);
+                bench_few(form);
+                bench_chain(form);
             }
-            if (!strcmp(argv[i], "many")) bench_many(in_blocks);
+            if (!strcmp(argv[i], "many")) bench_many(form);
         }
     }
     return num_wrong > 0;

@@ -1,4 +1,4 @@
-/* e4m3.h - floats of eight bits, written apart from what is tested: what a device multiplies for a model whose rows are quantised, too. */
+/* e4m3.h - bytes, written apart from what is tested: what a device multiplies for a model whose rows are quantised, too. */
 #ifndef TESTS_KERNELS_E4M3_H
 #define TESTS_KERNELS_E4M3_H
 
@@ -30,6 +30,15 @@ __attribute__((unused)) static void e4m3_quantise(const float *x, int32_t count,
     for (int32_t i = 0; i < count; i++) most = fmaxf(most, fabsf(x[i]));
     const float inverse = most > 0 ? factor * 448 / most : 0, scale = most / 448;
     for (int32_t i = 0; i < count; i++) out[i] = e4m3_nearest((double)(x[i] * inverse)) * (double)scale;
+}
+
+/* The same as integers: the largest value becomes 127. */
+__attribute__((unused)) static void int8_quantise(const float *x, int32_t count, float factor, double *out)
+{
+    float most = 0;
+    for (int32_t i = 0; i < count; i++) most = fmaxf(most, fabsf(x[i]));
+    const float inverse = most > 0 ? factor * 127 / most : 0, scale = most / 127;
+    for (int32_t i = 0; i < count; i++) out[i] = nearbyint((double)(x[i] * inverse)) * (double)scale;
 }
 
 #endif

@@ -1,12 +1,13 @@
 /* test_fp8.c - weights of e4m3 through the kernel table of whatever device, for a model whose rows are quantised, too: one scale, a
- * scale of each row, of blocks of 128 x 128. A Hopper quantises rows as they come, by tokens or by their blocks of 128 columns;
+ * scale of each row, of blocks of 128 x 128; and of integers with a scale of each row. A Hopper quantises rows as they come, by tokens or by their blocks of 128 columns;
  * the portable kernels and a CPU take them as they are. Against double precision over what is multiplied, and each row against itself in steps of other sizes. */
 #include "e4m3.h"
 #include "fixture.h"
 
 enum { K = 640, PARTS_MAX = 3, ROWS_MAX = 416, TOKENS_MAX = 300, BLOCK = 128, N_MAX = PARTS_MAX * ROWS_MAX };
 
-enum scales { OF_ALL, OF_ROWS, OF_BLOCKS };
+enum scales { OF_ALL, OF_ROWS, OF_BLOCKS, OF_INTEGERS }; /* the last: of rows */
+enum taken { ROWS_OF_E4M3, BLOCKS_OF_E4M3, ROWS_OF_INTEGERS, TAKEN };
 
 struct part {
     int32_t rows;
@@ -27,8 +28,8 @@ struct rig {
     struct device *device;
     struct random random;
     struct test_step *step;
-    float *x;         /* [TOKENS_MAX][K] */
-    double *taken[2]; /* what is multiplied for scales of rows, and of blocks */
+    float *x;             /* [TOKENS_MAX][K] */
+    double *taken[TAKEN]; /* what is multiplied */
     void *device_x, *device_y, *residual;
     float *norm_weight; /* on the device */
 };
@@ -39,12 +40,12 @@ static void fill_rows(struct rig *r)
     r->x = random_values(&r->random, (size_t)TOKENS_MAX * K, r->device->act_bytes, 1);
     for (int32_t t = 0; t < TOKENS_MAX; t++)
         r->x[t * K + random_below(&r->random, K)] = 16; /* one stands out */
-    for (int kind = 0; kind < 2; kind++) {
-        const int32_t step = kind ? BLOCK : K;
+    for (int kind = 0; kind < TAKEN; kind++) {
+        const int32_t step = kind == BLOCKS_OF_E4M3 ? BLOCK : K;
         r->taken[kind] = malloc((size_t)TOKENS_MAX * K * sizeof(double));
         for (int32_t i = 0; i < TOKENS_MAX * K; i++) r->taken[kind][i] = (double)r->x[i];
         for (int32_t i = 0; !as_they_are && i < TOKENS_MAX * K; i += step)
-            e4m3_quantise(r->x + i, step, 1, r->taken[kind] + i);
+            (kind == ROWS_OF_INTEGERS ? int8_quantise : e4m3_quantise)(r->x + i, step, 1, r->taken[kind] + i);
     }
 }
 
@@ -52,10 +53,11 @@ static void fill_rows(struct rig *r)
 
 static struct weight_view view_of(const struct product *p, const struct part *part)
 {
-    return scaled_view(part->codes, DTYPE_F8_E4M3, part->rows, K, part->scales, SCALE_F32,
-                       p->scales == OF_ALL    ? part->rows
-                       : p->scales == OF_ROWS ? 1
-                                              : BLOCK,
+    return scaled_view(part->codes, p->scales == OF_INTEGERS ? DTYPE_I8 : DTYPE_F8_E4M3, part->rows, K,
+                       part->scales, SCALE_F32,
+                       p->scales == OF_ALL      ? part->rows
+                       : p->scales == OF_BLOCKS ? BLOCK
+                                                : 1,
                        p->scales == OF_BLOCKS ? BLOCK : K);
 }
 
@@ -73,7 +75,9 @@ static void make_product(struct rig *r, struct product *p, enum scales scales, b
     for (int i = 0; i < desc.num_parts; i++) {
         struct part *part = &p->parts[i];
         part->rows = rows[is_gated][i];
-        for (int j = 0; j < part->rows * K; j++) part->codes[j] = random_e4m3(&r->random);
+        for (int j = 0; j < part->rows * K; j++)
+            part->codes[j] =
+                scales == OF_INTEGERS ? (uint8_t)random_below(&r->random, 256) : random_e4m3(&r->random);
         for (int j = 0; j < ROWS_MAX; j++)
             part->scales[j] = (float)(0.002 * (0.1 + random_uniform(&r->random)));
         desc.parts[i] = view_of(p, part);
@@ -140,17 +144,25 @@ struct sum {
     double value, bound;
 };
 
-/* Tensor cores add to some 14 bits within 128 columns. The portable kernels have weights rounded to bf16. */
+/* Tensor cores add to some 14 bits within 128 columns, integers exactly. The portable kernels have weights rounded to bf16. */
 static struct sum sum_of(const struct rig *r, const struct product *p, const struct part *part, int32_t token,
                          int32_t n)
 {
-    const double *x = r->taken[p->scales == OF_BLOCKS] + token * K;
+    const bool has_integers = p->scales == OF_INTEGERS, has_blocks = p->scales == OF_BLOCKS;
+    const double *x = r->taken[has_integers ? ROWS_OF_INTEGERS
+                               : has_blocks ? BLOCKS_OF_E4M3
+                                            : ROWS_OF_E4M3] +
+                      token * K;
     const bool is_gpu = r->device->act_bytes == 2;
-    const double sums = !is_gpu ? 0x1p-19 : test_portable_kernels() ? 0x1p-9 : 0x1p-11;
+    const double sums = !is_gpu                   ? 0x1p-19
+                        : test_portable_kernels() ? 0x1p-9
+                        : has_integers            ? 0x1p-21
+                                                  : 0x1p-11;
     double value = 0, magnitude = 0;
     for (int32_t k = 0; k < K; k++) {
-        int32_t at = p->scales == OF_ALL ? 0 : p->scales == OF_ROWS ? n : n / BLOCK * (K / BLOCK) + k / BLOCK;
-        double v = e4m3_value(part->codes[n * K + k]) * (double)part->scales[at] * x[k];
+        const int32_t at = p->scales == OF_ALL ? 0 : has_blocks ? n / BLOCK * (K / BLOCK) + k / BLOCK : n;
+        const uint8_t code = part->codes[n * K + k];
+        double v = (has_integers ? (int8_t)code : e4m3_value(code)) * (double)part->scales[at] * x[k];
         value += v;
         magnitude += fabs(v);
     }
@@ -203,7 +215,7 @@ static void check_product(struct rig *r, const struct product *p)
 /* Scales of one kind or more. */
 static void products(const char *isa, enum scales first, enum scales last)
 {
-    static struct product made[2 * 3];
+    static struct product made[2 * 4];
     static const struct step_limits limits = {TOKENS_MAX, 1, TOKENS_MAX, 1, TOKENS_MAX, 1, 1, 0, false, 0};
     static const struct attention_args attention = {.num_heads = 1, .num_kv_heads = 1, .head_dim = 64};
     struct rig r = {.device = test_device_open(isa, 2), .random = {.seed = test_seed()}};
@@ -224,7 +236,7 @@ static void products(const char *isa, enum scales first, enum scales last)
     for (int i = begin; i < end; i++) check_product(&r, &made[i]);
     test_step_free(r.step);
     free(r.x);
-    for (int i = 0; i < 2; i++) free(r.taken[i]);
+    for (int i = 0; i < TAKEN; i++) free(r.taken[i]);
     d->ops->close(d);
 }
 
@@ -232,7 +244,7 @@ static void rows_are_quantised_by_themselves(void **state)
 {
     (void)state;
     const char *isa = getenv("FLASHD_TEST_ISA");
-    products(isa ? isa : "auto", OF_ALL, OF_BLOCKS);
+    products(isa ? isa : "auto", OF_ALL, OF_INTEGERS);
 }
 
 /* Norms quantise rows as the gated product wants them, which may be otherwise than another product does. */
@@ -243,9 +255,18 @@ static void rows_are_quantised_in_blocks_alone(void **state)
     products(isa ? isa : "auto", OF_BLOCKS, OF_BLOCKS);
 }
 
+/* Where nothing else asks for rows in codes. */
+static void rows_become_integers(void **state)
+{
+    (void)state;
+    const char *isa = getenv("FLASHD_TEST_ISA");
+    products(isa ? isa : "auto", OF_INTEGERS, OF_INTEGERS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(rows_are_quantised_by_themselves),
-                                       cmocka_unit_test(rows_are_quantised_in_blocks_alone)};
+                                       cmocka_unit_test(rows_are_quantised_in_blocks_alone),
+                                       cmocka_unit_test(rows_become_integers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,7 +10,7 @@ struct shape {
     int32_t hidden, attended, intermediate, qkv;
 };
 
-enum format { BF16, E4M3_ROWS, E4M3_BLOCKS };
+enum format { BF16, E4M3_ROWS, E4M3_BLOCKS, INT8_ROWS };
 
 enum operation { O, MLP_NORM, GATE_UP, DOWN, NEXT_NORM, QKV, NUM_OPERATIONS };
 
@@ -55,7 +55,8 @@ static struct weight_view random_part(struct rig *r, enum format format, int32_t
         if ((codes[i] & 127) > 0x60) codes[i] ^= 0x40; /* 32 at most */
     }
     for (int64_t i = 0; i < rows * cols; i++) scales[i] = (float)(0.004 * (0.1 + random_uniform(&r->random)));
-    return scaled_view(codes, DTYPE_F8_E4M3, n, k, scales, SCALE_F32, scale_rows, scale_cols);
+    return scaled_view(codes, format == INT8_ROWS ? DTYPE_I8 : DTYPE_F8_E4M3, n, k, scales, SCALE_F32,
+                       scale_rows, scale_cols);
 }
 
 /* is_gated: two parts of half of n rows each. */
@@ -244,10 +245,16 @@ static void layers_of_e4m3_with_scales_of_blocks(void **state)
     check_format(E4M3_BLOCKS);
 }
 
+static void layers_of_integers(void **state)
+{
+    (void)state;
+    check_format(INT8_ROWS);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(layers_of_bf16),
-                                       cmocka_unit_test(layers_of_e4m3_with_scales_of_rows),
-                                       cmocka_unit_test(layers_of_e4m3_with_scales_of_blocks)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(layers_of_bf16), cmocka_unit_test(layers_of_e4m3_with_scales_of_rows),
+        cmocka_unit_test(layers_of_e4m3_with_scales_of_blocks), cmocka_unit_test(layers_of_integers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

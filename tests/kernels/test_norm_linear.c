@@ -4,7 +4,7 @@
 
 enum { TOKENS_MAX = 8, ROWS = 3 /* of a step that nothing is made together in */, BLOCK = 128 };
 
-enum format { BF16, FP8_ROWS, FP8_BLOCKS, INT4_128, INT4_32, MXFP4, NUM_FORMATS };
+enum format { BF16, FP8_ROWS, FP8_BLOCKS, INT8_ROWS, INT4_128, INT4_32, MXFP4, NUM_FORMATS };
 
 struct rig {
     struct device *d;
@@ -17,26 +17,28 @@ struct rig {
     struct linear *plain, *gated;
 };
 
-static bool is_fp8(enum format format)
+static bool has_bytes(enum format format)
 {
-    return format == FP8_ROWS || format == FP8_BLOCKS;
+    return format == FP8_ROWS || format == FP8_BLOCKS || format == INT8_ROWS;
 }
 
-/* Columns, which have to be whole ones, that have one scale; of FP8_ROWS the most that may have several. */
+/* Columns, which have to be whole ones, that have one scale; of bytes with scales of rows the most that may have several. */
 static int32_t group_size(enum format format)
 {
     return format == BF16 ? 1 : format == INT4_32 || format == MXFP4 ? 32 : BLOCK;
 }
 
-static struct weight_view fp8_view(struct rig *r, enum format format, int32_t rows)
+static struct weight_view bytes_view(struct rig *r, enum format format, int32_t rows)
 {
     const size_t count = (size_t)rows * (size_t)r->k;
     uint8_t *codes = malloc(count);
     float *scales = malloc((size_t)rows * sizeof *scales);
-    const int64_t scale_rows = format == FP8_ROWS ? 1 : BLOCK, scale_cols = format == FP8_ROWS ? r->k : BLOCK;
+    const bool in_blocks = format == FP8_BLOCKS;
+    const int64_t scale_rows = in_blocks ? BLOCK : 1, scale_cols = in_blocks ? BLOCK : r->k;
     for (size_t i = 0; i < count; i++) codes[i] = random_e4m3(&r->random);
     for (int32_t i = 0; i < rows; i++) scales[i] = (float)(0.002 * (0.1 + random_uniform(&r->random)));
-    return scaled_view(codes, DTYPE_F8_E4M3, rows, r->k, scales, SCALE_F32, scale_rows, scale_cols);
+    return scaled_view(codes, format == INT8_ROWS ? DTYPE_I8 : DTYPE_F8_E4M3, rows, r->k, scales, SCALE_F32,
+                       scale_rows, scale_cols);
 }
 
 /* Scales: positive numbers of bf16, or exponents. */
@@ -71,13 +73,13 @@ static struct weight_view view_of(struct rig *r, enum format format, int32_t row
         }
         return weight_view_plain(values, DTYPE_BF16, rows, r->k);
     }
-    return is_fp8(format) ? fp8_view(r, format, rows) : four_bits_view(r, format, rows);
+    return has_bytes(format) ? bytes_view(r, format, rows) : four_bits_view(r, format, rows);
 }
 
 static struct linear *create(struct rig *r, enum format format, enum linear_kind kind)
 {
     struct linear_desc desc = {
-        .kind = kind, .num_parts = kind == LINEAR_GATE_UP ? 2 : 1, .quantise_input = is_fp8(format)};
+        .kind = kind, .num_parts = kind == LINEAR_GATE_UP ? 2 : 1, .quantise_input = has_bytes(format)};
     struct error err = {0};
     struct linear *made;
     for (int i = 0; i < desc.num_parts; i++) desc.parts[i] = view_of(r, format, r->n / desc.num_parts);
