@@ -1,7 +1,7 @@
 /* fp8.cuh - e4m3 and integers of eight bits: products of a warp group on sm_90a.
  *
  * Tiles in shared memory are those of wgmma.cuh byte for byte: 128 columns of bytes where 64 of bf16 would be. Of e4m3 the tensor cores
- * add the products of an instruction, and what has been added before, to some 14 bits: sums of more than FP8_BLOCK columns
+ * add the products of an instruction, and what has been added before, to some 14 bits: sums of many columns
  * are made in f32. Of integers sums are exact. */
 #ifndef KERNELS_CUDA_FP8_CUH
 #define KERNELS_CUDA_FP8_CUH

@@ -1,9 +1,9 @@
 /* linear_fp8.cuh - products of bytes: rows of x that were quantised in the step (quantise.cu), weights as their file has them, both e4m3
  * or both integers.
  *
- * Of the columns of a block of 128 the tensor cores make a sum. With scales of blocks it is multiplied by the scale of x times that
- * of W and added in f32, in the order of K; with scales of rows the sums are added, and the whole is multiplied by that of x and
- * then by that of W. Sums of integers are exact, rounded to f32 and multiplied likewise. So a row's bits depend on that row alone, whatever kernel computes it. */
+ * Of the columns of a block of 128 the tensor cores make a sum, with scales of rows of four blocks. With scales of blocks it is multiplied by
+ * the scale of x times that of W and added in f32, in the order of K; with scales of rows the sums are added, and the whole is multiplied
+ * by that of x and then by that of W. Sums of integers are exact, rounded to f32 and multiplied likewise. So a row's bits depend on that row alone, whatever kernel computes it. */
 #ifndef KERNELS_CUDA_LINEAR_FP8_CUH
 #define KERNELS_CUDA_LINEAR_FP8_CUH
 
@@ -11,6 +11,7 @@
 
 enum {
     FP8_BLOCK = 128,                 /* columns */
+    FP8_SUM_BLOCKS = 4,              /* that the tensor cores add where rows have scales */
     LINEAR_FP8_SMALL_ROWS_MAX = 128, /* the most that the kernel for few rows can */
     LINEAR_FP8_NARROW = 64
 };

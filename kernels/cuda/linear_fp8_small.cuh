@@ -92,7 +92,7 @@ template <typename ARGS, int ROWS, int COLS, int FORM, bool W_SCALED> struct fp8
     pipeline_state p;
     int32_t oldest;          /* stage whose products have not joined the sums */
     float sums[COLUMNS / 2]; /* of integers their bits until they are scaled */
-    byte_sum<FORM> parts[T::BUFFERS][T::BOXES][COLUMNS / 2]; /* of a stage */
+    byte_sum<FORM> parts[T::BUFFERS][BLOCKS ? T::BOXES : 1][COLUMNS / 2]; /* what the tensor cores add */
     float2 scales,
         next_scales; /* of blocks of W, for two groups of 8 rows: lane l has those of block l of 32 */
     float of_w[2], of_x[COLUMNS / 4]; /* scales of rows, asked for long before they are wanted */
@@ -127,7 +127,7 @@ template <typename ARGS, int ROWS, int COLS, int FORM, bool W_SCALED> struct fp8
                                        a.p.rows - 1)];
     }
 
-    /* What a block of columns adds where rows have scales. */
+    /* What blocks of columns add where rows have scales. */
     __device__ __forceinline__ void add(const byte_sum<FORM> (&part)[COLUMNS / 2])
     {
 #pragma unroll
@@ -177,8 +177,10 @@ template <typename ARGS, int ROWS, int COLS, int FORM, bool W_SCALED> struct fp8
         }
     }
 
-    /* The products of the tile's k-th stage begin. */
-    __device__ __forceinline__ void multiply(int32_t k, byte_sum<FORM> (&into)[T::BOXES][COLUMNS / 2])
+    using part = byte_sum<FORM>[BLOCKS ? T::BOXES : 1][COLUMNS / 2];
+
+    /* The products of the tile's k-th stage begin; adds: to what those before it gave. */
+    __device__ __forceinline__ void multiply(int32_t k, part &into, bool adds)
     {
         const int32_t stage = warp_uniform(p.stage);
         barrier_wait(r.full + 8 * p.stage, p.parity);
@@ -190,66 +192,94 @@ template <typename ARGS, int ROWS, int COLS, int FORM, bool W_SCALED> struct fp8
         uint32_t w = wgmma_descriptor_low(r.w) + stage * T::BOXES * w_box +
                      (T::W_GROUPS > 1 ? warp / GROUP_WARPS * GROUP_ROWS * BOX_ROW_BYTES / 16 : 0);
         wgmma_fence();
-        /* boxes take turns: a product waits for the one before it with the same sums */
+        /* blocks with sums of their own take turns: a product waits for the one before it with the same sums */
+        constexpr int PARTS = FP8_BLOCK / 32;
 #pragma unroll
-        for (int i = 0; i < T::BOXES * FP8_BLOCK / 32; i++) {
-            const int box = i % T::BOXES, part = i / T::BOXES;
-            const uint32_t x_part = x + box * x_box + part * 2;
-            wgmma_bytes(into[box], wgmma_descriptor_of(w + box * w_box + part * 2),
-                        T::IS_ROW ? wgmma_row_descriptor_of(x_part) : wgmma_descriptor_of(x_part), part > 0);
+        for (int i = 0; i < T::BOXES * PARTS; i++) {
+            const int box = BLOCKS ? i % T::BOXES : i / PARTS, at = BLOCKS ? i / T::BOXES : i % PARTS;
+            const uint32_t x_part = x + box * x_box + at * 2;
+            wgmma_bytes(into[BLOCKS ? box : 0], wgmma_descriptor_of(w + box * w_box + at * 2),
+                        T::IS_ROW ? wgmma_row_descriptor_of(x_part) : wgmma_descriptor_of(x_part),
+                        adds || (BLOCKS ? at : i) > 0);
         }
         wgmma_commit();
         p.advance(a.num_stages);
     }
 
-    /* Those of the oldest stage under way are over: they join the sums. */
-    __device__ __forceinline__ void finish(int32_t first_n, int32_t k,
-                                           byte_sum<FORM> (&from)[T::BOXES][COLUMNS / 2])
+    /* The oldest stage's products are over. */
+    __device__ __forceinline__ void release(void)
+    {
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) barrier_arrive(r.empty + 8 * oldest);
+        if (++oldest == a.num_stages) oldest = 0;
+    }
+
+    /* And what was added until it, from stage k on, joins the sums. */
+    __device__ __forceinline__ void finish(int32_t first_n, int32_t k, part &from)
     {
 #pragma unroll
-        for (int box = 0; box < T::BOXES; box++) {
+        for (int box = 0; box < (BLOCKS ? T::BOXES : 1); box++) {
             wgmma_hold(from[box]);
             if constexpr (BLOCKS)
                 add_scaled(first_n, k * T::BOXES + box, box, from[box]);
             else
                 add(from[box]);
         }
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) barrier_arrive(r.empty + 8 * oldest);
-        if (++oldest == a.num_stages) oldest = 0;
+        release();
     }
 
-    /* A tile's stages, the next one's products queued while one's are added. */
+    /* Stages whose products the tensor cores add. */
+    static constexpr int STEP = BLOCKS ? 1 : FP8_SUM_BLOCKS / T::BOXES;
+
+    /* Those behind the first of them, which is k. */
+    __device__ __forceinline__ void multiply_rest(int32_t k, part &into)
+    {
+        if constexpr (STEP > 1) {
+            const int32_t end = min(k + STEP, a.num_k);
+            while (++k < end) {
+                multiply(k, into, true);
+                wgmma_wait<1>();
+                release();
+            }
+        }
+    }
+
+    /* A tile's stages, the next products queued while what others gave is added. */
     __device__ __forceinline__ void multiply_all(int32_t first_n)
     {
         if constexpr (T::BUFFERS == 1) {
-            for (int32_t k = 0; k < a.num_k; k++) {
-                multiply(k, parts[0]);
+            for (int32_t k = 0; k < a.num_k; k += STEP) {
+                multiply(k, parts[0], false);
+                multiply_rest(k, parts[0]);
                 wgmma_wait<0>();
                 finish(first_n, k, parts[0]);
             }
         } else {
             int32_t k = 0;
-            multiply(0, parts[0]);
-            for (; k + 2 < a.num_k; k += 2) {
-                multiply(k + 1, parts[1]);
-                wgmma_wait<1>();
-                finish(first_n, k, parts[0]);
-                multiply(k + 2, parts[0]);
-                wgmma_wait<1>();
-                finish(first_n, k + 1, parts[1]);
+            multiply(0, parts[0], false);
+            multiply_rest(0, parts[0]);
+            for (; k + 2 * STEP < a.num_k; k += 2 * STEP) {
+                multiply_next(first_n, k, parts[0], parts[1]);
+                multiply_next(first_n, k + STEP, parts[1], parts[0]);
             }
-            if (k + 1 < a.num_k) {
-                multiply(k + 1, parts[1]);
-                wgmma_wait<1>();
-                finish(first_n, k, parts[0]);
+            if (k + STEP < a.num_k) {
+                multiply_next(first_n, k, parts[0], parts[1]);
                 wgmma_wait<0>();
-                finish(first_n, k + 1, parts[1]);
+                finish(first_n, k + STEP, parts[1]);
             } else {
                 wgmma_wait<0>();
                 finish(first_n, k, parts[0]);
             }
         }
+    }
+
+    /* The products behind those from stage k on, which end meanwhile. */
+    __device__ __forceinline__ void multiply_next(int32_t first_n, int32_t k, part &before, part &into)
+    {
+        multiply(k + STEP, into, false);
+        wgmma_wait<1>();
+        finish(first_n, k, before);
+        multiply_rest(k + STEP, into);
     }
 
     /* By scales of rows. */

@@ -90,7 +90,7 @@ template <typename ARGS, int WIDTH, int FORM> struct fp8_tile_consumer {
     int warp;
     pipeline_state p;
     float sums[WIDTH / 2];
-    byte_sum<FORM> part[WIDTH / 2]; /* of a stage; of integers of all so far */
+    byte_sum<FORM> part[WIDTH / 2]; /* what the tensor cores add */
 
     /* Of the tile: this thread's first row; the second is 8 behind. */
     __device__ __forceinline__ int32_t row(void) const { return warp * 16 + (int32_t)threadIdx.x % 32 / 4; }
@@ -130,31 +130,22 @@ template <typename ARGS, int WIDTH, int FORM> struct fp8_tile_consumer {
         if (threadIdx.x % 32 == 0) barrier_arrive(r.empty + 8 * stage);
     }
 
-    __device__ __forceinline__ void multiply(void)
+    __device__ __forceinline__ void multiply_block(void)
     {
         begin(false);
         wgmma_wait<0>();
         wgmma_hold(part);
-        if (IN_BLOCKS) {
-            add_scaled();
-        } else {
-#pragma unroll
-            for (int i = 0; i < WIDTH / 2; i++) sums[i] += part[i];
-        }
-        /* scales are read by ordinary loads, and each lane says that its own are over */
-        if (IN_BLOCKS)
-            barrier_arrive(r.empty + 8 * p.stage);
-        else
-            release(p.stage);
+        add_scaled();
+        barrier_arrive(r.empty + 8 * p.stage); /* each lane has read scales of its own */
         p.advance(T::STAGES);
     }
 
-    /* Integers are added where they are multiplied, so that a stage's products wait for nobody. */
-    __device__ __forceinline__ void multiply_integers(void)
+    /* So many stages' products are one sum, and wait for nobody. */
+    __device__ __forceinline__ void multiply_stages(int32_t num)
     {
         int32_t before = p.stage;
         begin(false);
-        for (int32_t k = 1; k < a.num_k; k++) {
+        for (int32_t k = 1; k < num; k++) {
             p.advance(T::STAGES);
             begin(true);
             wgmma_wait<1>();
@@ -165,19 +156,22 @@ template <typename ARGS, int WIDTH, int FORM> struct fp8_tile_consumer {
         wgmma_hold(part);
         release(before);
         p.advance(T::STAGES);
-#pragma unroll
-        for (int i = 0; i < WIDTH / 2; i++) sums[i] = (float)part[i];
     }
 
     /* All of a tile's K. */
     __device__ __forceinline__ void multiply_all(void)
     {
-        if constexpr (INT8) {
-            multiply_integers();
-        } else {
 #pragma unroll
-            for (int i = 0; i < WIDTH / 2; i++) sums[i] = 0;
-            for (int32_t k = 0; k < a.num_k; k++) multiply();
+        for (int i = 0; i < WIDTH / 2; i++) sums[i] = 0;
+        if constexpr (IN_BLOCKS) {
+            for (int32_t k = 0; k < a.num_k; k++) multiply_block();
+        } else {
+            constexpr int32_t STEP = INT8 ? INT32_MAX : (int32_t)FP8_SUM_BLOCKS;
+            for (int32_t left = a.num_k; left > 0; left -= min(left, STEP)) {
+                multiply_stages(min(left, STEP));
+#pragma unroll
+                for (int i = 0; i < WIDTH / 2; i++) sums[i] += (float)part[i];
+            }
         }
     }
 

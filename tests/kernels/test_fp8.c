@@ -144,7 +144,7 @@ struct sum {
     double value, bound;
 };
 
-/* Tensor cores add to some 14 bits within 128 columns, integers exactly. The portable kernels have weights rounded to bf16. */
+/* Tensor cores add to some 14 bits within 128 columns, or 512 where rows have scales, integers exactly. The portable kernels have weights rounded to bf16. */
 static struct sum sum_of(const struct rig *r, const struct product *p, const struct part *part, int32_t token,
                          int32_t n)
 {
