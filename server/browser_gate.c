@@ -1,30 +1,15 @@
 #include "server/browser_gate.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <string.h>
 #include <strings.h>
 
 #include "server/gate.h"
-
-enum { LOOPBACK_NET = 127 };
-
-static bool is_loopback_v4(const void *address)
-{
-    return *(const uint8_t *)address == LOOPBACK_NET;
-}
-
-static bool is_loopback_v6(const struct in6_addr *address)
-{
-    if (IN6_IS_ADDR_V4MAPPED(address)) return is_loopback_v4(&address->s6_addr[12]);
-    return IN6_IS_ADDR_LOOPBACK(address);
-}
+#include "server/ip_address.h"
 
 static bool is_loopback(const struct sockaddr *bound)
 {
-    if (!bound) return false;
-    if (bound->sa_family == AF_INET6) return is_loopback_v6(&((const struct sockaddr_in6 *)bound)->sin6_addr);
-    return bound->sa_family == AF_INET && is_loopback_v4(&((const struct sockaddr_in *)bound)->sin_addr);
+    struct ip_address address;
+    return ip_address_of(bound, &address) && ip_address_is_loopback(&address);
 }
 
 static const char *find(const struct text_list *list, const char *text, size_t n)
@@ -71,14 +56,10 @@ static bool is_loopback_name(const char *host, size_t n)
 
 static bool is_loopback_address(const char *host, size_t n)
 {
-    char text[INET6_ADDRSTRLEN];
-    struct in6_addr address;
+    struct ip_address address;
     bool bracketed = n > 2 && host[0] == '[';
-    if (n >= sizeof text) return false;
-    memcpy(text, host + bracketed, n - 2 * bracketed);
-    text[n - 2 * bracketed] = '\0';
-    if (bracketed) return inet_pton(AF_INET6, text, &address) == 1 && is_loopback_v6(&address);
-    return inet_pton(AF_INET, text, &address) == 1 && is_loopback_v4(&address);
+    return ip_address_parse(host + bracketed, n - 2 * bracketed, &address) &&
+           ip_address_is_loopback(&address) && bracketed == (memchr(host, ':', n) != NULL);
 }
 
 bool browser_gate_takes_host(const struct browser_gate *g, const char *host, size_t n)

@@ -527,13 +527,14 @@ static struct connection *create(struct listener *l)
 
 /* ---- places ---- */
 
-static void count_peer(struct connection *c)
+static void note_peer(struct connection *c)
 {
     struct sockaddr_storage address;
     int n = sizeof address;
     if (c->socket.handle.type != UV_TCP) return;
     if (uv_tcp_getpeername(&c->socket.tcp, (struct sockaddr *)&address, &n)) return;
-    c->peer = peers_add(&c->listener->peers, (struct sockaddr *)&address);
+    if (!ip_address_of((struct sockaddr *)&address, &c->address)) return;
+    c->peer = peers_add(&c->listener->peers, &c->address);
 }
 
 static bool peer_has_too_many(const struct connection *c)
@@ -595,7 +596,7 @@ void connection_accept(struct listener *l)
         return;
     }
     set_socket_options(c);
-    count_peer(c);
+    note_peer(c);
     if (!take_place(c)) return;
     connection_arm(c);
     connection_start_reading(c);
@@ -616,6 +617,6 @@ struct connection *connection_create_over(struct listener *l, int fd)
         return NULL;
     }
     set_socket_options(c);
-    count_peer(c);
+    note_peer(c);
     return c;
 }

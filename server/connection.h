@@ -45,6 +45,7 @@ struct connection {
     uv_shutdown_t shutdown;
     struct listener *listener;
     struct connection *next, *previous; /* in one of the listener's lists */
+    struct ip_address address;          /* the peer's */
     struct peer *peer;                  /* NULL: not counted */
     enum connection_state state;
     int16_t num_references; /* open handles, running work; freed at 0 */

@@ -1,13 +1,10 @@
 #include "server/peers.h"
 
-#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/rng.h"
-
-enum { LOOPBACK_NET = 127 };
 
 int peers_init(struct peers *p, int num_expected, uint64_t seed, struct error *err)
 {
@@ -22,48 +19,24 @@ void peers_deinit(struct peers *p)
     free(p->buckets);
 }
 
-static bool read_v4(struct peer *key, const void *bytes)
+static struct peer **bucket_of(struct peers *p, const struct ip_address *client)
 {
-    uint32_t address;
-    memcpy(&address, bytes, sizeof address);
-    *key = (struct peer){.family = AF_INET, .network = ntohl(address)};
-    key->is_loopback = key->network >> 24 == LOOPBACK_NET;
-    return true;
-}
-
-static bool read_v6(struct peer *key, const struct in6_addr *address)
-{
-    if (IN6_IS_ADDR_V4MAPPED(address)) return read_v4(key, &address->s6_addr[12]);
-    *key = (struct peer){.family = AF_INET6, .is_loopback = IN6_IS_ADDR_LOOPBACK(address)};
-    memcpy(&key->network, address, sizeof key->network);
-    return true;
-}
-
-static bool read_address(struct peer *key, const struct sockaddr *address)
-{
-    if (address->sa_family == AF_INET) return read_v4(key, &((const struct sockaddr_in *)address)->sin_addr);
-    if (address->sa_family == AF_INET6)
-        return read_v6(key, &((const struct sockaddr_in6 *)address)->sin6_addr);
-    return false;
-}
-
-static struct peer **bucket_of(struct peers *p, const struct peer *key)
-{
-    struct rng_block block = rng_philox(p->seed, key->network, (uint64_t)key->family);
+    uint64_t halves[2];
+    memcpy(halves, client, sizeof halves);
+    struct rng_block block = rng_philox(p->seed, halves[0], halves[1]);
     return &p->buckets[block.word[0] & (p->num_buckets - 1)];
 }
 
-struct peer *peers_add(struct peers *p, const struct sockaddr *address)
+struct peer *peers_add(struct peers *p, const struct ip_address *address)
 {
-    struct peer key;
-    if (!read_address(&key, address)) return NULL;
-    struct peer **bucket = bucket_of(p, &key), *peer = *bucket;
-    while (peer && (peer->network != key.network || peer->family != key.family)) peer = peer->next;
+    struct ip_address client = ip_address_of_client(address);
+    struct peer **bucket = bucket_of(p, &client), *peer = *bucket;
+    while (peer && !ip_address_is_same(&peer->client, &client)) peer = peer->next;
     if (!peer) {
         peer = malloc(sizeof *peer);
         if (!peer) return NULL;
-        *peer = key;
-        peer->next = *bucket;
+        *peer =
+            (struct peer){.next = *bucket, .client = client, .is_loopback = ip_address_is_loopback(address)};
         *bucket = peer;
     }
     peer->num_connections++;
@@ -73,7 +46,7 @@ struct peer *peers_add(struct peers *p, const struct sockaddr *address)
 void peers_drop(struct peers *p, struct peer *peer)
 {
     if (!peer || --peer->num_connections > 0) return;
-    struct peer **at = bucket_of(p, peer);
+    struct peer **at = bucket_of(p, &peer->client);
     while (*at != peer) at = &(*at)->next;
     *at = peer->next;
     free(peer);

@@ -1,19 +1,16 @@
 /* peers.h - how many connections each client has open, and what is held for it. A client is an IPv4 address or an IPv6 network of 64
- * bits, which is what one household or machine gets. Thread: the loop's. */
+ * bits (ip_address.h). Thread: the loop's. */
 #ifndef SERVER_PEERS_H
 #define SERVER_PEERS_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
-
-struct sockaddr;
+#include "server/ip_address.h"
 
 struct peer {
     struct peer *next;
-    uint64_t network;
-    int family;
+    struct ip_address client; /* ip_address_of_client */
     bool is_loopback;
     int num_connections;
     uint64_t num_buffered_bytes; /* of their input, bodies and answers */
@@ -29,9 +26,8 @@ struct peers {
 int peers_init(struct peers *p, int num_expected, uint64_t seed, struct error *err) must_check;
 void peers_deinit(struct peers *p);
 
-/* Counts one more connection from address. NULL when it is no internet address or there is no memory: such
- * are not counted. */
-struct peer *peers_add(struct peers *p, const struct sockaddr *address);
+/* Counts one more connection from address. NULL when there is no memory: it is not counted. */
+struct peer *peers_add(struct peers *p, const struct ip_address *address);
 /* One less; peer is gone with its last. NULL is fine. */
 void peers_drop(struct peers *p, struct peer *peer);
 
