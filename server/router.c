@@ -22,6 +22,14 @@ static bool matches(const char *pattern, const char *path, size_t plain_bytes, c
     return true;
 }
 
+static bool leads_to(const struct route *route, const char *path, size_t plain_bytes, const char **rest)
+{
+    static const char prefix[] = "/v1";
+    return matches(route->pattern, path, plain_bytes, rest) ||
+           ((route->flags & ROUTE_BARE) &&
+            matches(route->pattern + sizeof prefix - 1, path, plain_bytes, rest));
+}
+
 static bool serves(const struct route *route, enum http_method method)
 {
     return route->method == method || (route->method == HTTP_METHOD_GET && method == HTTP_METHOD_HEAD);
@@ -32,7 +40,7 @@ const struct route *router_find(const struct route *routes, enum http_method met
 {
     *path_exists = false;
     for (const struct route *r = routes; r->pattern; r++) {
-        if (!matches(r->pattern, path, plain_bytes, rest)) continue;
+        if (!leads_to(r, path, plain_bytes, rest)) continue;
         *path_exists = true;
         if (serves(r, method)) return r;
     }
@@ -67,7 +75,7 @@ void router_list_methods(const struct route *routes, const char *path, char text
     for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
         const char *rest;
         for (const struct route *r = routes; r->pattern; r++) {
-            bool same_path = !strcmp(path, "*") || matches(r->pattern, path, SIZE_MAX, &rest);
+            bool same_path = !strcmp(path, "*") || leads_to(r, path, SIZE_MAX, &rest);
             if (!same_path || !serves(r, methods[i].method)) continue;
             text = stpcpy(text, methods[i].name);
             break;

@@ -15,6 +15,7 @@ enum route_flags {
     ROUTE_ALWAYS = 2, /* answered while loading and draining, too */
     ROUTE_JSON = 4,   /* wants a JSON body */
     ROUTE_ADMIN = 8,  /* for a key with `admin` behind it; without keys on a loopback address only */
+    ROUTE_BARE = 16,  /* its pattern begins with /v1, which may be left out of a path */
 };
 
 struct route {

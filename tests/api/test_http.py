@@ -125,10 +125,10 @@ def test_unknown_url_and_wrong_method(server):
 
 
 @pytest.mark.parametrize("asked, meant", [
-    ("/models", "/v1/models"), ("/chat/completions", "/v1/chat/completions"), ("/v1/models/", "/v1/models"),
+    ("/messages", "/v1/messages"), ("/v1/models/", "/v1/models"),
     ("/v1/v1/chat/completions", "/v1/chat/completions"), ("/v1/tokenize", "/tokenize")])
 def test_unknown_urls_say_what_was_meant(server, asked, meant):
-    """A base URL with /v1 too few or too many, a slash too many."""
+    """A base URL with /v1 too few or too many, or a slash too many."""
     answer = ask(server, post(asked, {}, "Connection: close"))
     assert status(answer) == 404 and f"did you mean {meant}?" in json.loads(split(answer)[1])["error"]["message"]
 
@@ -346,10 +346,10 @@ def test_every_route_but_health_version_metrics_needs_a_key(start_server):
     with start_server("--api-key", "one", "--api-key", "two") as server:
         for path in ["/", "/health", "/readyz", "/ping", "/livez", "/version", "/metrics"]:
             assert status(ask(server, get(path))) == 200
-        for path in ["/v1/models", "/v1/models/x", "/v1", "/docs", "/metrics/", "/health/", "//health"]:
+        for path in ["/v1/models", "/models", "/v1/models/x", "/v1", "/docs", "/metrics/", "/health/", "//health"]:
             answer = ask(server, get(path))
             assert status(answer) == 401 and split(answer)[0]["www-authenticate"] == "Bearer"
-        for path in ["/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"]:
+        for path in ["/v1/completions", "/v1/chat/completions", "/chat/completions", "/tokenize", "/detokenize"]:
             assert status(ask(server, post(path, {}))) == 401
             assert status(ask(server, post(path, {}, "Authorization: Bearer thre"))) == 401
         for key in ["Authorization: Bearer one", "authorization: bearer two", "x-api-key: two"]:

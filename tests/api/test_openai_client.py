@@ -21,6 +21,25 @@ def test_models(client, model):
     assert caught.value.code == "model_not_found"
 
 
+def test_a_base_url_without_v1(server, model):
+    """The same endpoints, by the same name in the metrics."""
+    bare = openai.OpenAI(base_url=server.url, api_key="none", max_retries=0, timeout=300)
+
+    def counts():
+        return {name: value for name, value in server.metrics().items() if name.startswith("http_requests_total") and "2xx" in name}
+
+    before = counts()
+    assert bare.models.retrieve(model).id == model == bare.models.list().data[0].id
+    assert bare.chat.completions.create(model=model, messages=QUESTION, max_tokens=2).object == "chat.completion"
+    response = bare.responses.create(model=model, input="Hi", max_output_tokens=2)
+    assert bare.responses.retrieve(response.id).id == response.id
+    bare.responses.delete(response.id)
+    grown = {name.split('"')[1] for name, value in counts().items() if value > before.get(name, 0)}
+    assert grown - {"none"} == {"/v1/models", "/v1/models/*", "/v1/chat/completions", "/v1/responses", "/v1/responses/*"}
+    assert httpx.put(server.url + "/chat/completions", json={}).headers["allow"] == "POST, OPTIONS"
+    assert httpx.post(server.url + "/v1/v1/chat/completions", json={}).status_code == 404
+
+
 def test_chat(client, model):
     answer = client.chat.completions.create(model=model, messages=QUESTION, temperature=0, max_tokens=24)
     assert answer.object == "chat.completion" and answer.id.startswith("chatcmpl-") and answer.model == model

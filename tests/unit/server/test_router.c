@@ -27,6 +27,9 @@ static const struct route routes[] = {
     {HTTP_METHOD_GET, "/m/*", 0, .handler = endpoint_b},
     {HTTP_METHOD_POST, "/p", 0, .handler = endpoint_b},
     {HTTP_METHOD_DELETE, "/p", 0, .handler = endpoint_b},
+    {HTTP_METHOD_POST, "/v1/q", ROUTE_BARE, .handler = endpoint_a},
+    {HTTP_METHOD_GET, "/v1/q/*", ROUTE_BARE, .handler = endpoint_b},
+    {HTTP_METHOD_GET, "/v1/r", 0, .handler = endpoint_b},
     {.pattern = NULL},
 };
 
@@ -81,6 +84,33 @@ static void test_find(void **state)
         expect(HTTP_METHOD_GET, unknown[i], NULL, "", false);
 }
 
+static void test_paths_without_v1(void **state)
+{
+    (void)state;
+    expect(HTTP_METHOD_POST, "/v1/q", endpoint_a, "", true);
+    expect(HTTP_METHOD_POST, "/q", endpoint_a, "", true);
+    expect(HTTP_METHOD_GET, "/q", NULL, "", true);
+    expect(HTTP_METHOD_GET, "/q/x", endpoint_b, "x", true);
+    expect(HTTP_METHOD_GET, "/q/", NULL, "", false);
+    expect(HTTP_METHOD_GET, "/r", NULL, "", false);
+    expect(HTTP_METHOD_GET, "/v1/v1/q/x", NULL, "", false);
+    char methods[64];
+    router_list_methods(routes, "/q/x", methods);
+    assert_string_equal(methods, "GET, HEAD, OPTIONS");
+}
+
+/* A path that means something of its own is no other route's without /v1. */
+static void test_no_route_is_hidden(void **state)
+{
+    (void)state;
+    const char *rest;
+    bool exists;
+    for (const struct route *r = server_routes; r->pattern; r++) {
+        assert_true(!(r->flags & ROUTE_BARE) || !strncmp(r->pattern, "/v1/", 4));
+        assert_ptr_equal(router_find(server_routes, r->method, r->pattern, SIZE_MAX, &rest, &exists), r);
+    }
+}
+
 /* A slash that was sent as %2F is a byte like others: of the text that an asterisk matches only. */
 static void test_escaped_slashes(void **state)
 {
@@ -100,8 +130,7 @@ static void test_suggestions(void **state)
     static const struct {
         const char *asked, *meant;
     } cases[] = {
-        {"/models", "/v1/models"},
-        {"/chat/completions", "/v1/chat/completions"},
+        {"/messages", "/v1/messages"},
         {"/v1/models/", "/v1/models"},
         {"/v1/v1/models", "/v1/models"},
         {"/openai/v1/chat/completions", "/v1/chat/completions"},
@@ -126,11 +155,12 @@ static void test_suggestions(void **state)
 static void test_list(void **state)
 {
     (void)state;
-    char text[64];
+    char text[128];
     assert_true(router_list(routes, text, sizeof text));
-    assert_string_equal(text, "GET /a, POST /a, GET /m, GET /m/*, POST /p, DELETE /p");
+    assert_string_equal(
+        text, "GET /a, POST /a, GET /m, GET /m/*, POST /p, DELETE /p, POST /v1/q, GET /v1/q/*, GET /v1/r");
     for (size_t n = 1; n < sizeof text; n++) { /* cut between two, never beyond */
-        char small[64];
+        char small[128];
         memset(small, 'x', sizeof small);
         assert_true(router_list(routes, small, n) == (n > strlen(text)));
         size_t size = strlen(small);
@@ -207,6 +237,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_find),
         cmocka_unit_test(test_shapes_of_errors),
+        cmocka_unit_test(test_paths_without_v1),
+        cmocka_unit_test(test_no_route_is_hidden),
         cmocka_unit_test(test_escaped_slashes),
         cmocka_unit_test(test_suggestions),
         cmocka_unit_test(test_list),
