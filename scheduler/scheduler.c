@@ -177,6 +177,7 @@ int scheduler_add(struct scheduler *s, const struct sequence_input *input, int32
         (void)answer_rule_push(&s->answers, seq->tokens, i, &seq->in_answer);
     scheduler_join_tenant(s, seq, input);
     scheduler_enqueue(s, seq);
+    if (input->num_generated > 0) scheduler_make_urgent(s, seq);
     *seq_id = id;
     return 0;
 }

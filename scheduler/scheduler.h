@@ -39,7 +39,7 @@
  * A sequence is admitted when all tokens that it has, or of a group with a window as many as it ever holds, fit
  * into blocks and one more block of each group remains for each that runs already, so that an admission is not followed by a preemption at once. One that does not fit may be
  * bypassed by others (nothing idles that somebody could use), but only BYPASS_MAX times: then it is urgent,
- * as preempted ones are at once, and nobody else is admitted until all urgent ones are, but for who has nothing running where
+ * as preempted ones are at once, and those that another engine has begun to answer, and nobody else is admitted until all urgent ones are, but for who has nothing running where
  * the urgent one's owner has. A preempted one comes
  * back when ROOM_BLOCKS remain for each, as far as it can need them: where all grow alike, none is preempted
  * again soon.

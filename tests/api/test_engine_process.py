@@ -75,6 +75,22 @@ def test_a_stream_goes_on(mortal, number):
     wait_ready(mortal)
 
 
+def test_streams_that_have_begun_go_on_before_all_who_wait():
+    """Also before those of a higher priority: their clients read already."""
+    options = ("--max-engine-deaths", "0", "--max-num-seqs", "2", "--log-format", "json")
+    with conftest.running(*options) as server:
+        running = [Stream(server, {**LONG, "max_tokens": 300, "ignore_eos": True, "seed": i}) for i in range(2)]
+        for stream in running:
+            stream.begun.wait()
+        waiting = [Stream(server, {**LONG, "max_tokens": 20, "ignore_eos": True, "priority": -100}) for _ in range(4)]
+        wait_until(lambda: server.metrics()["vllm:num_requests_waiting"] == 4)
+        kill_engine(server)
+        for stream in running + waiting:
+            stream.result()
+        lines = [json.loads(line) for line in server.log().splitlines() if '"duration_ms"' in line]
+        assert [line["completion_tokens"] for line in lines][0] == 300 and len(lines) == 6
+
+
 def test_a_request_that_comes_meanwhile_waits(mortal):
     expected = Stream(mortal).result()
     kill_engine(mortal)

@@ -416,6 +416,32 @@ static struct sequence_input input_resumed(struct bench *b, int32_t num_prompt, 
                                    .salt = ""};
 }
 
+/* Behind another engine: those who have the beginning of an answer come before all of their owner's who wait, whoever is due first and
+ * whose turn it is. */
+static void test_begun_answers_go_on_first(void **state)
+{
+    (void)state;
+    struct scheduler_options options = options_default();
+    options.max_num_seqs = 2;
+    struct bench *b = create(options);
+    int32_t ids[2];
+    for (int i = 0; i < 6; i++)
+        add_of(b, (struct who){.tenant_id = 1 + (uint64_t)i % 2, .owner_id = 3}, 8, 3, -1, false);
+    for (int i = 0; i < 2; i++) {
+        struct sequence_input input = input_resumed(b, 20, 5);
+        input.arrival_us = 1000000; /* the others have come before them */
+        input.tenant_id = 1;
+        input.owner_id = 3;
+        assert_int_equal(scheduler_add(b->scheduler, &input, &ids[i]), 0);
+    }
+    assert_int_equal(turn(b), SCHEDULE_STEP);
+    assert_int_equal(plan_num_entries(&b->plan), 2);
+    for (int i = 0; i < 2; i++) assert_int_equal(plan_get_entry(&b->plan, i)->seq_id, ids[i]);
+    while (b->num_finished < 8) assert_int_equal(turn(b), SCHEDULE_STEP);
+    for (int i = 0; i < 2; i++) assert_true(b->finished[i] >= 6);
+    destroy(b);
+}
+
 /* What a dead engine has drawn takes the step's sequences that others leave, and draws with its last token alone. */
 static void test_known_tokens_are_replayed_in_runs(void **state)
 {
@@ -1713,6 +1739,7 @@ int main(void)
         cmocka_unit_test(test_a_state_is_saved_with_its_blocks),
         cmocka_unit_test(test_a_preempted_one_comes_back_to_its_blocks),
         cmocka_unit_test(test_the_cheaper_way_is_chosen),
+        cmocka_unit_test(test_begun_answers_go_on_first),
         cmocka_unit_test(test_known_tokens_are_replayed_in_runs),
         cmocka_unit_test(test_runs_keep_the_target),
         cmocka_unit_test(test_what_is_saved_goes_with_its_sequence),
