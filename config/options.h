@@ -53,7 +53,7 @@ X(INT,   max_engine_deaths, "max-engine-deaths", 5, 0, 64, "deaths", "of the eng
 X(INT,   step_timeout, "step-timeout", 0, 0, 86400, "seconds", "a step that takes longer ends the engine; 0: as long as ten of its longest steps take, 30 to 600 seconds") \
 SECTION("API") \
 X(FLAG,  separate_reasoning, "separate-reasoning", true, 0, 0, "", "reasoning of a chat model is told beside the content (reasoning_content), unless a request says separate_reasoning: false") \
-X(FLAG,  tenant_header, "tenant-header", false, 0, 0, "", "x-tenant names whose a request is, so that tenants of one key take turns, too; for a proxy that sets it") \
+X(FLAG,  tenant_header, "tenant-header", false, 0, 0, "", "x-tenant names whose a request is among those of its key, instead of the client's address; for a proxy that sets it") \
 X(FLAG,  completions_parse_special, "completions-parse-special", true, 0, 0, "", "control tokens in the texts of /v1/completions and /tokenize count as such, unless a request says parse_special: false") \
 X(FLAG,  report_cached_tokens, "report-cached-tokens", true, 0, 0, "", "usage says how many prompt tokens the prefix cache held, which tells a client what others with its key and salt have asked") \
 X(FLAG,  report_energy, "report-energy", false, 0, 0, "", "usage says how many joules an answer took (energy_joules): its share, by tokens, of what the device used meanwhile; RAPL on a CPU, NVML on a GPU") \
@@ -71,6 +71,7 @@ X(LIST,  allowed_host, "allowed-host", NULL, 0, 0, "name", "further name(s) that
 X(INT,   max_connections, "max-connections", 4096, 1, 1000000, "connections", "open connections; when all are in use the longest idle one is closed for a new one") \
 X(INT,   max_connections_per_address, "max-connections-per-address", 0, 0, 1000000, "connections", "those of one client (an IPv4 address, an IPv6 /64); 0: half of max-connections, loopback exempt; Unix sockets are never counted") \
 X(BYTES, max_buffered_bytes, "max-buffered-bytes", 256 * MIB, 1 * MIB, 1LL << 40, "bytes", "request bodies and unsent answers held for all clients together; more get 503") \
+X(LIST,  trusted_proxies, "trusted-proxies", NULL, 0, 0, "network", "proxies whose X-Forwarded-For says from which address a request comes: their addresses, networks (10.0.0.0/8), unix for whoever connects over a Unix socket; by default nobody's does") \
 X(INT,   drain_delay, "drain-delay", -1, -1, 3600, "seconds", "after SIGTERM: how long requests are still taken while health says no, for balancers to see it; -1: 5 under a service manager or in a container, else 0") \
 X(INT,   drain_timeout, "drain-timeout", 60, 0, 86400, "seconds", "after SIGTERM and drain-delay: how long running answers may take to finish") \
 SECTION("Limits of a request") \

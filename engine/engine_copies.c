@@ -10,9 +10,9 @@ static void note_preemptions(struct engine *e, const struct plan *plan)
         const struct preemption *p = &plan->preemptions[i];
         log_info("%s: a sequence of %d tokens waits (slot %d), and what it has computed %s; "
                  "expected %.2f ms to copy, %.2f ms to compute again",
-                 p->displaced ? "another key has less than its part" : "no K/V block is free", p->num_tokens,
-                 p->slot_idx, p->saved ? "is saved" : "will be computed again", p->restore_us / 1000,
-                 p->compute_us / 1000);
+                 p->displaced ? "another client or key has less than its part" : "no K/V block is free",
+                 p->num_tokens, p->slot_idx, p->saved ? "is saved" : "will be computed again",
+                 p->restore_us / 1000, p->compute_us / 1000);
         if (p->restore_us > p->compute_us) step_cost_hope_copy(&e->cost);
     }
 }

@@ -26,7 +26,7 @@ struct party {
 /* What running sequences hold. */
 enum goods { PLACES, BLOCKS, NUM_GOODS };
 
-/* An API key: whoever shares with other keys, however many tenants it names. */
+/* An API key, or a client where there are none: whoever shares with others of its kind, however many tenants it names. */
 struct owner {
     struct party party;
     double service_us;   /* received by weight; only differences between owners mean anything */

@@ -534,6 +534,7 @@ static void note_peer(struct connection *c)
     if (c->socket.handle.type != UV_TCP) return;
     if (uv_tcp_getpeername(&c->socket.tcp, (struct sockaddr *)&address, &n)) return;
     if (!ip_address_of((struct sockaddr *)&address, &c->address)) return;
+    if (proxies_trust(&c->listener->proxies, &c->address)) return;
     c->peer = peers_add(&c->listener->peers, &c->address);
 }
 

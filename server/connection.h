@@ -46,7 +46,7 @@ struct connection {
     struct listener *listener;
     struct connection *next, *previous; /* in one of the listener's lists */
     struct ip_address address;          /* the peer's */
-    struct peer *peer;                  /* NULL: not counted */
+    struct peer *peer;                  /* NULL: not counted, as what a trusted proxy has of many is not */
     enum connection_state state;
     int16_t num_references; /* open handles, running work; freed at 0 */
     bool consuming : 1;     /* connection_consume is on the stack */

@@ -28,6 +28,13 @@ const char *exchange_header(const struct exchange *x, const char *name)
     return NULL;
 }
 
+void exchange_get_client(const struct exchange *x, struct ip_address *client)
+{
+    const struct http_request *r = http_request_of(x);
+    const struct connection *c = x->connection;
+    *client = proxies_find_client(&c->listener->proxies, &c->address, r->headers, r->num_headers);
+}
+
 /* A value that would end its line early is left out: it can only come from a client. */
 static bool is_one_line(const char *value)
 {

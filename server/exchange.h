@@ -24,6 +24,7 @@
 #include "base/status.h"
 
 struct buffer;
+struct ip_address;
 struct server;     /* server.h: what all endpoints share */
 struct connection; /* transport's own */
 
@@ -64,6 +65,10 @@ struct exchange {
 
 /* The value of a request header (name in lower case), or NULL. */
 const char *exchange_header(const struct exchange *x, const char *name);
+
+/* Whose the request is: the connection's peer, or who a trusted proxy (proxies.h) says it has it from; all zero: a
+ * Unix socket's. */
+void exchange_get_client(const struct exchange *x, struct ip_address *client);
 
 /* Adds a header to the response about to be sent. Before reply or start_stream. Copied. */
 void exchange_add_header(struct exchange *x, const char *name, const char *value);

@@ -342,7 +342,8 @@ static int prepare(struct listener *l, struct error *err)
     if (getrandom(seeds, sizeof seeds, 0) != sizeof seeds)
         return error_set(err, STATUS_IO, "no random numbers: %s", strerror(errno));
     l->request_seed = seeds[0];
-    int status = peers_init(&l->peers, l->max_connections, seeds[1], err);
+    int status = proxies_init(&l->proxies, &config->trusted_proxies, err);
+    if (!status) status = peers_init(&l->peers, l->max_connections, seeds[1], err);
     return status ? status : listener_reload_keys(l, err);
 }
 
@@ -453,6 +454,7 @@ void listener_deinit(struct listener *l)
     auth_deinit(&l->auth);
     free(l->key_buffered_bytes);
     peers_deinit(&l->peers);
+    proxies_deinit(&l->proxies);
     free(l->headers);
     free(l->read_buffer);
 }

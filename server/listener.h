@@ -14,6 +14,7 @@
 #include "server/gate.h"
 #include "server/http_log.h"
 #include "server/peers.h"
+#include "server/proxies.h"
 #include "server/router.h"
 
 enum { READ_BUFFER_BYTES = 64 * 1024 };
@@ -44,6 +45,7 @@ struct listener {
         waiting; /* with no request, or with an answer that is out: may be closed for others */
     struct connection_list others; /* at work, or closed and not freed yet */
     struct peers peers;
+    struct proxies proxies;
     int num_connections;             /* in both lists */
     int num_open, max_connections;   /* num_open: without those that are closed */
     int num_busy;                    /* connections with a request that is not answered completely */

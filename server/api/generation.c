@@ -57,7 +57,7 @@ static struct generation *generation_create(struct exchange *x, const struct cod
     g->serial = x->id;
     g->api_key_idx = x->api_key_idx;
     g->arrival_ns = x->arrival_ns;
-    g->tenant_id = tenant_id(x->server, x->api_key_idx, exchange_header(x, "x-tenant"));
+    g->tenant = tenant_read(x);
     arena_init(&g->arena, ARENA_BYTES_MAX);
     g->trace = read_trace(g, x);
     g->next = api->generations;

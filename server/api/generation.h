@@ -43,8 +43,8 @@ struct generation {
     bool stays;          /* the process that takes over has refused it */
     bool in_background;  /* nobody waits for it: its codec keeps the answer */
     uint64_t arrival_ns, submitted_ns;
-    uint64_t tenant_id, deadline_ns; /* deadline_ns: of x-request-timeout; 0: none */
-    struct request_trace *trace;     /* in the arena; NULL: none */
+    uint64_t tenant, deadline_ns; /* deadline_ns: of x-request-timeout; 0: none */
+    struct request_trace *trace;  /* in the arena; NULL: none */
 
     struct arena arena;
     struct params params; /* input: until the slots are filled in */

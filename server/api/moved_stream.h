@@ -31,7 +31,7 @@ struct moved_head {
     uint8_t key_digest[AUTH_DIGEST_BYTES];
     char answer_id[MADE_ID_CHARS];
     int64_t created;
-    uint64_t deadline_ns, tenant_id, seed; /* times are monotonic: the machine's */
+    uint64_t deadline_ns, tenant, seed; /* times are monotonic: the machine's */
     bool has_trace;
     struct trace_context trace;
     uint64_t digest, last_write_ns; /* of what was told */

@@ -65,7 +65,7 @@ static void describe_stream(const struct generation *g, const struct auth *auth,
     if (head->has_key) memcpy(head->key_digest, auth->digests[g->api_key_idx], AUTH_DIGEST_BYTES);
     head->created = g->answer.created;
     head->deadline_ns = g->deadline_ns;
-    head->tenant_id = g->tenant_id;
+    head->tenant = g->tenant;
     head->seed = g->answer.seed;
     head->has_trace = g->trace != NULL;
     if (g->trace) head->trace = g->trace->context;
@@ -396,7 +396,7 @@ static struct generation *readmit(struct listener *l, struct moved_stream *m, in
         exchange_let_go(x);
         return NULL;
     }
-    g->tenant_id = l->config->tenant_header ? m->head.tenant_id : tenant_id(l->server, key_idx, NULL);
+    g->tenant = m->head.tenant;
     return g;
 }
 

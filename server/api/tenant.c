@@ -4,24 +4,33 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/rng.h"
 #include "config/api_keys.h"
 #include "server/api/generation.h"
+#include "server/ip_address.h"
 
-uint64_t tenant_id(const struct server *server, int api_key_idx, const char *x_tenant)
+/* Behind a NUL, which no header has, an address. */
+uint64_t tenant_read(const struct exchange *x)
 {
-    uint64_t key = (uint64_t)(api_key_idx + 1);
-    if (!server->config->tenant_header || !x_tenant) return key;
+    const char *said = x->server->config->tenant_header ? exchange_header(x, "x-tenant") : NULL;
     struct sha256_ctx hash;
-    uint64_t id;
+    uint64_t tenant;
     sha256_init(&hash);
-    sha256_update(&hash, sizeof key, (const uint8_t *)&key);
-    sha256_update(&hash, strlen(x_tenant), (const uint8_t *)x_tenant);
-    sha256_digest(&hash, sizeof id, (uint8_t *)&id);
-    return id;
+    if (said) {
+        sha256_update(&hash, strlen(said), (const uint8_t *)said);
+    } else {
+        struct ip_address address;
+        exchange_get_client(x, &address);
+        address = ip_address_of_client(&address);
+        sha256_update(&hash, 1, (const uint8_t *)"");
+        sha256_update(&hash, sizeof address, address.bytes);
+    }
+    sha256_digest(&hash, sizeof tenant, (uint8_t *)&tenant);
+    return tenant;
 }
 
 enum { PLACES_PER_MANY = 16 }; /* of --max-num-seqs: more answers than that leave of them are many */
-static const uint64_t BULK = 1ull << 63; /* of a tenant's id, where no client names one */
+static const uint64_t BULK = 1ull << 63; /* of a tenant's id */
 
 /* Vectors and scores have their places for a step each. */
 static bool is_bulk(const struct generation *g, int32_t num_sequences)
@@ -32,13 +41,21 @@ static bool is_bulk(const struct generation *g, int32_t num_sequences)
     return g->params.in_background || (is_many && g->params.input->pooling == POOLING_NONE);
 }
 
+/* Of a tenant among those of all keys; not 0. */
+static uint64_t id_of(const struct generation *g)
+{
+    enum { STREAM_TENANTS = 0x74656e61 };
+    struct rng_block block = rng_philox(g->tenant, (uint64_t)(g->api_key_idx + 1), STREAM_TENANTS);
+    return (((uint64_t)block.word[0] << 32 | block.word[1]) & ~BULK) | 1;
+}
+
 void tenant_fill(const struct generation *g, struct request_slot_input *out)
 {
     const struct config *config = g->api->server->config;
     bool is_beside = !config->tenant_header && is_bulk(g, g->num_choices);
-    bool is_own = config->tenant_header && g->api_key_idx < 0; /* without keys each is its own */
-    out->tenant_id = g->tenant_id | (is_beside ? BULK : 0);
-    out->owner_id = is_own ? 0 : (uint64_t)(g->api_key_idx + 2);
+    uint64_t id = id_of(g);
+    out->tenant_id = id | (is_beside ? BULK : 0);
+    out->owner_id = g->api_key_idx < 0 ? id : (uint64_t)(g->api_key_idx + 1);
     out->weight = api_keys_terms(config, g->api_key_idx).weight;
     out->leaves_places = config->tenant_header || is_beside;
     out->owner_leaves_places = config->api_key.num_items > 1;

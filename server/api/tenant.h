@@ -1,9 +1,9 @@
 /* tenant.h - whose a request is, and what its key may have in flight.
  *
- * A tenant is an API key or, with --tenant-header, an x-tenant of one. Tenants take turns by weight; that is the
- * scheduler's. What a key, or who has none, asks for in bulk is a tenant beside the rest of it, within what the key gets, and
- * leaves places: answers in the background, and those of a request that has many. With --tenant-header a tenant has
- * named itself, and is one.
+ * A tenant is a client's address or, with --tenant-header, what x-tenant says. Tenants take turns, which is the scheduler's: those
+ * of one API key within what the key gets by its weight; without keys each has a part of its own. What a tenant asks for in
+ * bulk is a tenant beside the rest of it, and leaves places: answers in the background, and those of a request that has many.
+ * With --tenant-header a tenant has named itself, and is one.
  *
  * What a key may have in flight is looked at here, before a request is admitted: its own quotas and, where there are
  * several keys, three quarters of all places and of the prompt tokens that may wait, so that one key alone never makes
@@ -16,6 +16,7 @@
 #include "server/api/admission.h"
 
 struct api;
+struct exchange;
 struct generation;
 
 /* Of receipts (receipt.h): how many there are, and the digest of the last; "" before the first. */
@@ -32,8 +33,8 @@ struct key_use {
     struct room_estimate room;
 };
 
-/* Of a request with this key (-1: none) and this x-tenant (NULL: none). */
-uint64_t tenant_id(const struct server *server, int api_key_idx, const char *x_tenant);
+/* Whose a request is among those of its key. */
+uint64_t tenant_read(const struct exchange *x);
 
 /* 0, or 429 in err. */
 int tenant_check(const struct generation *g, int32_t num_sequences, uint64_t num_prompt_tokens,

@@ -1,10 +1,14 @@
 """Who shares a server: quotas of keys, turns of tenants, priorities, deadlines."""
 
 import concurrent.futures
+import subprocess
 import threading
 import time
 
+import httpx
 import pytest
+
+import conftest
 
 KEYS = ("--api-key", "big weight=3 name=acme", "--api-key", "small", "--api-key", "tight max-seqs=2 max-tokens=60")
 
@@ -82,7 +86,7 @@ def test_what_a_key_holds_beyond_its_part_is_taken_from_it(start_server):
             assert ask(server, "small", 150).status_code == 200
             assert not any(answer.done() for answer in flood)
             assert [answer.result().json()["choices"][0]["text"] for answer in flood] == alone
-            assert "another key has less than its part" in server.log()
+            assert "another client or key has less than its part" in server.log()
             server.wait_idle()
 
 
@@ -133,6 +137,82 @@ def test_many_texts_of_one_request_are_one_long_prompt(start_server):
 def begin_in_the_background(server, num_tokens=200):
     body = {"input": "Once", "background": True, "max_output_tokens": num_tokens, "ignore_eos": True}
     return server.post("/v1/responses", body).status_code
+
+
+def ask_from(server, address, num_prompt=8, max_tokens=4, headers=None, **body):
+    """From one of this machine's loopback addresses, each of which is a client."""
+    body = {"prompt": [100 + i for i in range(num_prompt)], "max_tokens": max_tokens, "ignore_eos": True, **body}
+    with httpx.Client(transport=httpx.HTTPTransport(verify=False, local_address=address)) as client:
+        return client.post(server.url + "/v1/completions", json=body, headers=headers, timeout=300)
+
+
+def place_of_guest(server, flood, guest):
+    """flood, guest: keywords of ask_from. A long answer has the only place, six more of the flood's wait, then comes a guest's that asks
+    for as much as each of them: how many of these end before it."""
+    order = []
+
+    def one(name, **asked):
+        assert ask_from(server, **asked).status_code == 200
+        order.append(name)
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        futures = [pool.submit(one, "long", max_tokens=200, **flood)]
+        conftest.wait_until(lambda: server.metrics()["vllm:num_requests_running"] == 1)
+        futures += [pool.submit(one, "flood", num_prompt=50, **flood) for _ in range(6)]
+        conftest.wait_until(lambda: server.metrics()["vllm:num_requests_waiting"] == 6, seconds=30)
+        futures.append(pool.submit(one, "guest", num_prompt=50, **guest))
+        for future in futures:
+            future.result()
+    return order.index("guest") - 1
+
+
+def test_addresses_take_turns(start_server):
+    """Without keys, and with one, where x-tenant may be sent and is not."""
+    key = {"Authorization": "Bearer one"}
+    for options, headers in ((), None), (("--api-key", "one", "--tenant-header"), key):
+        with start_server(*options, "--max-num-seqs", "1") as server:
+            flood = {"address": "127.0.0.2", "headers": headers}
+            assert place_of_guest(server, flood, {"address": "127.0.0.3", "headers": headers}) <= 1, options
+            assert place_of_guest(server, flood, flood) == 6, options
+            server.wait_idle()
+            assert "127.0.0.2" not in httpx.get(server.url + "/metrics").text
+
+
+def test_what_an_address_holds_beyond_its_part_is_taken_from_it(start_server):
+    """All places are one address' long answers: another's short one waits for none of them, and they say what they say alone."""
+    with start_server("--max-num-seqs", "2", "--max-model-len", "512") as server, concurrent.futures.ThreadPoolExecutor(3) as pool:
+        alone = [ask(server, "any", 20 + i, 300, temperature=0).json()["choices"][0]["text"] for i in range(3)]
+        flood = [pool.submit(ask_from, server, "127.0.0.2", 20 + i, 300, temperature=0) for i in range(3)]
+        while server.metrics()["vllm:num_requests_running"] < 2:
+            time.sleep(0.01)
+        assert ask_from(server, "127.0.0.3").status_code == 200
+        assert not any(answer.done() for answer in flood)
+        assert [answer.result().json()["choices"][0]["text"] for answer in flood] == alone
+        assert "another client or key has less than its part" in server.log()
+        server.wait_idle()
+
+
+def test_a_trusted_proxy_says_who_asks(start_server):
+    """All come from one address: what the trusted proxy adds to the end of X-Forwarded-For tells them apart, and nothing else."""
+    def said(value):
+        return {"X-Forwarded-For": value}
+
+    with start_server("--max-num-seqs", "1", "--trusted-proxies", "127.0.0.8/30,10.0.0.0/8") as server:
+        flood = {"address": "127.0.0.9", "headers": said("6.6.6.6, 203.0.113.6")}
+        for is_next, guest in ((True, said("203.0.113.7")), (True, said("6.6.6.6, [2001:db8:1::1]:80 , 10.1.1.1")), (True, None),
+                               (False, said("203.0.113.7, 203.0.113.6"))):
+            place = place_of_guest(server, flood, {"address": "127.0.0.9", "headers": guest})
+            assert place <= 1 if is_next else place == 6, guest
+        strangers = [{"address": "127.0.0.13", "headers": said(f"203.0.113.{i}")} for i in range(2)]
+        assert place_of_guest(server, *strangers) == 6
+        server.wait_idle()
+
+
+def test_what_is_no_network_is_a_sentence():
+    for text in ("localhost", "10.0.0.1/8", "10.0.0.0/33", "::/129", "1.2.3.4:80"):
+        command = [str(conftest.BINARY), "serve", str(conftest.MODEL), "--port", "0", "--trusted-proxies", text]
+        ended = subprocess.run(command, capture_output=True, timeout=60)
+        assert ended.returncode == 1 and f"--trusted-proxies {text}: an IP address" in ended.stderr.decode(), text
 
 
 def num_finished(server):

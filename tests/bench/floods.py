@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """floods.py - what a quiet chat sees beside each kind of flood: first tokens and times between tokens, ms.
 
-    floods.py URL [--seconds 5] [--only NAME]... [--vocab 40000]
+    floods.py URL [--seconds 5] [--only NAME]... [--vocab 40000] [--flood-from 127.0.0.2]
 
 A chat of 60 words and 40 tokens follows the other; the flood's clients, another process's threads, send one request after the other. A row a flood;
-the first has none. Nothing is done with keys: a server without them takes all as one tenant.
+the first has none. Nothing is done with keys; --flood-from gives the flood an address of its own.
 """
 import argparse
 import http.client
@@ -63,8 +63,8 @@ FLOODS = {
 }
 
 
-def send(path, body):
-    connection = http.client.HTTPConnection(options.url.hostname, options.url.port, timeout=120)
+def send(path, body, source=None):
+    connection = http.client.HTTPConnection(options.url.hostname, options.url.port, timeout=120, source_address=source and (source, 0))
     connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
     return connection, connection.getresponse()
 
@@ -76,7 +76,7 @@ def flood(name, end, counts):
     def client(number):
         rng = random.Random(f"{name} {number} {end}")
         while time.monotonic() < end:
-            connection, response = send(*make(rng))
+            connection, response = send(*make(rng), options.flood_from)
             (done if response.status == 200 else refused).append(response.status)
             response.readline() if name == "hang-ups" else response.read()
             connection.close()
@@ -107,5 +107,6 @@ parser.add_argument("url", type=urllib.parse.urlparse)
 parser.add_argument("--seconds", type=float, default=5)
 parser.add_argument("--only", action="append", choices=FLOODS)
 parser.add_argument("--vocab", type=int, default=40000)
+parser.add_argument("--flood-from")
 options = parser.parse_args()
 main()

@@ -724,13 +724,12 @@ int uv_tcp_nodelay(uv_tcp_t *tcp, int enable)
     return 0;
 }
 
-/* Several clients come from one address. */
 int uv_tcp_getpeername(const uv_tcp_t *tcp, struct sockaddr *name, int *bytes)
 {
     const struct socket *s = socket_of(tcp);
     struct sockaddr_in address = {.sin_family = AF_INET};
     if (!s) return UV_ENOTCONN;
-    address.sin_addr.s_addr = htonl(0x0a000000u + (uint32_t)s->client_idx % 5);
+    address.sin_addr.s_addr = htonl(client_address(s->client_idx));
     *bytes = sizeof address;
     memcpy(name, &address, sizeof address);
     return 0;

@@ -39,6 +39,12 @@ struct socket {
     struct hangup *hangup;
 };
 
+/* Several clients come from one. */
+static inline uint32_t client_address(int client_idx)
+{
+    return 0x0a000000u + (uint32_t)client_idx % 5;
+}
+
 /* ---- the client's end ---- */
 
 struct socket *net_connect(int client_idx, size_t window); /* NULL: nobody listens */

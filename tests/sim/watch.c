@@ -109,15 +109,26 @@ static void check_salt(const struct watch *w, const struct request_slot_input *i
     }
 }
 
-/* Many answers are a tenant beside the rest of their key's. */
+static const uint64_t BULK = 1ull << 63;
+
+/* An address is a tenant among those of its key, or has a part of its own where there are no keys; many answers are one beside
+ * the rest of its. */
 static void check_tenant(const struct request *r, const struct request_slot_input *input)
 {
     bool is_bulk =
         request_num_sequences(r) > 1 && 16 * request_num_sequences(r) > world.max_num_seqs && !r->embeds;
-    uint64_t key = has(FEATURE_salts) ? (uint64_t)r->key + 1 : 0;
-    expect(input->tenant_id == (key | (is_bulk ? 1ull << 63 : 0)), "%s: the slot is another tenant's", r->id);
-    expect(input->owner_id == key + 1 && input->leaves_places == is_bulk, "%s: the slot is another owner's",
+    uint64_t tenant = input->tenant_id & ~BULK, owner = has(FEATURE_salts) ? (uint64_t)r->key + 1 : tenant;
+    expect(input->owner_id == owner && input->leaves_places == is_bulk, "%s: the slot is another owner's",
            r->id);
+    expect((input->tenant_id != tenant) == is_bulk, "%s: the slot is another tenant's", r->id);
+    for (int i = 0; i < SLOTS_MAX; i++) {
+        const struct request *other = watches[i].request;
+        if (!watches[i].active || other == r) continue;
+        bool is_same_key = !has(FEATURE_salts) || other->key == r->key;
+        bool is_same = is_same_key && client_address(other->client_idx) == client_address(r->client_idx);
+        expect(is_same == ((slot_of(i)->input.tenant_id & ~BULK) == tenant), "%s and %s: %s tenant", r->id,
+               other->id, is_same ? "not the same" : "the same");
+    }
 }
 
 static void check_terms(const struct request *r, const struct request_slot_input *input)

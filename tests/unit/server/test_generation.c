@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/metrics.h"
 #include "server/api/generation.h"
+#include "server/ip_address.h"
 #include "unit/link/link_rig.h"
 #include "unit/server/fake_tokenizer.h"
 
@@ -76,6 +77,12 @@ const char *exchange_header(const struct exchange *x, const char *name)
     (void)x;
     (void)name;
     return NULL;
+}
+
+void exchange_get_client(const struct exchange *x, struct ip_address *out)
+{
+    (void)x;
+    *out = (struct ip_address){0};
 }
 
 void exchange_reply(struct exchange *x, int http_status, const char *content_type, const char *body, size_t n)

@@ -202,6 +202,22 @@ static void test_an_address_has_its_share(void **state)
     rig_end(&rig);
 }
 
+static void test_a_trusted_proxy_has_all(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_init(&rig);
+    rig.config.max_connections = 8;
+    rig.config.max_connections_per_address = 3;
+    assert_int_equal(text_list_append(&rig.config.trusted_proxies, "127.0.0.1", strlen("127.0.0.1")), 0);
+    rig_start(&rig);
+    int busy[6];
+    for (int i = 0; i < 6; i++) busy[i] = connect_busy(&rig);
+    expect_from(&rig, "127.0.0.1", 200, "\r\n\r\nok");
+    for (int i = 0; i < 6; i++) close(busy[i]);
+    rig_end(&rig);
+}
+
 /* By default a proxy on this machine may take every place. */
 static void test_loopback_is_exempt_by_default(void **state)
 {
@@ -486,6 +502,7 @@ int main(void)
         cmocka_unit_test(test_probes_get_through),
         cmocka_unit_test(test_a_place_in_reserve_becomes_an_ordinary_one),
         cmocka_unit_test(test_an_address_has_its_share),
+        cmocka_unit_test(test_a_trusted_proxy_has_all),
         cmocka_unit_test(test_loopback_is_exempt_by_default),
         cmocka_unit_test(test_peers),
         cmocka_unit_test(test_held_bodies_are_bounded),
