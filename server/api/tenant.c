@@ -32,13 +32,14 @@ uint64_t tenant_read(const struct exchange *x)
 enum { PLACES_PER_MANY = 16 }; /* of --max-num-seqs: more answers than that leave of them are many */
 static const uint64_t BULK = 1ull << 63; /* of a tenant's id */
 
-/* Vectors and scores have their places for a step each. */
+/* Vectors and scores have their places for a step each. What shall go before others of its client's is compared with them. */
 static bool is_bulk(const struct generation *g, int32_t num_sequences)
 {
     const struct server *server = g->api->server;
     bool is_many =
         num_sequences > 1 && (int64_t)num_sequences * PLACES_PER_MANY > server->facts->max_num_seqs;
-    return g->params.in_background || (is_many && g->params.input->pooling == POOLING_NONE);
+    return g->params.priority >= 0 &&
+           (g->params.in_background || (is_many && g->params.input->pooling == POOLING_NONE));
 }
 
 /* Of a tenant among those of all keys; not 0. */

@@ -1,6 +1,7 @@
 """Who shares a server: quotas of keys, turns of tenants, priorities, deadlines."""
 
 import concurrent.futures
+import json
 import subprocess
 import threading
 import time
@@ -134,8 +135,8 @@ def test_many_texts_of_one_request_are_one_long_prompt(start_server):
             assert len(many.result().json()["data"]) == 100
 
 
-def begin_in_the_background(server, num_tokens=200):
-    body = {"input": "Once", "background": True, "max_output_tokens": num_tokens, "ignore_eos": True}
+def begin_in_the_background(server, num_tokens=200, **fields):
+    body = {"input": "Once", "background": True, "max_output_tokens": num_tokens, "ignore_eos": True, **fields}
     return server.post("/v1/responses", body).status_code
 
 
@@ -239,6 +240,22 @@ def test_many_answers_of_one_request_leave_a_place(start_server):
         assert server.post("/v1/completions", {"prompt": "Once", "max_tokens": 2}).status_code == 200
         assert not many.done() and num_finished(server) == 1
         assert many.result().status_code == 200
+
+
+def test_a_priority_is_compared_with_what_is_waited_for(start_server):
+    """Behind an answer in the background chats are next, whatever waits in the background before them, but for what shall come
+    before them."""
+    with start_server("--max-num-seqs", "1", "--log-format", "json") as server, concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for priority, order in (0, "ccbb"), (-100, "bbcc"):
+            assert begin_in_the_background(server, 300) == 200
+            conftest.wait_until(lambda: server.metrics()["vllm:num_requests_running"] == 1)
+            assert [begin_in_the_background(server, 4, priority=priority) for _ in range(2)] == [200, 200]
+            chats = [pool.submit(ask, server, "none", 50) for _ in range(2)]
+            conftest.wait_until(lambda: server.metrics()["vllm:num_requests_waiting"] == 4, seconds=30)
+            assert [chat.result().status_code for chat in chats] == [200, 200]
+            server.wait_idle()
+            paths = [json.loads(line)["path"] for line in server.log().splitlines() if '"duration_ms"' in line]
+            assert "".join("b" if path == "/v1/responses" else "c" for path in paths[-4:]) == order
 
 
 def test_what_nobody_waits_for_does_not_fill_the_server(start_server):

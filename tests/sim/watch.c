@@ -115,8 +115,8 @@ static const uint64_t BULK = 1ull << 63;
  * the rest of its. */
 static void check_tenant(const struct request *r, const struct request_slot_input *input)
 {
-    bool is_bulk =
-        request_num_sequences(r) > 1 && 16 * request_num_sequences(r) > world.max_num_seqs && !r->embeds;
+    bool is_bulk = r->priority >= 0 && request_num_sequences(r) > 1 &&
+                   16 * request_num_sequences(r) > world.max_num_seqs && !r->embeds;
     uint64_t tenant = input->tenant_id & ~BULK, owner = has(FEATURE_salts) ? (uint64_t)r->key + 1 : tenant;
     expect(input->owner_id == owner && input->leaves_places == is_bulk, "%s: the slot is another owner's",
            r->id);
