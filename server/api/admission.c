@@ -79,12 +79,14 @@ static uint64_t num_waiting_tokens(const struct admission *a, const struct link_
     return a->submitted_prompt_tokens - min_of(stats->dequeued_prompt_tokens, a->submitted_prompt_tokens);
 }
 
-uint64_t admission_num_waiting_tokens(const struct server *server, int api_key_idx)
+uint64_t admission_num_waiting_tokens(const struct server *server, int api_key_idx, uint64_t tenant)
 {
     uint64_t sum = 0;
-    for (const struct generation *g = server->api->generations; g; g = g->next)
-        for (int i = 0; g->api_key_idx == api_key_idx && i < g->num_choices; i++)
+    for (const struct generation *g = server->api->generations; g; g = g->next) {
+        if (g->api_key_idx != api_key_idx || (tenant > 0 && g->tenant != tenant)) continue;
+        for (int i = 0; i < g->num_choices; i++)
             if (waits(server, &g->choices[i])) sum += (uint64_t)g->choices[i].num_prompt_tokens;
+    }
     return sum;
 }
 

@@ -53,8 +53,9 @@ void admission_recount(struct admission *a, const struct server *server);
 
 /* Waiting, right now. */
 uint64_t admission_num_waiting(const struct admission *a, const struct link_stats *stats);
-/* The prompt tokens of this key's sequences that wait, and how many of all keys may; UINT64_MAX: any. */
-uint64_t admission_num_waiting_tokens(const struct server *server, int api_key_idx);
+/* The prompt tokens of this key's sequences that wait, of all tenants (0) or of one, and how many of all keys may;
+ * UINT64_MAX: any. */
+uint64_t admission_num_waiting_tokens(const struct server *server, int api_key_idx, uint64_t tenant);
 uint64_t admission_token_limit(const struct server *server);
 
 #endif

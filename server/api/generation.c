@@ -421,6 +421,7 @@ static int check_admission(struct generation *g, struct preparation *p)
     if (status == 0) status = check_timeout(g, p);
     if (status == 0)
         status = admission_check(&g->api->admission, server, num_sequences, num_tokens, &p->error);
+    if (status == STATUS_LIMIT) tenant_note_refused(g->api, g->api_key_idx, g->tenant);
     if (status < 0) return status;
     status = make_choices(g, p);
     if (status == 0) status = make_answer(g, p);
@@ -646,8 +647,12 @@ void generation_start(struct exchange *x, const struct codec *codec)
     struct api *api = x->server->api;
     struct api_error error;
     uint64_t deadline_ns;
-    if (admission_check_early(&api->admission, x->server, &error) < 0 ||
-        read_timeout(x, &deadline_ns, &error) < 0) {
+    if (admission_check_early(&api->admission, x->server, &error) < 0) {
+        if (error.http_status == 429) tenant_note_refused(api, x->api_key_idx, tenant_read(x));
+        api_error_send(x, &error);
+        return;
+    }
+    if (read_timeout(x, &deadline_ns, &error) < 0) {
         api_error_send(x, &error);
         return;
     }

@@ -1,9 +1,11 @@
 #include "server/api/tenant.h"
 
 #include <nettle/sha2.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/rng.h"
 #include "config/api_keys.h"
 #include "server/api/generation.h"
@@ -26,7 +28,7 @@ uint64_t tenant_read(const struct exchange *x)
         sha256_update(&hash, sizeof address, address.bytes);
     }
     sha256_digest(&hash, sizeof tenant, (uint8_t *)&tenant);
-    return tenant;
+    return tenant | 1;
 }
 
 enum { PLACES_PER_MANY = 16 }; /* of --max-num-seqs: more answers than that leave of them are many */
@@ -95,21 +97,27 @@ void tenant_forget(struct generation *g)
 
 /* ---- what may be ---- */
 
-static int refuse(const struct generation *g, int64_t num_missing, const struct api_key_terms *terms,
+static int refuse(const struct generation *g, const char *who, const struct key_use *has, int64_t num_missing,
                   const char *limit, struct api_error *err)
 {
     struct api *api = g->api;
-    struct key_use *use = use_of(api, g->api_key_idx);
-    int seconds =
-        admission_retry_after(&api->admission, api->server, g->api_key_idx, (int32_t)num_missing, &use->room);
-    const char *who = g->api_key_idx < 0 ? "Whoever has no API key" : "The API key";
+    int seconds = admission_retry_after(&api->admission, api->server, g->api_key_idx, (int32_t)num_missing,
+                                        &use_of(api, g->api_key_idx)->room);
     api_error_set(
         err, 429, "rate_limit_error", "rate_limit_exceeded", NULL,
-        "%s%s%s has %lld sequences with %llu prompt tokens in flight, and may have %s; try again in %d s",
-        who, terms->name[0] ? " of " : "", terms->name, (long long)use->num_sequences,
-        (unsigned long long)use->num_prompt_tokens, limit, seconds);
+        "%s has %lld sequences with %llu prompt tokens in flight, and may have %s; try again in %d s", who,
+        (long long)has->num_sequences, (unsigned long long)has->num_prompt_tokens, limit, seconds);
     err->retry_after_seconds = seconds;
     return STATUS_LIMIT;
+}
+
+static int refuse_key(const struct generation *g, int64_t num_missing, const struct api_key_terms *terms,
+                      const char *limit, struct api_error *err)
+{
+    char who[128];
+    snprintf(who, sizeof who, "%s%s%.80s", g->api_key_idx < 0 ? "Whoever has no API key" : "The API key",
+             terms->name[0] ? " of " : "", terms->name);
+    return refuse(g, who, use_of(g->api, g->api_key_idx), num_missing, limit, err);
 }
 
 /* A sequence too many alone, or a prompt too long alone, would be told to come back for ever. */
@@ -130,21 +138,25 @@ static int check_quotas(const struct generation *g, int32_t num_sequences, uint6
     if (terms->max_tokens > 0 && num_prompt_tokens > (uint64_t)terms->max_tokens)
         return refuse_for_good(err, "prompt tokens", terms->max_tokens);
     if (terms->max_seqs > 0 && total > terms->max_seqs)
-        return refuse(g, total - terms->max_seqs, terms, "no more sequences (max-seqs)", err);
+        return refuse_key(g, total - terms->max_seqs, terms, "no more sequences (max-seqs)", err);
     if (terms->max_tokens > 0 && use->num_prompt_tokens + num_prompt_tokens > (uint64_t)terms->max_tokens)
-        return refuse(g, 1, terms, "no more prompt tokens (max-tokens)", err);
+        return refuse_key(g, 1, terms, "no more prompt tokens (max-tokens)", err);
     return 0;
+}
+
+static int64_t share_of(int64_t num)
+{
+    return max_of(num - num / 4, (int64_t)1);
 }
 
 static int check_share_of_places(const struct generation *g, int32_t num_sequences,
                                  const struct api_key_terms *terms, struct api_error *err)
 {
-    int64_t num_slots = request_slots_count(g->api->server->slots);
-    int64_t share = max_of(num_slots - num_slots / 4, (int64_t)1);
+    int64_t share = share_of(request_slots_count(g->api->server->slots));
     int64_t total = use_of(g->api, g->api_key_idx)->num_sequences + num_sequences;
     if (num_sequences > share || total <= share) return 0; /* where it fits it has come first */
-    return refuse(g, total - share, terms, "three quarters of the server's places (--max-queued-requests)",
-                  err);
+    return refuse_key(g, total - share, terms,
+                      "three quarters of the server's places (--max-queued-requests)", err);
 }
 
 /* Looks at each sequence only once so many prompts are in flight that they could be too many. */
@@ -154,8 +166,80 @@ static int check_share_of_tokens(const struct generation *g, uint64_t num_prompt
     uint64_t limit = admission_token_limit(g->api->server), share = limit - limit / 4;
     if (num_prompt_tokens > share) return 0;
     if (use_of(g->api, g->api_key_idx)->num_prompt_tokens + num_prompt_tokens <= share) return 0;
-    if (admission_num_waiting_tokens(g->api->server, g->api_key_idx) + num_prompt_tokens <= share) return 0;
-    return refuse(g, 1, terms, "three quarters of those that may wait (--max-queued-tokens)", err);
+    if (admission_num_waiting_tokens(g->api->server, g->api_key_idx, 0) + num_prompt_tokens <= share)
+        return 0;
+    return refuse_key(g, 1, terms, "three quarters of those that may wait (--max-queued-tokens)", err);
+}
+
+/* ---- a tenant's part of it, while others of its key find no room ---- */
+
+enum { ROOM_WANTED_S = 60 };
+
+static struct key_use use_of_tenant(struct api *api, int api_key_idx, uint64_t tenant)
+{
+    struct key_use sum = {0};
+    for (const struct generation *g = api->generations; g; g = g->next) {
+        if (!g->counts_for_key || g->api_key_idx != api_key_idx || g->tenant != tenant) continue;
+        struct key_use one = sum_of(g);
+        sum.num_sequences += one.num_sequences;
+        sum.num_prompt_tokens += one.num_prompt_tokens;
+    }
+    return sum;
+}
+
+struct part {
+    int64_t num_sequences; /* in flight */
+    uint64_t num_tokens;   /* of prompts that wait */
+};
+
+static struct part part_of_tenant(const struct generation *g, const struct api_key_terms *terms)
+{
+    const struct server *server = g->api->server;
+    struct part of_key = {request_slots_count(server->slots), admission_token_limit(server)};
+    if (server->config->api_key.num_items > 1)
+        of_key = (struct part){share_of(of_key.num_sequences), of_key.num_tokens - of_key.num_tokens / 4};
+    if (terms->max_seqs > 0) of_key.num_sequences = min_of(of_key.num_sequences, (int64_t)terms->max_seqs);
+    return (struct part){share_of(of_key.num_sequences), of_key.num_tokens - of_key.num_tokens / 4};
+}
+
+void tenant_note_refused(struct api *api, int api_key_idx, uint64_t tenant)
+{
+    struct refused_tenant *last = use_of(api, api_key_idx)->refused;
+    if (last[0].tenant != tenant) last[1] = last[0];
+    last[0] = (struct refused_tenant){tenant, clock_monotonic_ns()};
+}
+
+static bool others_want_room(const struct generation *g)
+{
+    const struct refused_tenant *last = use_of(g->api, g->api_key_idx)->refused;
+    uint64_t now_ns = clock_monotonic_ns();
+    for (int i = 0; i < 2; i++)
+        if (last[i].tenant > 0 && last[i].tenant != g->tenant &&
+            now_ns - last[i].at_ns < ROOM_WANTED_S * 1000000000ull)
+            return true;
+    return false;
+}
+
+/* Looks at all that is in flight only once there is so much of it that it could be too much. */
+static int check_part_of_tenant(const struct generation *g, int32_t num_sequences, uint64_t num_prompt_tokens,
+                                const struct api_key_terms *terms, struct api_error *err)
+{
+    const struct part part = part_of_tenant(g, terms);
+    const struct key_use *all = use_of(g->api, g->api_key_idx);
+    bool fits = all->num_sequences + num_sequences <= part.num_sequences &&
+                all->num_prompt_tokens + num_prompt_tokens <= part.num_tokens;
+    bool is_too_large = num_sequences > part.num_sequences || num_prompt_tokens > part.num_tokens;
+    if (fits || is_too_large || !others_want_room(g)) return 0;
+    const struct key_use own = use_of_tenant(g->api, g->api_key_idx, g->tenant);
+    int64_t total = own.num_sequences + num_sequences;
+    if (total > part.num_sequences)
+        return refuse(g, "The client", &own, total - part.num_sequences,
+                      "three quarters of the places (--max-queued-requests) while others find none", err);
+    uint64_t waiting = admission_num_waiting_tokens(g->api->server, g->api_key_idx, g->tenant);
+    if (waiting + num_prompt_tokens <= part.num_tokens) return 0;
+    return refuse(g, "The client", &own, 1,
+                  "three quarters of those that may wait (--max-queued-tokens) while others find no room",
+                  err);
 }
 
 int tenant_check(const struct generation *g, int32_t num_sequences, uint64_t num_prompt_tokens,
@@ -167,5 +251,6 @@ int tenant_check(const struct generation *g, int32_t num_sequences, uint64_t num
     int status = check_quotas(g, num_sequences, num_prompt_tokens, &terms, err);
     if (status == 0 && leaves_some) status = check_share_of_places(g, num_sequences, &terms, err);
     if (status == 0 && leaves_some) status = check_share_of_tokens(g, num_prompt_tokens, &terms, err);
+    if (status == 0) status = check_part_of_tenant(g, num_sequences, num_prompt_tokens, &terms, err);
     return status;
 }

@@ -7,7 +7,8 @@
  *
  * What a key may have in flight is looked at here, before a request is admitted: its own quotas and, where there are
  * several keys, three quarters of all places and of the prompt tokens that may wait, so that one key alone never makes
- * the server full for the others. No more does what is asked for in bulk. Thread: the loop's. */
+ * the server full for the others. No more does what is asked for in bulk. A tenant alone may have all that its key may; when
+ * another one has been refused for want of room it is held to three quarters of that, for a minute. Thread: the loop's. */
 #ifndef SERVER_API_TENANT_H
 #define SERVER_API_TENANT_H
 
@@ -25,20 +26,28 @@ struct receipt_chain {
     struct digest_text last;
 };
 
+struct refused_tenant {
+    uint64_t tenant; /* 0: none */
+    uint64_t at_ns;  /* monotonic */
+};
+
 /* Sequences admitted and not freed yet, and the tokens of their prompts. */
 struct key_use {
     int64_t num_sequences;
     uint64_t num_prompt_tokens;
     struct receipt_chain chain;
     struct room_estimate room;
+    struct refused_tenant refused[2]; /* the last two that found no room, the newest first */
 };
 
-/* Whose a request is among those of its key. */
+/* Whose a request is among those of its key; not 0. */
 uint64_t tenant_read(const struct exchange *x);
 
 /* 0, or 429 in err. */
 int tenant_check(const struct generation *g, int32_t num_sequences, uint64_t num_prompt_tokens,
                  struct api_error *err) must_check;
+/* A tenant of this key (-1: none) found no room. */
+void tenant_note_refused(struct api *api, int api_key_idx, uint64_t tenant);
 /* Whose turn it is in when it gets one. */
 void tenant_fill(const struct generation *g, struct request_slot_input *out);
 /* Once the generation's slots are filled in, and when it is freed. */

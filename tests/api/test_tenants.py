@@ -193,6 +193,24 @@ def test_what_an_address_holds_beyond_its_part_is_taken_from_it(start_server):
         server.wait_idle()
 
 
+def test_who_found_no_room_finds_some(start_server):
+    """One address fills the server, as long as it is alone; when another one was refused it keeps to three quarters of the places."""
+    with start_server("--max-num-seqs", "1", "--max-queued-requests", "7", "--max-model-len", "1024") as server:
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            flood = [pool.submit(ask_from, server, "127.0.0.2", max_tokens=120) for _ in range(8)]
+            conftest.wait_until(lambda: server.metrics()["vllm:num_requests_waiting"] == 7)
+            assert ask_from(server, "127.0.0.2").status_code == 429  # nobody else has come
+            assert ask_from(server, "127.0.0.3").json()["error"]["message"].startswith("The server is full")
+            conftest.wait_until(lambda: any(answer.done() for answer in flood))
+            refused = ask_from(server, "127.0.0.2")
+            assert refused.status_code == 429 and "while others find none" in refused.json()["error"]["message"]
+            assert 1 <= int(refused.headers["retry-after"]) <= 60
+            assert ask_from(server, "127.0.0.3").status_code == 200
+            assert all(answer.result().status_code == 200 for answer in flood)
+        assert ask_from(server, "127.0.0.2").status_code == 200
+        server.wait_idle()
+
+
 def test_a_trusted_proxy_says_who_asks(start_server):
     """All come from one address: what the trusted proxy adds to the end of X-Forwarded-For tells them apart, and nothing else."""
     def said(value):
