@@ -69,8 +69,10 @@ struct ip_address ip_address_of_client(const struct ip_address *a)
 
 bool ip_network_has(const struct ip_network *network, const struct ip_address *a)
 {
-    struct ip_address first = cut(a, network->num_bits);
-    return ip_address_is_same(&first, &network->address);
+    int num_whole = network->num_bits / 8, num_rest = network->num_bits % 8;
+    uint8_t mask = (uint8_t) ~(0xff >> num_rest);
+    return !memcmp(network->address.bytes, a->bytes, (size_t)num_whole) &&
+           (num_rest == 0 || network->address.bytes[num_whole] == (a->bytes[num_whole] & mask));
 }
 
 /* One to three digits. -1: no number, or a larger one than most. */
@@ -96,5 +98,6 @@ bool ip_network_parse(const char *text, size_t n, struct ip_network *out)
     int length = parse_length(slash + 1, n - address_bytes - 1, ADDRESS_BITS - before);
     if (length < 0) return false;
     out->num_bits = before + length;
-    return ip_network_has(out, &out->address);
+    struct ip_address first = cut(&out->address, out->num_bits);
+    return ip_address_is_same(&first, &out->address);
 }
