@@ -5,9 +5,11 @@ files (those of ../shared/data if they are there); without them those tests say 
 import collections
 import decimal
 import glob
+import itertools
 import json
 import os
 import pathlib
+import random
 import re
 import sys
 import tarfile
@@ -167,6 +169,28 @@ def test_random_schemas(run):
             num["samples"] += 1
     print(f"{count} random schemas: {dict(num)}")
     assert num["rejected"] <= 0.005 * num["valid"] and num["valid"] > count and num["refused"] < count / 2
+
+
+def test_several_contains(run):
+    """Of all arrays of up to four of five elements those are accepted that are valid, whatever their elements must contain."""
+    jsonschema = pytest.importorskip("jsonschema")
+    rng, elements = random.Random(1), [1, 2, 3, "a", None]
+    arrays = [list(a) for n in range(5) for a in itertools.product(elements, repeat=n)]
+    schemas = []
+    for _ in range(60):
+        one = {"type": "array", "allOf": [{"contains": {"enum": rng.sample(elements, rng.randint(1, 4))}} for _ in range(rng.randint(2, 3))]}
+        for name, share, make in (("minItems", 0.4, lambda: rng.randint(0, 4)), ("maxItems", 0.6, lambda: rng.randint(1, 4)),
+                                  ("items", 0.4, lambda: {"type": rng.sample(["integer", "string", "null"], 2)})):
+            if rng.random() < share:
+                one[name] = make()
+        schemas.append(one)
+    num_valid = 0
+    for schema, answer in zip(schemas, run([{"schema": dump(s), "texts": [dump(a) for a in arrays]} for s in schemas])):
+        validator = jsonschema.Draft202012Validator(schema)
+        valid = [validator.is_valid(a) for a in arrays]
+        assert answer.get("accepted", [False] * len(arrays)) == valid, (schema, answer.get("error"))
+        num_valid += sum(valid)
+    assert num_valid > 3000
 
 
 def test_own_schemas(run):

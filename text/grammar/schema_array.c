@@ -3,7 +3,7 @@
 #include "base/check.h"
 #include "text/grammar/schema.h"
 
-enum { PREFIX_MAX = 2000, CONTAINS_MAX = 64 };
+enum { PREFIX_MAX = 2000, CONTAINS_MAX = 64, CONTAINS_KINDS_MAX = 3 };
 
 /* Whether items of this node is a list, as up to draft 2019-09. */
 static const cJSON *prefix_of(const cJSON *node)
@@ -134,6 +134,15 @@ static uint32_t count_limit(const cJSON *keyword, uint32_t otherwise)
     return cJSON_IsNumber(keyword) ? (uint32_t)min_of(max_of(keyword->valuedouble, 0.0), 1e9) : otherwise;
 }
 
+static void refuse_contains(struct array *a, const cJSON *node)
+{
+    schema_fail(
+        a->c, STATUS_UNSUPPORTED,
+        "\"contains\" at %s is not supported beside prefixItems or unevaluatedItems, with limits above %d, "
+        "nor among more than %d or with minContains or maxContains among several",
+        schema_path(a->c, node), CONTAINS_MAX, CONTAINS_KINDS_MAX);
+}
+
 static void read_contains(struct contains *k)
 {
     struct compiler *c = k->a->c;
@@ -141,13 +150,9 @@ static void read_contains(struct contains *k)
     struct conjunction other = schema_element(c, k->a->s, 0), special = other;
     k->min_found = count_limit(schema_get(node, "minContains"), 1);
     k->max_found = count_limit(schema_get(node, "maxContains"), NO_LIMIT);
-    if (k->a->s->contains.count > 1 || k->min_found > CONTAINS_MAX || schema_has_prefix(k->a->s) ||
+    if (k->min_found > CONTAINS_MAX || schema_has_prefix(k->a->s) ||
         (k->max_found > CONTAINS_MAX && k->max_found != NO_LIMIT) || k->a->s->unevaluated_items)
-        schema_fail(c, STATUS_UNSUPPORTED,
-                    "\"contains\" at %s is not supported beside another one, prefixItems or "
-                    "unevaluatedItems, nor with "
-                    "limits above %d",
-                    schema_path(c, node), CONTAINS_MAX);
+        refuse_contains(k->a, node);
     if (special.num_atoms == 0)
         special = conjunction_of(c, own);
     else
@@ -158,10 +163,10 @@ static void read_contains(struct contains *k)
 }
 
 /* An element of a rule, as the first to most-th of the array, and then behind. */
-static struct rule_call element_call(struct contains *k, uint32_t rule, uint32_t most, uint32_t behind)
+static struct rule_call element_call(struct array *a, uint32_t rule, uint32_t most, uint32_t behind)
 {
-    struct builder *b = &k->a->c->b;
-    uint32_t state = builder_state(b, STATE_SPACES), least = k->a->min;
+    struct builder *b = &a->c->b;
+    uint32_t state = builder_state(b, STATE_SPACES), least = a->min;
     builder_set_call(b, state, rule, behind);
     builder_set_entry(b, state,
                       (struct entry){.kind = ENTRY_COUNT, .a = most, .b = most == NO_LIMIT ? least : most});
@@ -169,11 +174,10 @@ static struct rule_call element_call(struct contains *k, uint32_t rule, uint32_t
 }
 
 /* Behind an element, when as many as wanted may have been found. */
-static uint32_t closing_state(struct contains *k)
+static uint32_t closing_state(struct array *a)
 {
-    struct builder *b = &k->a->c->b;
-    return k->a->min > 0 ? builder_final_if(b, (struct entry){.kind = ENTRY_AT_LEAST, .a = k->a->min})
-                         : BUILDER_FINAL;
+    struct entry enough = {.kind = ENTRY_AT_LEAST, .a = a->min};
+    return a->min > 0 ? builder_final_if(&a->c->b, enough) : BUILDER_FINAL;
 }
 
 /* One step: found so many; the states behind an element and where the next one begins. */
@@ -186,13 +190,13 @@ static void contains_step(struct contains *k, uint32_t found, uint32_t last, uin
     struct rule_call calls[2];
     *behind = builder_state(b, STATE_SPACES);
     *value = builder_state(b, STATE_SPACES);
-    if (k->other != RULE_NEVER) calls[n++] = element_call(k, k->other, most, *behind);
-    if (found < last) calls[n++] = element_call(k, k->special, k->a->max, later);
+    if (k->other != RULE_NEVER) calls[n++] = element_call(k->a, k->other, most, *behind);
+    if (found < last) calls[n++] = element_call(k->a, k->special, k->a->max, later);
     builder_set_calls(b, *value, calls, n);
     struct byte_edge edges[2];
     uint32_t num_edges = 0;
     if (n > 0) edges[num_edges++] = (struct byte_edge){',', ',', *value};
-    if (missing == 0) edges[num_edges++] = (struct byte_edge){']', ']', closing_state(k)};
+    if (missing == 0) edges[num_edges++] = (struct byte_edge){']', ']', closing_state(k->a)};
     builder_set_edges(b, *behind, edges, num_edges);
     if (missing == 0) /* a comma only where an element may follow */
         builder_set_entry(b, *value, (struct entry){.kind = ENTRY_BELOW, .a = k->a->max});
@@ -216,6 +220,92 @@ static uint32_t contains_state(struct array *a)
     return builder_text(b, "[", 1, open);
 }
 
+/* ---- several contains ---- */
+
+enum { CONTAINS_SETS = 1 << CONTAINS_KINDS_MAX };
+
+/* Which kinds of elements are still missing is where an answer is: a set, a bit a kind. An element may be of several kinds. */
+struct missing {
+    struct array *a;
+    uint32_t all;
+    uint32_t rules[CONTAINS_SETS];  /* by set: of an element that is of all these kinds; of any element */
+    uint32_t needed[CONTAINS_SETS]; /* elements that make up for these; NO_LIMIT: none can */
+    uint32_t behind[CONTAINS_SETS],
+        value[CONTAINS_SETS]; /* states: behind an element, and where one begins */
+};
+
+static uint32_t rule_of_kinds(const struct missing *m, uint32_t kinds)
+{
+    struct compiler *c = m->a->c;
+    struct conjunction k = schema_element(c, m->a->s, 0);
+    for (int i = 0; i < m->a->s->contains.count; i++) {
+        if (!(kinds >> i & 1)) continue;
+        const cJSON *own = schema_get(m->a->s->contains.nodes[i], "contains");
+        if (k.num_atoms == 0)
+            k = conjunction_of(c, own);
+        else
+            conjunction_add(c, &k, own, false);
+    }
+    return schema_rule(c, &k);
+}
+
+static void read_kinds(struct missing *m)
+{
+    const struct shape *s = m->a->s;
+    bool is_plain = !schema_has_prefix(s) && !s->unevaluated_items && s->contains.count <= CONTAINS_KINDS_MAX;
+    for (int i = 0; i < s->contains.count && !m->a->c->status; i++) {
+        const cJSON *node = s->contains.nodes[i];
+        if (!is_plain || schema_get(node, "minContains") || schema_get(node, "maxContains"))
+            refuse_contains(m->a, node);
+    }
+    if (m->a->c->status) return;
+    m->all = (1u << s->contains.count) - 1;
+    for (uint32_t set = 0; set <= m->all; set++) {
+        m->rules[set] = rule_of_kinds(m, set);
+        m->needed[set] = set == 0 ? 0 : NO_LIMIT;
+        for (uint32_t found = set; found > 0; found = (found - 1) & set)
+            if (m->rules[found] != RULE_NEVER && m->needed[set & ~found] != NO_LIMIT)
+                m->needed[set] = min_of(m->needed[set], m->needed[set & ~found] + 1);
+    }
+}
+
+/* The next element is of some of the kinds that are missing, and those that it leaves have room behind it. */
+static void set_missing_states(struct missing *m, uint32_t set)
+{
+    struct builder *b = &m->a->c->b;
+    struct rule_call calls[CONTAINS_SETS];
+    struct byte_edge edges[2];
+    uint32_t num_calls = 0, num_edges = 0, max = m->a->max;
+    for (uint32_t left = set;; left = (left - 1) & set) {
+        uint32_t needed = m->needed[left], rule = m->rules[set & ~left];
+        if (rule != RULE_NEVER && needed < max)
+            calls[num_calls++] =
+                element_call(m->a, rule, max == NO_LIMIT ? NO_LIMIT : max - needed, m->behind[left]);
+        if (left == 0) break;
+    }
+    builder_set_calls(b, m->value[set], calls, num_calls);
+    if (num_calls > 0) edges[num_edges++] = (struct byte_edge){',', ',', m->value[set]};
+    if (set == 0) edges[num_edges++] = (struct byte_edge){']', ']', closing_state(m->a)};
+    builder_set_edges(b, m->behind[set], edges, num_edges);
+    if (set == 0) builder_set_entry(b, m->value[set], (struct entry){.kind = ENTRY_BELOW, .a = max});
+}
+
+static uint32_t several_contains_state(struct array *a)
+{
+    struct missing m = {.a = a};
+    struct builder *b = &a->c->b;
+    read_kinds(&m);
+    if (a->c->status || m.needed[m.all] == NO_LIMIT || m.needed[m.all] > a->max) return STATE_DEAD;
+    for (uint32_t set = 0; set <= m.all; set++) {
+        m.behind[set] = builder_state(b, STATE_SPACES);
+        m.value[set] = builder_state(b, STATE_SPACES);
+    }
+    for (uint32_t set = 0; set <= m.all; set++) set_missing_states(&m, set);
+    uint32_t open = builder_state(b, STATE_SPACES);
+    builder_set_call(b, open, RULE_EMPTY, m.value[m.all]);
+    return builder_text(b, "[", 1, open);
+}
+
 uint32_t schema_array_state(struct compiler *c, const struct conjunction *k, const struct shape *s)
 {
     struct array a = {.c = c, .s = s, .min = s->min_items, .max = s->max_items};
@@ -223,6 +313,7 @@ uint32_t schema_array_state(struct compiler *c, const struct conjunction *k, con
     (void)k;
     if (a.min > a.max) return STATE_DEAD;
     if (s->unique_items && s->max_items > 1) return schema_unique_state(c, s);
+    if (s->contains.count > 1) return several_contains_state(&a);
     if (s->contains.count > 0) return contains_state(&a);
     if (num_prefix > PREFIX_MAX) {
         schema_fail(c, STATUS_LIMIT, "an array has %d listed elements; at most %d are supported", num_prefix,

@@ -111,6 +111,17 @@ static void schemas_accept_their_values(void **state)
          {"[]", "[1,\"a\"]", "[1,2]", "![\"a\",\"b\"", "![1,2,"}},
         {"{\"type\":\"array\",\"contains\":true,\"maxContains\":2,\"minItems\":2}",
          {"[1,2]", "![1]", "![1,2,"}},
+        {"{\"type\":\"array\",\"contains\":{\"type\":\"string\"},\"allOf\":[{\"contains\":{\"type\":"
+         "\"integer\"}}],"
+         "\"maxItems\":3}",
+         {"[\"a\",1]", "[1,null,\"a\"]", "[\"a\",\"b\",2]", "[null,1,\"a\"]", "![\"a\"]", "![null,null",
+          "![1,2,3", "![1,\"a\",2,", "![]"}},
+        {"{\"type\":\"array\",\"contains\":{\"minLength\":2},\"allOf\":[{\"contains\":{\"maxLength\":3}},"
+         "{\"contains\":{\"const\":\"ab\"}}],\"items\":{\"type\":\"string\"},\"minItems\":2}",
+         {"[\"ab\",\"x\"]", "[\"abcd\",\"\",\"ab\"]", "![\"ab\"]", "![\"abc\",\"abc\"]"}},
+        {"{\"type\":\"array\",\"contains\":{\"enum\":[1,2]},\"allOf\":[{\"contains\":{\"enum\":[2,3]}},"
+         "{\"contains\":{\"const\":3}}],\"maxItems\":2}",
+         {"[1,3]", "[2,3]", "[3,2]", "[3,1]", "![2,2", "![3,3", "![1]", "![3]", "![4"}},
         {"{\"type\":\"string\",\"format\":\"regex\"}",
          {"\"^a(b|[a-z]{2,})*\\\\d?$\"", "\"\"", "!\"(\"", "!\"a{3,2}\"", "!\"a**\"", "!\"[z-a]\""}},
         {"false", {"!1"}},
@@ -436,6 +447,9 @@ static void refusals_have_sentences(void **state)
          "beside \"minLength\" 9001"},
         {"{\"type\":\"array\",\"prefixItems\":[true],\"contains\":true}", STATUS_UNSUPPORTED,
          "\"contains\" at the top"},
+        {"{\"type\":\"array\",\"contains\":true,\"allOf\":[{\"contains\":{\"type\":\"null\"},\"maxContains\":"
+         "1}]}",
+         STATUS_UNSUPPORTED, "\"contains\" at #/allOf/0"},
         {"{\"properties\":{\"a\":1}}", STATUS_INVALID, "#/properties/a is no schema"},
         {"{\"type\":\"object\",\"properties\":{\"a\":{\"$ref\":\"#\"}},\"required\":[\"a\"]}", STATUS_INVALID,
          "never comes to an end"},

@@ -45,6 +45,9 @@ static const char *const schemas[] = {
     "\"null\"},"
     "\"minItems\":1}",
     "{\"type\":\"array\",\"contains\":{\"const\":\"foo\"}}",
+    "{\"type\":\"array\",\"contains\":{\"const\":\"foo\"},\"allOf\":[{\"contains\":{\"type\":\"string\"}},{"
+    "\"contains\":{\"const\":1}}],"
+    "\"maxItems\":3}",
     "{\"type\":\"array\",\"contains\":{\"type\":\"string\"},\"maxContains\":2,\"minItems\":2,\"maxItems\":4}",
     "{\"type\":\"array\",\"uniqueItems\":true,\"items\":{\"enum\":[\"a\",\"ab\",1,12,null,{\"a\":[1]}]},"
     "\"maxItems\":4}",
