@@ -5,6 +5,7 @@ import time
 
 import httpx
 
+from conftest import wait_until
 from test_signals import Stream
 
 LONG = {"prompt": "Once upon a time", "max_tokens": 4000, "ignore_eos": True}
@@ -51,7 +52,7 @@ def test_requests_are_listed_and_ended(start_server):
             first.__exit__(None, None, None)
             while boss.get("/debug/requests").json()["total"]:
                 time.sleep(0.01)
-        line, = [line for line in server.log().splitlines() if '"finish_reason"' in line]
+        line, = wait_until(lambda: [line for line in server.log().splitlines() if '"finish_reason"' in line])
         assert '"key":"acme"' in line and '"finish_reason":"aborted"' in line
 
 
