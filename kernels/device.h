@@ -261,8 +261,10 @@ struct rope_args {
     const float *q_norm,
         *k_norm;         /* device memory [D]: RMSNorm over each head before the rotation; NULL: none */
     bool norm_all_heads; /* it is over all of a token's q, and over all of its k: [Hq D], [Hk D] */
+    bool norm_by_head;   /* it is LayerNorm over each head, with weights of its own: [Hq D], [Hk D] */
     bool norm_follows;   /* it is over each head behind the rotation */
     const float *v_norm; /* device memory [D]: RMSNorm over each head of v; NULL: none */
+    float clip;          /* before all this q, k and v are held within -clip and clip; 0: they are not */
     int32_t
         v_dim; /* of a head of v: qkv[T][(Hq + Hk) D + Hk v_dim]; less than D: zeros follow in the pool; 0: D */
     float v_scale; /* what v is multiplied by; 0: by nothing */

@@ -42,14 +42,13 @@ void norm_row(float *out, const float *x, const float *weight, float eps, int32_
     for (int32_t i = 0; i < n; i++) out[i] = x[i] * inverse * weight[i];
 }
 
-static void layer_norm_row(float *out, const float *x, const struct norm_args *a)
+void layer_norm_row(float *out, const float *x, const float *weight, const float *bias, float eps, int32_t n)
 {
-    const int32_t n = a->hidden_size;
     const float mean = row_sum(x, n) / (float)n;
     for (int32_t i = 0; i < n; i++) out[i] = x[i] - mean;
-    const float inverse = 1.0f / sqrtf(row_dot(out, out, n) / (float)n + a->eps);
-    for (int32_t i = 0; i < n; i++) out[i] = out[i] * inverse * a->weight[i];
-    for (int32_t i = 0; i < n && a->bias; i++) out[i] += a->bias[i];
+    const float inverse = 1.0f / sqrtf(row_dot(out, out, n) / (float)n + eps);
+    for (int32_t i = 0; i < n; i++) out[i] = out[i] * inverse * weight[i];
+    for (int32_t i = 0; i < n && bias; i++) out[i] += bias[i];
 }
 
 struct norm_task {
@@ -86,7 +85,7 @@ static void norm_rows(void *context, int thread_idx, int num_threads)
         if (!a->weight)
             memcpy(out, x, (size_t)a->hidden_size * sizeof *out);
         else if (a->is_layer_norm)
-            layer_norm_row(out, x, a);
+            layer_norm_row(out, x, a->weight, a->bias, a->eps, a->hidden_size);
         else
             norm_row(out, x, a->weight, a->eps, a->hidden_size);
         if (a->replaces) memcpy(x, out, (size_t)a->hidden_size * sizeof *x);

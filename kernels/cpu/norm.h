@@ -1,4 +1,4 @@
-/* norm.h - sums over a row in f32, in an order that depends on n alone, and RMSNorm. */
+/* norm.h - sums over a row in f32, in an order that depends on n alone, RMSNorm and LayerNorm. */
 #ifndef KERNELS_CPU_NORM_H
 #define KERNELS_CPU_NORM_H
 
@@ -10,5 +10,7 @@ float row_dot(const float *a, const float *b, int32_t n);
 
 /* out[n] = x[n] / sqrt(mean(x^2) + eps) * weight[n]. out may be x. */
 void norm_row(float *out, const float *x, const float *weight, float eps, int32_t n);
+/* out[n] = (x[n] - mean(x)) / sqrt(var(x) + eps) * weight[n] + bias[n]; bias NULL: none. out may be x. */
+void layer_norm_row(float *out, const float *x, const float *weight, const float *bias, float eps, int32_t n);
 
 #endif

@@ -59,13 +59,22 @@ static void rotate_pairs(float *x, const struct rotation *r, int32_t rotary_dim)
 
 static void rope_head(float *x, const struct rotation *r, const float *norm, const struct rope_args *args)
 {
-    const bool has_norm = norm && !args->norm_all_heads;
+    const bool has_norm = norm && !args->norm_all_heads && !args->norm_by_head;
     if (has_norm && !args->norm_follows) norm_row(x, x, norm, args->norm_eps, args->head_dim);
     if (args->style == ROPE_HALVES)
         rotate_halves(x, r, args->rotary_dim);
     else
         rotate_pairs(x, r, args->rotary_dim);
     if (has_norm && args->norm_follows) norm_row(x, x, norm, args->norm_eps, args->head_dim);
+}
+
+/* Each with weights of its own. */
+static void layer_norm_heads(float *x, const float *weights, int32_t num_heads, const struct rope_args *a)
+{
+    for (int32_t h = 0; h < num_heads; h++) {
+        float *head = x + h * a->head_dim;
+        layer_norm_row(head, head, weights + h * a->head_dim, NULL, a->norm_eps, a->head_dim);
+    }
 }
 
 /* As the pool gets it; room: [head_dim]. */
@@ -78,6 +87,11 @@ static const float *value_head(const struct rope_args *a, float *v, int32_t v_di
     return room;
 }
 
+static void clip_row(float *x, float bound, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) x[i] = x[i] > bound ? bound : x[i] < -bound ? -bound : x[i];
+}
+
 static void rope_token(const struct rope_task *t, int64_t token, struct rotation *r)
 {
     const struct rope_args *a = t->args;
@@ -87,9 +101,14 @@ static void rope_token(const struct rope_task *t, int64_t token, struct rotation
     float *q = t->qkv + token * stride, *k = q + a->num_heads * a->head_dim,
           *v = k + num_kv_heads * a->head_dim;
     rotation_at(r, a, t->step->positions[token]);
+    if (a->clip > 0) clip_row(q, a->clip, stride);
     if (a->norm_all_heads) {
         norm_row(q, q, a->q_norm, a->norm_eps, a->num_heads * a->head_dim);
         if (!a->q_alone) norm_row(k, k, a->k_norm, a->norm_eps, num_kv_heads * a->head_dim);
+    }
+    if (a->norm_by_head) {
+        layer_norm_heads(q, a->q_norm, a->num_heads, a);
+        layer_norm_heads(k, a->k_norm, num_kv_heads, a);
     }
     for (int32_t h = 0; h < a->num_heads; h++) rope_head(q + h * a->head_dim, r, a->q_norm, a);
     for (int32_t h = 0; h < num_kv_heads; h++) {

@@ -12,6 +12,7 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/load_kept.cuh"
 #include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/norm_row.cuh"
 
 namespace
 {
@@ -401,6 +402,36 @@ __global__ void __launch_bounds__(ROPE_THREADS) norm_all_heads_kernel(rope_kerne
         x[i] = __float2bfloat16_rn((float)x[i] * scale * weight[i]);
 }
 
+/* A token's q, k and v. */
+__global__ void __launch_bounds__(ROPE_THREADS) clip_kernel(rope_kernel_args a, float bound)
+{
+    dependents_launch();
+    int32_t n = (a.num_heads + 2 * a.num_kv_heads) * a.head_dim, i = blockIdx.y * ROPE_THREADS + threadIdx.x;
+    __nv_bfloat16 *x = a.qkv + (size_t)blockIdx.x * n + i;
+    dependency_wait();
+    if (i >= n) return;
+    float value = (float)*x;
+    *x = __float2bfloat16_rn(value > bound ? bound : value < -bound ? -bound : value);
+}
+
+/* LayerNorm of a head of Q or of K of a token by a warp, with weights of the head's own: sums by lane, then over the lanes. */
+__global__ void __launch_bounds__(ROPE_THREADS) layer_norm_heads_kernel(rope_kernel_args a)
+{
+    dependents_launch();
+    int lane = threadIdx.x % 32, head = (blockIdx.y * ROPE_THREADS + threadIdx.x) / 32, n = a.head_dim;
+    if (head >= a.num_heads + a.num_kv_heads) return; /* the whole warp */
+    bool is_k = head >= a.num_heads;
+    const float *weight = (is_k ? a.k_norm : a.q_norm) + (size_t)(head - (is_k ? a.num_heads : 0)) * n;
+    __nv_bfloat16 *x = a.qkv + ((size_t)blockIdx.x * (a.num_heads + 2 * a.num_kv_heads) + head) * n;
+    dependency_wait();
+    float sum = 0, squares = 0;
+    for (int i = lane; i < n; i += 32) sum += (float)x[i];
+    float mean = sum_of_warp(sum) / n;
+    for (int i = lane; i < n; i += 32) squares = __fmaf_rn((float)x[i] - mean, (float)x[i] - mean, squares);
+    float scale = rsqrtf(sum_of_warp(squares) / n + a.eps);
+    for (int i = lane; i < n; i += 32) x[i] = __float2bfloat16_rn(((float)x[i] - mean) * scale * weight[i]);
+}
+
 template <int STYLE, typename L, head_norm NORM>
 void launch(struct cuda_device *d, int32_t num_tokens, bool has_codes, const rope_kernel_args &a)
 {
@@ -459,11 +490,21 @@ void cuda_rope_kv_write(struct device *d, const struct batch *b, void *qkv, stru
     a.head_dim = args->head_dim;
     a.rotary_dim = args->rotary_dim;
     a.eps = args->norm_eps;
-    head_norm norm = !args->q_norm || args->norm_all_heads ? NORM_NONE
-                     : args->norm_follows                  ? NORM_FOLLOWS
-                                                           : NORM_AHEAD;
+    const bool is_apart = args->norm_all_heads || args->norm_by_head;
+    head_norm norm = !args->q_norm || is_apart ? NORM_NONE : args->norm_follows ? NORM_FOLLOWS : NORM_AHEAD;
+    if (args->clip > 0)
+        launch_dependent(
+            cuda_of(d), clip_kernel,
+            dim3((unsigned)b->num_tokens,
+                 (unsigned)(((a.num_heads + 2 * a.num_kv_heads) * a.head_dim + ROPE_THREADS - 1) /
+                            ROPE_THREADS)),
+            dim3(ROPE_THREADS), 0, a, args->clip);
     if (args->norm_all_heads)
         launch_dependent(cuda_of(d), norm_all_heads_kernel, dim3((unsigned)b->num_tokens, 2),
+                         dim3(ROPE_THREADS), 0, a);
+    if (args->norm_by_head)
+        launch_dependent(cuda_of(d), layer_norm_heads_kernel,
+                         dim3((unsigned)b->num_tokens, (unsigned)((a.num_heads + a.num_kv_heads + 3) / 4)),
                          dim3(ROPE_THREADS), 0, a);
     auto launch_style = args->style == ROPE_HALVES ? launch<ROPE_HALVES> : launch<ROPE_PAIRS>;
     launch_style(cuda_of(d), b->num_tokens, kv_pool_has_codes(pool), norm, a);
