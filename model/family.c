@@ -29,6 +29,14 @@
 /* 40B and 180B; of one norm 7B, and 11B of Falcon 2 */
 static const struct family falcon_of_two_norms = {FALCON, .weight_changes = falcon_40b_weights};
 
+#define STABLELM                                                                                             \
+    .names = {"stablelm", "StableLmForCausalLM", "stablelm"}, .has_layer_norm = true,                        \
+    .qk_norm_may_be = true, .partial_rotary = true, .rotary_part = 0.25, .kv_heads_may_be_missing = true,    \
+    .max_position_embeddings = 4096, .norm_eps = 1e-5
+/* StableLM 2 12B */
+static const struct family stablelm_side_by_side = {STABLELM, .weight_changes = stablelm_parallel_weights,
+                                                    .is_parallel = true};
+
 static const struct family families[] = {
     {
         .names = {"llama", "LlamaForCausalLM", "llama"}, /* SmolLM2 too */
@@ -461,16 +469,7 @@ static const struct family families[] = {
         .norm_eps = 1e-5,
         .window = WINDOW_IF_GIVEN,
     },
-    {
-        .names = {"stablelm", "StableLmForCausalLM", "stablelm"},
-        .weight_changes = stablelm_weights,
-        .has_layer_norm = true,
-        .partial_rotary = true,
-        .rotary_part = 0.25,
-        .kv_heads_may_be_missing = true,
-        .max_position_embeddings = 4096,
-        .norm_eps = 1e-5,
-    },
+    {STABLELM, .weight_changes = stablelm_weights, .if_parallel = &stablelm_side_by_side},
     {
         .names = {"xverse", "XverseForCausalLM", "xverse"},
         .gguf_rope_style = ROPE_PAIRS,
@@ -547,7 +546,7 @@ static const struct family families[] = {
     .weight_changes = cohere_weights, .hf_rope_style = ROPE_PAIRS, .gguf_rope_style = ROPE_PAIRS,            \
     .has_layer_norm = true, .is_parallel = true, .has_logit_scale = true, .is_tied = true,                   \
     .kv_heads_may_be_missing = true, .max_position_embeddings = 8192, .norm_eps = 1e-5
-    {.names = {"command-r", "CohereForCausalLM", "cohere"}, COHERE},
+    {.names = {"command-r", "CohereForCausalLM", "cohere"}, COHERE, .qk_norm_may_be = true},
     {
         .names = {"cohere2", "Cohere2ForCausalLM", "cohere2"},
         COHERE,

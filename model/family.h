@@ -59,15 +59,18 @@ struct family {
     /* of those with it new_decoder_architecture says no, too; alibi is not computed */
     bool may_have_new_decoder;
     const struct family
-        *with_two_norms;    /* where attention and the MLP beside it have one each: this in its place */
-    bool gguf_may_fuse_qkv; /* some of its GGUF files have Q, K and V in one tensor */
-    bool is_in_text_config; /* its config.json may have the text model's in an object of its own */
-    bool is_of_text_type;   /* that object's model_type is what the text model is; this row says no more */
+        *with_two_norms; /* where attention and the MLP beside it have one each: this in its place */
+    const struct family *if_parallel; /* where a file has both side by side, of one norm: this in its place */
+    bool gguf_may_fuse_qkv;           /* some of its GGUF files have Q, K and V in one tensor */
+    bool is_in_text_config;           /* its config.json may have the text model's in an object of its own */
+    bool is_of_text_type; /* that object's model_type is what the text model is; this row says no more */
     const struct weight_change *weight_changes;     /* NULL: none */
     enum rope_style hf_rope_style, gguf_rope_style; /* gguf: as its converter leaves the rows of Q and K */
     bool qkv_bias, qk_norm;
-    bool no_o_bias;      /* attention_bias is of Q, K and V only */
-    bool qk_norm_may_be; /* use_qk_norm of a config.json says so, the weights of a GGUF file do */
+    bool no_o_bias; /* attention_bias is of Q, K and V only */
+    bool
+        qk_norm_may_be; /* use_qk_norm or qk_layernorm of a config.json says so, the weights of a GGUF file do; with has_layer_norm it is
+                            LayerNorm, each head's by itself */
     bool
         qk_norm_of_ones; /* it has no weight, follows the rotation, is of layers that rotate, and where nothing is said */
     bool qk_norm_all_heads; /* it is over all heads of Q, and of K */

@@ -475,8 +475,10 @@ static int read_shape(struct keys *k, struct model_config *c)
 {
     int64_t window = 0, num_guessing;
     c->gate = c->family->gate;
+    if (c->family->if_parallel && !has_layer_tensor(k, 0, "ffn_norm.weight")) /* whatever a key says */
+        c->family = c->family->if_parallel;
     c->is_parallel = c->family->is_parallel;
-    if (weight_may_be(c->family->weight_changes, WEIGHT_MLP_NORM))
+    if (!c->family->if_parallel && weight_may_be(c->family->weight_changes, WEIGHT_MLP_NORM))
         (void)gguf_find_bool(k->gguf, key_name(k, "use_parallel_residual").text, &c->is_parallel);
     c->hidden_size = required_int(k, "embedding_length");
     c->num_layers = required_int(k, "block_count");
@@ -906,7 +908,8 @@ int gguf_config_read(const struct gguf *g, const char *path, struct model_config
     if (!status) status = read_rope(&k, config);
     if (status) return status;
     snprintf(config->architecture, sizeof config->architecture, "%s", k.architecture);
-    if (config->family->has_layer_norm && gguf_find_tensor(g, "blk.0.attn_q_norm.weight").data)
+    const bool has_qk_norm = gguf_find_tensor(g, "blk.0.attn_q_norm.weight").data;
+    if (config->family->has_layer_norm && !config->family->qk_norm_may_be && has_qk_norm)
         return fail(&k, STATUS_UNSUPPORTED, "LayerNorm of q and k is not supported");
     if (config->family->with_two_norms && gguf_find_tensor(g, "blk.0.attn_norm_2.weight").data)
         config->family = config->family->with_two_norms;
@@ -915,8 +918,7 @@ int gguf_config_read(const struct gguf *g, const char *path, struct model_config
     if (config->latent.rank > 0) config->attention_scale *= (float)config->rope.score_factor;
     model_config_take_family(config);
     if (config->family->qk_norm_of_ones) config->qk_norm = config->num_experts != 128; /* it stands nowhere */
-    if (config->family->qk_norm_may_be)
-        config->qk_norm = gguf_find_tensor(g, "blk.0.attn_q_norm.weight").data != NULL;
+    if (config->family->qk_norm_may_be) config->qk_norm = has_qk_norm;
     status = model_config_validate(config, path, err);
     if (!status) read_special_ids(&k, config);
     config->pooling = pooling_config_read_gguf(

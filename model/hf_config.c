@@ -330,12 +330,24 @@ static int take_both(struct json_reader *r, struct model_config *c)
 static int read_layer_norm(struct json_reader *r, struct model_config *c)
 {
     static const char *const must_be_false[] = {"use_qk_norm", "qk_layernorm", "use_parallel_residual"};
-    const bool may_be_serial = c->is_parallel && weight_may_be(c->family->weight_changes, WEIGHT_MLP_NORM);
+    const bool may_be_serial = c->is_parallel && weight_may_be(c->family->weight_changes, WEIGHT_MLP_NORM),
+               may_be_either = may_be_serial || c->family->if_parallel;
+    const size_t first = c->family->qk_norm_may_be ? 2 : 0, end = array_length(must_be_false) - may_be_either;
     if (!c->family->has_layer_norm) return r->status;
     hf_read_norm_eps(r, c);
     if (may_be_serial) c->is_parallel = json_bool(r, must_be_false[2], true);
-    int status = hf_want_false(r, must_be_false, array_length(must_be_false) - may_be_serial);
+    int status = hf_want_false(r, must_be_false + first, end - first);
+    if (!status && c->family->if_parallel && json_bool(r, must_be_false[2], false)) {
+        c->family = c->family->if_parallel;
+        c->is_parallel = true;
+    }
     return status ? status : read_new_decoder(r, c);
+}
+
+static bool read_qk_norm(struct json_reader *r, const struct family *family)
+{
+    const bool usual = json_bool(r, "qk_layernorm", family->qk_norm_of_ones || family->qk_norm);
+    return json_bool(r, "use_qk_norm", usual);
 }
 
 /* In the place of K/V heads. */
@@ -700,8 +712,7 @@ static int read_text_config(struct json_reader *r, struct model_config *c)
     if (status) return status;
     model_config_take_family(c);
     if (c->family->scales_if_mup && !json_bool(r, "mup_enabled", false)) c->embedding_scale = 1;
-    if (c->family->qk_norm_may_be || c->family->qk_norm_of_ones)
-        c->qk_norm = json_bool(r, "use_qk_norm", c->family->qk_norm_of_ones || c->family->qk_norm);
+    if (c->family->qk_norm_may_be || c->family->qk_norm_of_ones) c->qk_norm = read_qk_norm(r, c->family);
     status = hf_read_states(r, c);
     if (!status) status = read_experts(r, c);
     if (!status) status = hf_read_unrotated_layers(r, c);

@@ -916,6 +916,7 @@ static void describe_layer(const struct model_config *c, const struct kv_layout 
                                      .style = c->rope.style,
                                      .norm_all_heads = c->family->qk_norm_all_heads,
                                      .norm_follows = c->family->qk_norm_follows,
+                                     .norm_by_head = c->qk_norm && c->family->has_layer_norm,
                                      .norm_eps = c->rms_norm_eps};
 }
 

@@ -33,6 +33,12 @@ enum {
 #define FUSED_EXPERTS "ffn_gate_up_exps.weight"
 #define FUSED_QKV "attn_qkv.weight"
 
+/* A vector that a directory has in pieces. */
+struct joined {
+    struct joined *next;
+    float values[];
+};
+
 struct model_files {
     char *path;
     struct model_config config;
@@ -42,6 +48,7 @@ struct model_files {
     struct safetensors *safetensors;
     struct dummy_weights *dummy;
     struct dense_files dense;
+    struct joined *joined;
     struct weight_view
         *views; /* [FIRST_LAYER_ROLE + num_layers * views_per_layer]; dummy: filled in when asked for */
     uint64_t weight_bytes;
@@ -143,6 +150,19 @@ static struct weight_view as_one_row(const struct weight_view *v)
     return weight_view_plain(v->data, v->dtype, 1, v->rows * v->cols);
 }
 
+/* What each head has of its own. */
+static bool is_norm_of_heads(enum weight_role role)
+{
+    return role == WEIGHT_Q_NORM || role == WEIGHT_K_NORM;
+}
+
+/* Whether each head has a tensor, of its number. */
+static bool is_in_pieces(const struct model_files *f, enum weight_role role)
+{
+    const char *own = name_in_file(f, role);
+    return f->safetensors && is_norm_of_heads(role) && own && strchr(own, '*');
+}
+
 /* ---- the three kinds of source: each gives a view (data NULL: not there) ---- */
 
 static struct weight_view find_in_gguf(const struct model_files *f, enum weight_role role, const char *name)
@@ -151,7 +171,7 @@ static struct weight_view find_in_gguf(const struct model_files *f, enum weight_
     if (is_column(f, role)) return as_column(&view);
     if (line_of(f, role)->rows == DIM_1 && view.cols == 1) /* n x 1 is a vector too */
         return weight_view_plain(view.data, view.dtype, 1, view.rows);
-    if (role == WEIGHT_DELTA_NORM && view.rows > 1) /* of a state space, by groups */
+    if ((role == WEIGHT_DELTA_NORM || is_norm_of_heads(role)) && view.rows > 1) /* by groups, or heads */
         return as_one_row(&view);
     return view;
 }
@@ -194,6 +214,10 @@ static int find_in_safetensors(const struct model_files *f, enum weight_role rol
                          t->dtype_text);
     if (is_vector && t->num_dims > 2 && num_values_in_a_row(t) > 0) { /* 1 x 1 x n x 1 */
         *out = weight_view_plain(t->data, (enum dtype)t->dtype, 1, num_values_in_a_row(t));
+        return STATUS_OK;
+    }
+    if (is_norm_of_heads(role) && t->num_dims == 2 && t->num_bytes > 0) {
+        *out = weight_view_plain(t->data, (enum dtype)t->dtype, 1, (int64_t)(t->dims[0] * t->dims[1]));
         return STATUS_OK;
     }
     if (t->num_dims == 0 && is_vector && t->num_bytes > 0) { /* a scalar is a vector of one */
@@ -460,6 +484,38 @@ static int find_in_directory(const struct model_files *f, enum weight_role role,
                                 : find_in_safetensors(f, role, name, place->rows, place->cols, out, err);
 }
 
+/* A vector of num values in memory that the files own. NULL: there is no room. */
+static float *add_joined(struct model_files *f, int64_t num)
+{
+    struct joined *own = malloc(sizeof *own + (size_t)num * sizeof own->values[0]);
+    if (!own) return NULL;
+    own->next = f->joined;
+    f->joined = own;
+    return own->values;
+}
+
+/* The pieces of all heads, one behind the other. */
+static int find_in_pieces(struct model_files *f, enum weight_role role, int32_t layer,
+                          struct weight_view *out, struct error *err)
+{
+    const int64_t num = shape_of(f, role, layer).cols, size = weight_dimension(&f->config, DIM_HEAD, layer);
+    float *values = add_joined(f, num);
+    if (!values) return error_set(err, STATUS_NO_MEMORY, "%s: no memory", f->path);
+    for (int64_t at = 0; at < num; at += size) {
+        struct weight_view piece = {0};
+        char name[NAME_BYTES_MAX];
+        name_weight(f, role, layer, (int32_t)(at / size), name);
+        int status = find_in_safetensors(f, role, name, 1, size, &piece, err);
+        if (status) return status;
+        if (!piece.data || piece.cols != size)
+            return error_set(err, STATUS_INVALID, "%s: tensor %s is missing, or has not %" PRId64 " values",
+                             f->path, name, size);
+        dtype_row_to_f32(piece.dtype, piece.data, size, values + at);
+    }
+    *out = weight_view_plain(values, DTYPE_F32, 1, num);
+    return STATUS_OK;
+}
+
 static int resolve_weight(struct model_files *f, enum weight_role role, int32_t layer, int32_t expert,
                           struct error *err)
 {
@@ -477,6 +533,8 @@ static int resolve_weight(struct model_files *f, enum weight_role role, int32_t 
     int status = STATUS_OK;
     if (f->gguf)
         view = find_in_gguf(f, role, name);
+    else if (is_in_pieces(f, role))
+        status = find_in_pieces(f, role, layer, &view, err);
     else
         status = find_in_directory(f, role, name, &place, &view, err);
     if (status) return status;
@@ -733,6 +791,10 @@ void model_files_close(struct model_files *f)
     safetensors_close(f->safetensors);
     dense_files_close(&f->dense);
     dummy_weights_destroy(f->dummy);
+    for (struct joined *next; f->joined; f->joined = next) {
+        next = f->joined->next;
+        free(f->joined);
+    }
     free(f->views);
     free(f->path);
     free(f);

@@ -958,8 +958,27 @@ const struct weight_change jais2_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
+/* clang-format off */
+/* gguf: one weight a head, for all that it has; stablelm's directories have each in a tensor of its own. */
+#define NORMS_OF_EACH_HEAD(q, k) \
+    {WEIGHT_Q_NORM, {"attn_q_norm.weight", q, DIM_1, DIM_Q, PRESENT_IF_QK_NORM}}, \
+    {WEIGHT_K_NORM, {"attn_k_norm.weight", k, DIM_1, DIM_KV, PRESENT_IF_QK_NORM}}
+#define STABLELM_QK_NORMS \
+    NORMS_OF_EACH_HEAD("self_attn.q_layernorm.norms.*.weight", "self_attn.k_layernorm.norms.*.weight")
+/* clang-format on */
+
 const struct weight_change stablelm_weights[] = {
     NORM_BIASES,
+    STABLELM_QK_NORMS,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+/* One norm for attention and MLP. */
+const struct weight_change stablelm_parallel_weights[] = {
+    {WEIGHT_MLP_NORM, {.presence = PRESENT_NEVER}},
+    {WEIGHT_MLP_NORM_BIAS, {.presence = PRESENT_NEVER}},
+    NORM_BIASES,
+    STABLELM_QK_NORMS,
     {.role = WEIGHT_ROLE_COUNT},
 };
 
@@ -985,6 +1004,7 @@ const struct weight_change phi2_weights[] = {
 /* One norm for attention and MLP. */
 const struct weight_change cohere_weights[] = {
     {WEIGHT_MLP_NORM, {.presence = PRESENT_NEVER}},
+    NORMS_OF_EACH_HEAD("self_attn.q_norm.weight", "self_attn.k_norm.weight"),
     {.role = WEIGHT_ROLE_COUNT},
 };
 

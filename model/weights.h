@@ -220,7 +220,7 @@ enum weight_presence {
 };
 
 /* Roles of one name lie stacked in one tensor, in their order. GGUF has all experts of a role in one tensor; so has a
- * directory unless its names have a * for the expert's number. */
+ * directory unless its names have a * for the expert's number. So may those of other vectors, for the head's. */
 struct weight_line {
     const char *gguf_name; /* of a layer: behind "blk.N." */
     const char
@@ -244,15 +244,16 @@ extern const struct weight_change weightless_norm_weights[], nanochat_weights[],
     llama4_weights[], latent_weights[], bert_weights[], bert_score_weights[], roberta_score_weights[],
     exaone4_weights[], olmoe_weights[], minimax_weights[], granite_moe_weights[], dots_weights[],
     seed_oss_weights[], ernie_moe_weights[], glm4_weights[], arcee_weights[], starcoder2_weights[],
-    nemotron_weights[], stablelm_weights[], cohere_weights[], cohere_moe_weights[], gate_up_weights[],
-    granite_hybrid_weights[], nemotron_h_weights[], jais2_weights[], hunyuan_weights[], apertus_weights[],
-    phimoe_weights[], lfm2_weights[], lfm3_weights[], modernbert_weights[], modernbert_score_weights[],
-    nomic_weights[], gte_weights[], gte_score_weights[], hunyuan_moe_weights[], hy3_weights[],
-    exaone_moe_weights[], hyperclovax_weights[], afmoe_weights[], laguna_weights[], muse_glimmer_weights[],
-    falcon_h1_weights[], olmo_hybrid_weights[], kimi_linear_weights[], bailing_weights[], decilm_weights[],
-    granite_swa_weights[], granite_moe_swa_weights[], gemma4_weights[], gemma3n_weights[], mimo_weights[],
-    numbered_weights[], llama4_numbered_weights[], sparse_block_numbered_weights[], bailing_1_weights[],
-    flint_weights[], axk1_weights[], gptj_weights[], falcon_weights[], falcon_40b_weights[], qwen_weights[],
+    nemotron_weights[], stablelm_weights[], stablelm_parallel_weights[], cohere_weights[],
+    cohere_moe_weights[], gate_up_weights[], granite_hybrid_weights[], nemotron_h_weights[], jais2_weights[],
+    hunyuan_weights[], apertus_weights[], phimoe_weights[], lfm2_weights[], lfm3_weights[],
+    modernbert_weights[], modernbert_score_weights[], nomic_weights[], gte_weights[], gte_score_weights[],
+    hunyuan_moe_weights[], hy3_weights[], exaone_moe_weights[], hyperclovax_weights[], afmoe_weights[],
+    laguna_weights[], muse_glimmer_weights[], falcon_h1_weights[], olmo_hybrid_weights[],
+    kimi_linear_weights[], bailing_weights[], decilm_weights[], granite_swa_weights[],
+    granite_moe_swa_weights[], gemma4_weights[], gemma3n_weights[], mimo_weights[], numbered_weights[],
+    llama4_numbered_weights[], sparse_block_numbered_weights[], bailing_1_weights[], flint_weights[],
+    axk1_weights[], gptj_weights[], falcon_weights[], falcon_40b_weights[], qwen_weights[],
     baichuan_weights[], phi4_mm_weights[];
 
 /* changes: NULL for none. */

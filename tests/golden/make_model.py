@@ -744,7 +744,7 @@ CASES |= {
             "partial_rotary_factor": 0.25,
             "rope_theta": 10000.0,
         },
-        ("stablelm", {**LAYER_NORM_KEYS, "rope.dimension_count": 16}),
+        ("stablelm", {**LAYER_NORM_KEYS, "rope.dimension_count": 16, "use_parallel_residual": True}),  # said, but not so
     ),
     "cohere": ({"architectures": ["CohereForCausalLM"], "model_type": "cohere", **COHERE}, ("command-r", {**LAYER_NORM_KEYS, "logit_scale": 0.25})),
     "cohere 2": (
@@ -2269,6 +2269,27 @@ CASES |= {
 }
 
 # What lies otherwise than transformers has it, or whose class that has not: a directory, or a GGUF file.
+CASES |= {
+    "command r+": (
+        {"architectures": ["CohereForCausalLM"], "model_type": "cohere", **COHERE, "num_hidden_layers": 2, "use_qk_norm": True},
+        ("command-r", {**LAYER_NORM_KEYS, "logit_scale": 0.25}),
+    ),
+    "stablelm 2, 12b": (
+        {
+            "architectures": ["StableLmForCausalLM"],
+            "model_type": "stablelm",
+            "hidden_size": 256,
+            "num_hidden_layers": 2,
+            "layer_norm_eps": 1e-5,
+            "qk_layernorm": True,
+            "use_parallel_residual": True,
+            "partial_rotary_factor": 0.25,
+            "rope_theta": 10000.0,
+        },
+        ("stablelm", {**LAYER_NORM_KEYS, "rope.dimension_count": 16, "use_parallel_residual": True}),
+    ),
+}
+
 RENAMED = {
     "internlm2": internlm2,
     "glm-4, as older GGUF files are": chatglm,
@@ -2412,6 +2433,7 @@ def gguf_name(name, has_post_norms):
     name += ".weight" if name.endswith(STACKED) else ""
     layer, part, kind = re.fullmatch(r"model\.layers\.(\d+)\.(.+)[._](weight|bias)", name).groups()
     part = re.sub(r"experts\.\d+\.", "experts.", part)  # all of them in one tensor
+    part = re.sub(r"layernorm\.norms\.\d+", "layernorm", part)  # and so are those of heads
     post = {"post_attention_layernorm": "post_attention_norm" if has_post_norms else "ffn_norm"}
     return f"blk.{layer}.{(GGUF_NAMES | post)[part]}.{kind}"
 
@@ -2520,7 +2542,9 @@ def tensors_of(model, config, stacked=False):
             out.append((name, 0, 1, float(value), 0.0))
             continue
         value = value.reshape(-1, value.shape[2]) if llama4.is_expert(name) else gpt_oss.as_rows(value)
-        if value.ndim == 2:
+        if value.ndim == 2 and name.endswith(("q_norm.weight", "k_norm.weight")):  # each head's own
+            out.append((name, *value.shape, 1.0, 0.5))
+        elif value.ndim == 2:
             # a router's input is divided by fan_in; streams that grow from layer to layer round more
             reach = fan_in if "modality_router" in name else 0.25 if "altup" in name and "coefs" in name else 1.0
             out.append((name, *value.shape, 0.0, float(np.float32(2 * float(reach) / np.sqrt(float(fan_in))))))
@@ -2955,7 +2979,7 @@ def add_tensors(writer, name, folder, config):
         turning = int(half * rope["partial_rotary_factor"])
         writer.add_tensor("rope_freqs.weight", np.array([rope.get("factor", 1.0)] * turning + [1e30] * (half - turning), np.float32))
     for n, values in tensors.items():
-        writer.add_tensor(n, np.stack(values) if re.search("_exps|altup_(unembd_)?proj", n) and values[0].ndim == 2 else values[0])
+        writer.add_tensor(n, np.stack(values) if len(values) > 1 else values[0])
 
 
 def add_stacked(writer, tensors, data, own_shapes=()):

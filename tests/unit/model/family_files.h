@@ -181,7 +181,7 @@ static inline void family_put_gguf_values(struct gguf_builder *g, const struct f
     free(values);
 }
 
-/* All experts of one name follow one another in one tensor, at the place of the first. */
+/* All experts, or heads, of one name follow one another in one tensor, at the place of the first. */
 static inline void family_put_gguf_tensor(struct gguf_builder *g, const struct family_golden *golden,
                                           size_t first)
 {
@@ -192,7 +192,8 @@ static inline void family_put_gguf_tensor(struct gguf_builder *g, const struct f
         if (i < first) return;
         num++;
     }
-    gguf_put_tensor_info(g, t->gguf_name, family_gguf_dtype(t), t->cols, t->rows * num);
+    const uint64_t rows = t->rows > 0 ? t->rows * num : num > 1 ? num : 0;
+    gguf_put_tensor_info(g, t->gguf_name, family_gguf_dtype(t), t->cols, rows);
     for (size_t i = first; i < golden->num_tensors; i++)
         if (!strcmp(golden->tensors[i].gguf_name, t->gguf_name))
             family_put_gguf_values(g, &golden->tensors[i], i + 1, golden->norm_offset);

@@ -325,6 +325,28 @@ static void stacks_of_other_experts_are_refused(void **state)
     remove_directory(directory);
 }
 
+/* A norm that a directory has head by head. */
+static void a_head_without_its_norm_is_named(void **state)
+{
+    (void)state;
+    struct family_golden g = *golden_of("stablelm 2, 12b");
+    struct family_tensor tensors[64];
+    char directory[TEST_PATH_BYTES];
+    struct model_files *files = NULL;
+    struct error err = {0};
+    assert_true(g.num_tensors <= array_length(tensors));
+    memcpy(tensors, g.tensors, g.num_tensors * sizeof *tensors);
+    for (size_t i = 0; i < g.num_tensors; i++)
+        if (strstr(tensors[i].name, "layers.1.self_attn.k_layernorm.norms.1")) tensors[i].cols = 63;
+    g.tensors = tensors;
+    make_directory(directory);
+    family_write_directory(&g, directory);
+    assert_int_equal(model_files_open(directory, "auto", &files, &err), STATUS_INVALID);
+    assert_non_null(
+        strstr(err.text, "layers.1.self_attn.k_layernorm.norms.1.weight is missing, or has not 64 values"));
+    remove_directory(directory);
+}
+
 /* Against the same weights unpacked. */
 static void logits_of_quantised_weights_equal_transformers(void **state)
 {
@@ -377,6 +399,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_equal_transformers),
         cmocka_unit_test(stacks_of_other_experts_are_refused),
+        cmocka_unit_test(a_head_without_its_norm_is_named),
         cmocka_unit_test(a_text_model_among_others_is_found),
         cmocka_unit_test(other_names_are_known),
         cmocka_unit_test(logits_of_quantised_weights_equal_transformers),

@@ -324,12 +324,20 @@ static void reads_ministral(void **state)
 static void refuses_other_layer_norms(void **state)
 {
     (void)state;
-    expect_refusal("{'model_type':'cohere','hidden_size':64,'intermediate_size':96,'num_attention_heads':4,"
-                   "'num_hidden_layers':2,'vocab_size':32,'use_qk_norm':true}",
-                   STATUS_UNSUPPORTED, "use_qk_norm is set");
-    expect_refusal("{'model_type':'stablelm','hidden_size':64,'intermediate_size':96,'num_attention_heads':4,"
-                   "'num_hidden_layers':2,'vocab_size':32,'use_parallel_residual':true}",
-                   STATUS_UNSUPPORTED, "use_parallel_residual is set");
+#define LAYER_NORMS(type, extra)                                                                             \
+    "{'model_type':'" type "','hidden_size':64,'intermediate_size':96,'num_attention_heads':4,"              \
+    "'num_hidden_layers':2,'vocab_size':32" extra "}"
+    expect_refusal(LAYER_NORMS("cohere2", ",'use_qk_norm':true"), STATUS_UNSUPPORTED, "use_qk_norm is set");
+    expect_refusal(LAYER_NORMS("orion", ",'qk_layernorm':true"), STATUS_UNSUPPORTED, "qk_layernorm is set");
+    expect_refusal(LAYER_NORMS("orion", ",'use_parallel_residual':true"), STATUS_UNSUPPORTED,
+                   "use_parallel_residual is set");
+    assert_true(read_good(LAYER_NORMS("cohere", ",'use_qk_norm':true")).qk_norm);
+    assert_false(read_good(LAYER_NORMS("cohere", "")).qk_norm);
+    struct model_config c =
+        read_good(LAYER_NORMS("stablelm", ",'qk_layernorm':true,'use_parallel_residual':true"));
+    assert_true(c.qk_norm && c.is_parallel && !weight_may_be(c.family->weight_changes, WEIGHT_MLP_NORM));
+    c = read_good(LAYER_NORMS("stablelm", ",'use_parallel_residual':false"));
+    assert_true(!c.qk_norm && !c.is_parallel && weight_may_be(c.family->weight_changes, WEIGHT_MLP_NORM));
 }
 
 #define DEEPSEEK(extra)                                                                                      \
