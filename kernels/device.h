@@ -45,6 +45,7 @@ enum gate_function {
     GATE_CLAMPED_SWISH, /* gpt-oss: gate up to 7 becomes gate / (1 + e^(-1.702 gate)), up within -7 to 7 plus 1 */
     GATE_GELU,          /* GELU itself */
     GATE_RELU_SQUARED, /* x^2 above 0, 0 below */
+    GATE_RELU,         /* x above 0, 0 below */
     GATE_XIELU, /* of an MLP without a gate: a x^2 + c x above 0, b (e^x - 1 - x) + c x below, of gate_values a, b, c */
     GATE_FUNCTION_COUNT
 };

@@ -154,6 +154,20 @@ static const struct family families[] = {
         .window = WINDOW_IF_LOCAL,
     },
     {
+        .names = {NULL, "OPTForCausalLM", "opt"},
+        .weight_changes = opt_weights,
+        .has_gpt2_keys = true,
+        .unrotated_layer_period = 1,
+        .first_position_row = 2,
+        .has_layer_norm = true,
+        .gate = GATE_RELU,
+        .attention_bias = true,
+        .kv_heads_may_be_missing = true,
+        .is_tied = true,
+        .max_position_embeddings = 2048,
+        .norm_eps = 1e-5,
+    },
+    {
         .names = {"gptneox", "GPTNeoXForCausalLM", "gpt_neox"}, /* Pythia, Dolly, RedPajama */
         .weight_changes = gptneox_weights,
         .hf_qkv_by_heads = true,
@@ -1237,7 +1251,6 @@ static const struct other_family {
     {{NULL, "MptForCausalLM", "mpt"}, ALIBI},
     {{"jais", "JAISLMHeadModel", "jais"}, ALIBI},
     {{"refact", "GPTRefactForCausalLM", "gpt_refact"}, ALIBI},
-    {{NULL, "OPTForCausalLM", "opt"}, "an MLP of ReLU, and positions that begin at 2"},
     {{"mamba", "MambaForCausalLM", "mamba"},
      "states of Mamba-1, whose steps and decays are each channel's own"},
     {{NULL, "FalconMambaForCausalLM", "falcon_mamba"},

@@ -52,6 +52,7 @@ struct family {
         scores_pairs; /* of encoders: a head makes one number of the first token's hidden state, or of the mean, and nothing else is made */
     bool
         positions_follow_padding; /* the first token's row of positions is that behind the padding token's id */
+    int32_t first_position_row;   /* of decoders: it is this, and as many rows as positions follow */
     const char *hf_layers;        /* what a layer's number follows in a directory; NULL: "layers" */
     bool hf_layers_transposed;    /* its matrices lie [columns][rows] there */
     bool hf_qkv_by_heads;         /* model_config.h: qkv_by_heads */
@@ -145,8 +146,10 @@ struct family {
     bool only_windows_rotate;       /* where some layers have a window, the others do not rotate */
     /* intermediate_size, and GGUF's, is of gate and up together; seq_length goes before longer positions */
     bool intermediate_is_of_both;
-    /* of sizes that alone say so: scores that fall with the distance, a head whose rows have length 1; neither is computed */
-    int32_t hidden_size_with_alibi, vocab_size_with_unit_head;
+    int32_t
+        hidden_size_with_alibi; /* it alone says so: scores fall with the distance, which is not computed */
+    int32_t
+        vocab_size_with_unit_head; /* so does z_loss_weight: the head's rows are divided by their lengths */
     /* a mixture of experts */
     bool has_experts, gguf_may_have_experts; /* gguf_may: a GGUF file of that name may, a directory not */
     bool experts_may_be_none;                /* then the shared one is the MLP */

@@ -63,7 +63,8 @@ static int read_activation(struct json_reader *r, struct model_config *c)
         keys[] = {"hidden_act", "hidden_activation", "mlp_hidden_act", "activation", "activation_function"},
         *const names[] = {
             [GATE_SILU] = "silu", [GATE_GELU_TANH] = "gelu_pytorch_tanh", [GATE_CLAMPED_SWISH] = "silu",
-            [GATE_GELU] = "gelu", [GATE_RELU_SQUARED] = "relu2",          [GATE_XIELU] = "xielu"};
+            [GATE_GELU] = "gelu", [GATE_RELU_SQUARED] = "relu2",          [GATE_XIELU] = "xielu",
+            [GATE_RELU] = "relu"};
     const struct family *family = c->family;
     const bool is_gelu = family->gate == GATE_GELU || family->gate == GATE_GELU_TANH;
     const size_t num_keys =
@@ -725,10 +726,9 @@ static int read_text_config(struct json_reader *r, struct model_config *c)
     if (!status) status = hf_read_rope(r, c);
     if (!status) status = hf_read_layer_thetas(r, c);
     if (!status) status = r->status;
-    if (!status && c->vocab_size == c->family->vocab_size_with_unit_head)
-        return error_set(r->err, STATUS_UNSUPPORTED,
-                         "%s: a head whose rows are divided by their lengths (Baichuan 2) is not supported",
-                         r->path);
+    c->has_unit_head =
+        c->family->vocab_size_with_unit_head > 0 &&
+        (c->vocab_size == c->family->vocab_size_with_unit_head || json_find(r, "z_loss_weight"));
     return status ? status : model_config_validate(c, r->path, r->err);
 }
 

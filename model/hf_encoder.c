@@ -15,7 +15,8 @@ const char *hf_own_key(const struct json_reader *r, const struct family *family,
                              *const other_keys[][2] = {{"num_hidden_layers", "num_layers"},
                                                        {"num_attention_heads", "num_heads"},
                                                        {"num_key_value_heads", "num_kv_heads"},
-                                                       {"intermediate_size", "ffn_hidden_size"}};
+                                                       {"intermediate_size", "ffn_hidden_size"},
+                                                       {"intermediate_size", "ffn_dim"}};
     for (size_t i = 0; i < array_length(gpt2_keys) && family->has_gpt2_keys; i++)
         if (!strcmp(key, gpt2_keys[i][0]) && json_find(r, gpt2_keys[i][1])) return gpt2_keys[i][1];
     for (size_t i = 0; i < array_length(other_keys) && !json_find(r, key); i++)
@@ -133,7 +134,8 @@ static int read_tables(struct json_reader *r, struct model_config *c)
                *positions = json_text(r, "position_embedding_type", own);
     if (weight_may_be(c->family->weight_changes, WEIGHT_TYPE_EMBEDDING))
         c->num_type_rows = hf_size(r, "type_vocab_size", 2);
-    if (has_positions) c->num_position_rows = c->max_position_embeddings;
+    c->first_position_row = c->family->first_position_row;
+    if (has_positions) c->num_position_rows = c->max_position_embeddings + c->first_position_row;
     if (c->family->positions_follow_padding) {
         c->first_position_row = (int32_t)json_int(r, "pad_token_id", 1, 0, INT32_MAX / 2) + 1;
         c->max_position_embeddings -= c->first_position_row;
@@ -166,14 +168,23 @@ int hf_read_encoder(struct json_reader *r, struct model_config *c)
     return status ? status : read_score_head(r, c);
 }
 
-/* Scores are divided by the root of head_dim and by nothing else. */
+/* Scores are divided by the root of head_dim and by nothing else; norms are ahead of attention and MLP, and have weights; embeddings are as
+ * wide as all else. */
 int hf_read_gpt2(struct json_reader *r, struct model_config *c)
 {
-    static const char *const must_be_false[] = {"scale_attn_by_inverse_layer_idx"};
+    static const char *const must_be_false[] = {"scale_attn_by_inverse_layer_idx",
+                                                "_remove_final_layer_norm"},
+                             *const must_be_true[] = {"scale_attn_weights", "do_layer_norm_before",
+                                                      "enable_bias", "layer_norm_elementwise_affine"};
     if (!c->family->has_gpt2_keys || c->family->is_encoder) return r->status;
     int status = hf_want_false(r, must_be_false, array_length(must_be_false));
-    if (!status && !json_bool(r, "scale_attn_weights", true))
-        return error_set(r->err, STATUS_UNSUPPORTED,
-                         "%s: scale_attn_weights is false, which is not supported", r->path);
+    for (size_t i = 0; i < array_length(must_be_true) && !status; i++)
+        if (!json_bool(r, must_be_true[i], true))
+            status = error_set(r->err, STATUS_UNSUPPORTED, "%s: %s is false, which is not supported", r->path,
+                               must_be_true[i]);
+    if (!status && json_int(r, "word_embed_proj_dim", c->hidden_size, 0, INT32_MAX) != c->hidden_size)
+        status = error_set(r->err, STATUS_UNSUPPORTED,
+                           "%s: word_embed_proj_dim is not supported unless it is hidden_size, %d", r->path,
+                           c->hidden_size);
     return status ? status : read_tables(r, c);
 }

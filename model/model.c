@@ -709,6 +709,8 @@ static void create_embedding_and_lm_head(struct builder *b)
     desc =
         (struct linear_desc){.kind = LINEAR_PLAIN, .wide_output = true, .softcap = m->config.logit_softcap};
     add_part(b, &desc, WEIGHT_LM_HEAD, 0);
+    if (m->config.has_unit_head && !b->status)
+        b->status = unpacked_make_unit_rows(&b->unpacked, &desc.parts[0], b->err);
     desc.biases[0] = find_weight(b, WEIGHT_LM_HEAD_BIAS, 0);
     m->lm_head = create_linear(b, &desc, m->config.vocab_size, m->config.hidden_size);
 }

@@ -95,6 +95,7 @@ struct model_config {
     float norm_offset; /* is added to norm weights */
     bool is_encoder;   /* the family is one, or the file says that its tokens see both sides */
     bool tie_word_embeddings, qk_norm;
+    bool has_unit_head; /* of a directory: the head's rows are divided by their lengths */
     float embedding_scale, residual_scale, logit_scale; /* what these are multiplied by */
     float attention_scale;                              /* of q k^T */
     float attention_softcap, logit_softcap;             /* 0: none */

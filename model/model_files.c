@@ -110,16 +110,21 @@ static bool is_vector_of_expert(const struct model_files *f, enum weight_role ro
     return weight_is_of_expert(role) && line_of(f, role)->rows == DIM_1;
 }
 
+/* Whether both are of a layer, or neither, and have one name. */
+static bool share_name(const struct model_files *f, enum weight_role a, enum weight_role b)
+{
+    const char *name_of_a = name_in_file(f, a), *name_of_b = name_in_file(f, b);
+    const bool are_alike = ((int)a < FIRST_LAYER_ROLE) == ((int)b < FIRST_LAYER_ROLE);
+    return are_alike && name_of_a && name_of_b && !strcmp(name_of_a, name_of_b);
+}
+
 /* Vectors of one name lie one behind the other. */
 static bool is_part_of_vector(const struct model_files *f, enum weight_role role)
 {
-    const char *own = name_in_file(f, role);
     int count = 0;
-    if (line_of(f, role)->rows != DIM_1 || weight_is_of_expert(role) || !own) return false;
-    for (int other = 0; other < WEIGHT_ROLE_COUNT; other++) {
-        const char *name = name_in_file(f, (enum weight_role)other);
-        count += name && !strcmp(name, own);
-    }
+    if (line_of(f, role)->rows != DIM_1 || weight_is_of_expert(role)) return false;
+    for (int other = 0; other < WEIGHT_ROLE_COUNT; other++)
+        count += share_name(f, role, (enum weight_role)other);
     return count > 1;
 }
 
@@ -345,6 +350,7 @@ static const struct prefix *hf_prefix(const struct model_files *f)
                                                               {"language_model.model.", "language_model."},
                                                               {"thinker.model.", "thinker."},
                                                               {"model.language_model.", ""},
+                                                              {"model.decoder.", ""},
                                                               {"model.text_model.", ""},
                                                               {"bert.", ""},
                                                               {"roberta.", ""},
@@ -427,8 +433,7 @@ static struct stack stack_of(const struct model_files *f, enum weight_role role,
     struct stack stack = {.step = 1, .run = 1};
     const char *own = name_in_file(f, role);
     for (int other = 0; other < WEIGHT_ROLE_COUNT; other++) {
-        const char *name = name_in_file(f, (enum weight_role)other);
-        if (!name || strcmp(name, own) != 0) continue;
+        if (!share_name(f, role, (enum weight_role)other)) continue;
         if (!weight_is_wanted(&f->config, line_of(f, (enum weight_role)other)->presence, layer)) continue;
         if (comes_before(f, (enum weight_role)other, role))
             stack.first_row += shape_of(f, (enum weight_role)other, layer).rows;

@@ -1,5 +1,6 @@
 #include "model/unpacked.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -154,23 +155,94 @@ static struct weight_view made_view(const struct unpack_task *t, enum form form)
                              from->cols);
 }
 
+static struct unpacked_matrix *add_matrix(struct unpacked *u, const struct weight_view *view,
+                                          uint64_t num_bytes, struct error *err)
+{
+    struct unpacked_matrix *m = malloc(sizeof *m + num_bytes);
+    if (!m) {
+        (void)error_set(err, STATUS_NO_MEMORY, "no memory to unpack a weight of %lld x %lld",
+                        (long long)weight_view_num_rows(view), (long long)view->cols);
+        return NULL;
+    }
+    m->next = u->first;
+    u->first = m;
+    return m;
+}
+
+static int64_t rows_of_a_thread(int64_t cols)
+{
+    return max_of(LEAST_VALUES / max_of(cols, (int64_t)1), (int64_t)1);
+}
+
 int unpacked_make(struct unpacked *u, struct weight_view *view, bool takes_codes, struct error *err)
 {
     static void (*const make_rows[])(void *context, int64_t begin, int64_t end) = {
         [ROUNDED] = round_rows, [SPLIT] = split_rows, [GATHERED] = gather_rows, [TURNED] = turn_rows};
     const enum form form = form_of(view, takes_codes);
     const int64_t rows = weight_view_num_rows(view), cols = view->cols;
-    struct unpacked_matrix *m = malloc(sizeof *m + bytes_of(view, form));
-    if (!m)
-        return error_set(err, STATUS_NO_MEMORY, "no memory to unpack a weight of %lld x %lld",
-                         (long long)rows, (long long)cols);
-    m->next = u->first;
-    u->first = m;
+    struct unpacked_matrix *m = add_matrix(u, view, bytes_of(view, form), err);
+    if (!m) return STATUS_NO_MEMORY;
     struct unpack_task task = {.from = view, .to = m->data};
     if (form == SPLIT) task.scales = m->data + rows * (cols / 2);
-    parallel_ranges(rows, max_of(LEAST_VALUES / max_of(cols, (int64_t)1), (int64_t)1), make_rows[form],
-                    &task);
+    parallel_ranges(rows, rows_of_a_thread(cols), make_rows[form], &task);
     *view = made_view(&task, form);
+    return STATUS_OK;
+}
+
+static void store_values(enum dtype dtype, void *to, int64_t first, int num, const float *values)
+{
+    for (int i = 0; i < num; i++) {
+        if (dtype == DTYPE_F32)
+            ((float *)to)[first + i] = values[i];
+        else
+            ((uint16_t *)to)[first + i] =
+                dtype == DTYPE_BF16 ? dtype_f32_to_bf16(values[i]) : dtype_f32_to_f16(values[i]);
+    }
+}
+
+static float length_of_row(const struct weight_view *v, int64_t row)
+{
+    double squares = 0;
+    float values[CHUNK];
+    for (int64_t col = 0; col < v->cols; col += CHUNK) {
+        const int num = (int)min_of(v->cols - col, (int64_t)CHUNK);
+        read_chunk(v, row, col, num, values);
+        for (int i = 0; i < num; i++) squares += (double)values[i] * (double)values[i];
+    }
+    return (float)sqrt(squares);
+}
+
+/* A row of zeros stays one. */
+static void divide_rows(void *context, int64_t begin, int64_t end)
+{
+    const struct unpack_task *t = context;
+    const struct weight_view *v = t->from;
+    for (int64_t row = begin; row < end; row++) {
+        const float length = fmaxf(length_of_row(v, row), 1e-12f);
+        for (int64_t col = 0; col < v->cols; col += CHUNK) {
+            const int num = (int)min_of(v->cols - col, (int64_t)CHUNK);
+            float values[CHUNK];
+            read_chunk(v, row, col, num, values);
+            for (int i = 0; i < num; i++) values[i] /= length;
+            store_values(v->dtype, t->to, row * v->cols + col, num, values);
+        }
+    }
+}
+
+int unpacked_make_unit_rows(struct unpacked *u, struct weight_view *view, struct error *err)
+{
+    const bool is_plain = view->scheme == WEIGHT_PLAIN &&
+                          (view->dtype == DTYPE_F32 || view->dtype == DTYPE_F16 || view->dtype == DTYPE_BF16);
+    if (!is_plain)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "a quantised head whose rows are to be divided by their lengths is not supported");
+    const int64_t rows = weight_view_num_rows(view);
+    struct unpacked_matrix *m =
+        add_matrix(u, view, (uint64_t)rows * dtype_row_bytes(view->dtype, (uint64_t)view->cols), err);
+    if (!m) return STATUS_NO_MEMORY;
+    struct unpack_task task = {.from = view, .to = m->data};
+    parallel_ranges(rows, rows_of_a_thread(view->cols), divide_rows, &task);
+    *view = weight_view_plain(m->data, view->dtype, rows, view->cols);
     return STATUS_OK;
 }
 

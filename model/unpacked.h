@@ -1,7 +1,7 @@
 /* unpacked.h - matrices in another form, in host memory, where a device has no kernels for that of their file, until it has taken them.
  * GGUF's rare types, what a table has the values of and GPTQ's other numbers of bits become BF16; GGUF's NVFP4 becomes what checkpoints
  * have: the same codes in the order of their columns, and the same scales apart from them. Rows that do not lie one after another, and
- * codes that lie transposed, become some that do.
+ * codes that lie transposed, become some that do. Rows of a head may want length 1.
  *
  * Thread: one at a time; the work is spread over threads of its own. */
 #ifndef MODEL_UNPACKED_H
@@ -24,6 +24,9 @@ bool unpacked_is_scattered(const struct weight_view *view);
  * WEIGHT_TURNED, and then may be needed again; of its type where it is scattered, else of BF16, each value rounded. STATUS_NO_MEMORY. */
 int unpacked_make(struct unpacked *u, struct weight_view *view, bool takes_codes,
                   struct error *err) must_check;
+/* Rows of a plain view of F32, F16 or BF16 become their own divided by their lengths, rounded to its type. STATUS_UNSUPPORTED for others,
+ * STATUS_NO_MEMORY. */
+int unpacked_make_unit_rows(struct unpacked *u, struct weight_view *view, struct error *err) must_check;
 /* Frees all that were made. */
 void unpacked_clear(struct unpacked *u);
 

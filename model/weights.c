@@ -1067,6 +1067,17 @@ const struct weight_change gpt_neo_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
+/* The same by names of its own. */
+const struct weight_change opt_weights[] = {
+    {WEIGHT_POSITION_EMBEDDING, {NULL, "embed_positions.weight", DIM_POSITIONS, DIM_HIDDEN, PRESENT_ALWAYS}},
+    NORM_AND_BIAS(WEIGHT_OUTPUT_NORM, "output_norm", "final_layer_norm"),
+    NORM_AND_BIAS(WEIGHT_ATTENTION_NORM, "attn_norm", "self_attn_layer_norm"),
+    NORM_AND_BIAS(WEIGHT_MLP_NORM, "ffn_norm", "final_layer_norm"),
+    O_AND_BIAS("self_attn.out_proj"),
+    PLAIN_MLP("fc1", "fc2"),
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
 /* Llama's by the names of GPT-2. */
 const struct weight_change exaone_weights[] = {
     {WEIGHT_TOKEN_EMBEDDING, {"token_embd.weight", "wte.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}},

@@ -4,6 +4,7 @@
  *   SiLU                          f(x) = x / (1 + e^-x)
  *   GELU, approximated with tanh  f(x) = x / (1 + e^-y), y = sqrt(8 / pi) (x + 0.044715 x^3)
  *   GELU                          f(x) = x Phi(x), by erfc(z) = t e^(-z^2 + P(t)), t = 1 / (1 + z / 2), z = |x| / sqrt(2)
+ *   ReLU                          f(x) = x above 0, 0 below
  *   clamped swish                 f(x) = x / (1 + e^-y), y = 1.702 x, x at most 7; up becomes 1 + up within -7 to 7
  *   xIELU (Huang & Schlag, 2024)  f(x) = a x^2 + c x above 0, b (e^x - 1 - x) + c x below; up is a, b, c
  *
@@ -128,6 +129,15 @@ static inline void relu_squared_mul(int count, float *restrict gate, const float
     }
 }
 
+/* NaN for infinities too. */
+static inline void relu_mul(int count, float *restrict gate, const float *restrict up)
+{
+    for (int i = 0; i < count; i++) {
+        const float x = gate[i], positive = (x > 0 ? x : 0.0f) + x * 0.0f;
+        gate[i] = positive * up[i];
+    }
+}
+
 /* e^x - 1 - x of x <= 0: from -1/2 on by its series, whose error is 1e-7 of it. */
 static inline float gate_bend(float x)
 {
@@ -159,7 +169,7 @@ static inline void xielu(int count, float *restrict gate, const float *restrict 
 /* Those of an instruction set, in the order of enum gate_function. */
 #define GATE_FUNCTIONS                                                                                       \
     {                                                                                                        \
-        silu_mul, gelu_mul, clamped_swish_mul, exact_gelu_mul, relu_squared_mul, xielu                       \
+        silu_mul, gelu_mul, clamped_swish_mul, exact_gelu_mul, relu_squared_mul, relu_mul, xielu             \
     }
 
 #endif

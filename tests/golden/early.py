@@ -1,6 +1,6 @@
 """early.py - models of 2023 and 2024 whose classes transformers has not, and the ones that compute the same: for make_model.py.
 
-Qwen 1 is a Qwen 2 and Baichuan 7B a Llama, with rows of q, k and v in one tensor. DeepSeek's first mixture and Ling 1 are Qwen 2's mixture without
+Qwen 1 is a Qwen 2 and Baichuan a Llama, with rows of q, k and v in one tensor; the rows of Baichuan 2's head are divided by their lengths. DeepSeek's first mixture and Ling 1 are Qwen 2's mixture without
 biases, whose shared experts count in full: there they are weighed by sigmoid(0), and so twice as large. Phi-4-multimodal's text is a Phi-4 whose
 matrices have names beside those of adapters.
 """
@@ -93,6 +93,8 @@ class Early:
         if name.endswith(".q_proj.weight") and self.is_mixture:
             zeros = {name.replace("q_proj.weight", f"{p}_proj.bias"): torch.zeros(n, dtype=value.dtype) for p, n in zip("qkv", qkv_rows(config))}
             return zeros | self.split_qkv(name, value, config)
+        if name == "lm_head.weight" and "z_loss_weight" in config:  # Baichuan 2's
+            return {name: torch.nn.functional.normalize(value.float()).to(value.dtype)}
         if name.endswith("mlp.shared_expert.down_proj.weight"):
             return {name: 2 * value, name.replace("shared_expert.down_proj", "shared_expert_gate"): torch.zeros(1, value.shape[0], dtype=value.dtype)}
         return self.split_qkv(name, value, config)

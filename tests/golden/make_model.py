@@ -2288,12 +2288,34 @@ CASES |= {
         },
         ("stablelm", {**LAYER_NORM_KEYS, "rope.dimension_count": 16, "use_parallel_residual": True}),
     ),
+    "opt": (
+        {
+            "architectures": ["OPTForCausalLM"],
+            "model_type": "opt",
+            "head_dim": ABSENT,
+            "num_key_value_heads": ABSENT,
+            "intermediate_size": ABSENT,
+            "num_hidden_layers": 2,
+            "ffn_dim": 160,
+            "activation_function": "relu",
+            "do_layer_norm_before": True,
+            "word_embed_proj_dim": 64,
+            "pad_token_id": 1,
+            "tie_word_embeddings": True,
+        },
+        None,
+    ),
+    "baichuan 2": (
+        {**LLAMA_7B, "architectures": ["BaichuanForCausalLM"], "model_type": "baichuan", "model_max_length": 512, "max_position_embeddings": ABSENT, "z_loss_weight": 0},
+        None,
+    ),
 }
 
 RENAMED = {
     "internlm2": internlm2,
     "glm-4, as older GGUF files are": chatglm,
     "baichuan": early.BAICHUAN,
+    "baichuan 2": early.BAICHUAN,
     "phi-4-multimodal": early.PHI_4_MM,
     "qwen 1": early.QWEN_1,
     "qwen 1, as GGUF files are": early.QWEN_1_GGUF,

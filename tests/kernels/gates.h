@@ -18,6 +18,7 @@ static double gate_of(enum gate_function gate, double x)
 {
     if (gate == GATE_XIELU) return xielu_of(x);
     if (gate == GATE_RELU_SQUARED) return x > 0 ? x * x : 0;
+    if (gate == GATE_RELU) return x > 0 ? x : 0;
     if (gate == GATE_GELU) return 0.5 * x * erfc(-x / sqrt(2));
     if (gate == GATE_SILU) return x / (1 + exp(-x));
     return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));

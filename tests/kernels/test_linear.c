@@ -136,11 +136,12 @@ static void test_gate_up(void **state)
 static void test_up_without_a_gate(void **state)
 {
     (void)state;
-    const enum dtype dtypes[] = {DTYPE_F32,  DTYPE_BF16, DTYPE_Q4_K, DTYPE_F32,
-                                 DTYPE_Q4_K, DTYPE_BF16, DTYPE_F32,  DTYPE_Q4_K};
-    const enum gate_function gates[] = {GATE_GELU,         GATE_GELU,      GATE_GELU,  GATE_RELU_SQUARED,
-                                        GATE_RELU_SQUARED, GATE_GELU_TANH, GATE_XIELU, GATE_XIELU};
-    FOR_EACH_ISA(isa) for (int i = 0; i < 8; i++)
+    const enum dtype dtypes[] = {DTYPE_F32,  DTYPE_BF16, DTYPE_Q4_K, DTYPE_F32, DTYPE_Q4_K,
+                                 DTYPE_BF16, DTYPE_F32,  DTYPE_Q4_K, DTYPE_BF16};
+    const enum gate_function gates[] = {GATE_GELU,         GATE_GELU,         GATE_GELU,
+                                        GATE_RELU_SQUARED, GATE_RELU_SQUARED, GATE_GELU_TANH,
+                                        GATE_XIELU,        GATE_XIELU,        GATE_RELU};
+    FOR_EACH_ISA(isa) for (int i = 0; i < (int)array_length(gates); i++)
     {
         struct linear_case c = {.isa = isa, .cols = 512, .desc = {.kind = LINEAR_UP, .gate = gates[i]}};
         memcpy(c.desc.gate_values, xielu_values, sizeof xielu_values);

@@ -975,6 +975,35 @@ static void reads_ling_1(void **state)
     ",'intermediate_size':11008,'model_max_length':4096,'num_attention_heads':32,'num_hidden_layers':32,"    \
     "'vocab_size':" vocab "}"
 
+/* Positions begin at the third row of their table. */
+static void opt_is_read(void **state)
+{
+    (void)state;
+#define OPT(extra)                                                                                           \
+    "{'architectures':['OPTForCausalLM'],'hidden_size':64,'ffn_dim':256,'num_attention_heads':4,"            \
+    "'num_hidden_layers':2,'max_position_embeddings':100,'vocab_size':96" extra "}"
+    struct model_config c = read_good(OPT(",'word_embed_proj_dim':64,'activation_function':'relu'"));
+    assert_true(c.intermediate_size == 256 && c.gate == GATE_RELU && c.qkv_bias && c.o_bias &&
+                !c.is_parallel);
+    assert_true(c.first_position_row == 2 && c.num_position_rows == 102 && c.max_position_embeddings == 100);
+    assert_true(c.tie_word_embeddings && !model_config_layer(&c, 1).rope);
+    expect_refusal(OPT(",'word_embed_proj_dim':32"), STATUS_UNSUPPORTED,
+                   "word_embed_proj_dim is not supported");
+    expect_refusal(OPT(",'do_layer_norm_before':false"), STATUS_UNSUPPORTED, "do_layer_norm_before is false");
+    expect_refusal(OPT(",'_remove_final_layer_norm':true"), STATUS_UNSUPPORTED,
+                   "_remove_final_layer_norm is set");
+    expect_refusal(OPT(",'activation_function':'gelu'"), STATUS_UNSUPPORTED, "\"relu\" is");
+}
+
+/* By the size of its vocabulary, or by what its class says beside. */
+static void a_head_of_unit_rows_is_known(void **state)
+{
+    (void)state;
+    assert_false(read_good(BAICHUAN("4096", "64000")).has_unit_head);
+    assert_true(read_good(BAICHUAN("4096", "125696")).has_unit_head);
+    assert_true(read_good(BAICHUAN("4096", "64000,'z_loss_weight':0")).has_unit_head);
+}
+
 /* Flint's layers rotate or do not by a list, which must be there. */
 static void flint_must_list_its_layers(void **state)
 {
@@ -1070,7 +1099,6 @@ static void refuses_what_it_does_not_compute(void **state)
         {FALCON(",'bias':true"), "bias is set"},
         {FALCON(",'parallel_attn':false"), "an MLP behind attention"},
         {LING_1(",'norm_head':true"), "norm_head is set"},
-        {BAICHUAN("5120", "125696"), "a head whose rows are divided by their lengths"},
         {BAICHUAN("5120", "64000"), "(ALiBi), which is not supported"},
         {GEMMA_3N(",'intermediate_size':64,'altup_num_inputs':2"), "altup_num_inputs other than 4"},
         {GEMMA_3N(",'intermediate_size':64,'altup_active_idx':1"), "altup_active_idx other than 0"},
@@ -1279,6 +1307,8 @@ int main(void)
         TEST(reads_falcon),
         TEST(reads_qwen_1),
         TEST(reads_ling_1),
+        TEST(opt_is_read),
+        TEST(a_head_of_unit_rows_is_known),
         TEST(flint_must_list_its_layers),
         TEST(reads_laguna),
         TEST(reads_minicpm),

@@ -1,5 +1,6 @@
 /* Matrices that become BF16 for a device that has no kernels for their type: each value rounded, whatever threads make them. What a
  * table has the values of becomes that on every device. Rows that lie apart come together. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,6 +42,47 @@ static void values_are_rounded(void **state)
         if (dtype_is_rare(dtype)) check_type(&u, &random, dtype);
     unpacked_clear(&u);
     assert_null(u.first);
+    unpacked_clear(&u);
+}
+
+/* Rows of a head as long as 1, but one of zeros. */
+static void check_unit_rows(struct unpacked *u, struct random_source *random, enum dtype dtype)
+{
+    const uint64_t row_bytes = dtype_row_bytes(dtype, COLS);
+    const double rounding = dtype == DTYPE_F32 ? 0x1p-22 : dtype == DTYPE_F16 ? 0x1p-10 : 0x1p-8;
+    uint8_t *const data = malloc(ROWS * row_bytes);
+    struct error err;
+    static float from[COLS], to[COLS];
+    random_weight(random, dtype, ROWS, COLS, data);
+    memset(data + 5 * row_bytes, 0, row_bytes);
+    struct weight_view view = weight_view_plain(data, dtype, ROWS, COLS);
+    assert_int_equal(unpacked_make_unit_rows(u, &view, &err), STATUS_OK);
+    assert_true(view.dtype == dtype && weight_view_num_rows(&view) == ROWS && view.cols == COLS);
+    for (int64_t r = 0; r < ROWS; r++) {
+        double squares = 0;
+        dtype_row_to_f32(dtype, data + (uint64_t)r * row_bytes, COLS, from);
+        weight_view_row_to_f32(&view, r, to);
+        for (int64_t k = 0; k < COLS; k++) squares += (double)from[k] * (double)from[k];
+        for (int64_t k = 0; k < COLS; k++) {
+            const double expected = squares > 0 ? (double)from[k] / sqrt(squares) : 0;
+            assert_true(fabs((double)to[k] - expected) <= rounding * fabs(expected) + 0x1p-25);
+        }
+    }
+    free(data);
+}
+
+static void rows_of_a_head_have_length_1(void **state)
+{
+    (void)state;
+    struct unpacked u = {0};
+    struct random_source random = {.seed = 12};
+    struct error err;
+    uint8_t codes[64];
+    check_unit_rows(&u, &random, DTYPE_F32);
+    check_unit_rows(&u, &random, DTYPE_F16);
+    check_unit_rows(&u, &random, DTYPE_BF16);
+    struct weight_view packed = weight_view_plain(codes, DTYPE_Q8_0, 1, 32);
+    assert_int_equal(unpacked_make_unit_rows(&u, &packed, &err), STATUS_UNSUPPORTED);
     unpacked_clear(&u);
 }
 
@@ -129,8 +171,8 @@ static void rows_that_lie_apart_come_together(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(values_are_rounded),
-                                       cmocka_unit_test(rows_that_lie_apart_come_together),
-                                       cmocka_unit_test(tables_are_looked_up)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_of_a_head_have_length_1), cmocka_unit_test(values_are_rounded),
+        cmocka_unit_test(rows_that_lie_apart_come_together), cmocka_unit_test(tables_are_looked_up)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
