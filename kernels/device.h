@@ -287,6 +287,9 @@ struct attention_args {
     float temperature_scale;
     int32_t temperature_floor, temperature_offset;
     float softcap; /* scaled scores become softcap tanh(score / softcap); 0: they stay */
+    /* ALiBi (alibi.h): what a scaled score loses for each place between key and query is its head's slope times alibi_scale; alibi_most 0:
+     * nothing. Without softcap. */
+    float alibi_most, alibi_scale;
     const float
         *sinks; /* device memory [Hq]: a score that counts in each head's softmax and has no value; NULL */
     bool gates_by_head, gates_are_softplus; /* apply_gates */

@@ -27,6 +27,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "kernels/alibi.h"
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/kv_pool.h"
 
@@ -104,17 +105,22 @@ static void load_rows(const struct attention_task *t, const struct attention_ite
     assert_debug(item->num_tokens <= t->w->tokens_per_item);
     r->num_rows = item->num_tokens * group;
     r->softcap = a->softcap * log2_e;
+    r->has_slopes = a->alibi_most > 0;
     for (int row = 0; row < r->num_rows; row++) {
         int32_t token = item->first_token + row / group,
                 place = attention_place(t->step, item->seq_idx, token);
+        const int head = kv_head * group + row % group;
         float scale = score_scale(a, place);
-        const float *q = t->qkv + token * stride + (int64_t)(kv_head * group + row % group) * a->head_dim;
+        const float *q = t->qkv + token * stride + (int64_t)head * a->head_dim;
         float *to = r->q + (size_t)row * (size_t)r->dim;
         for (int32_t d = 0; d < a->head_dim; d++) to[d] = q[d] * scale;
         for (int32_t d = a->head_dim; d < r->dim; d++) to[d] = 0;
         r->end[row] = min_of(attention_num_keys(t->step, item->seq_idx, token),
                              mask_end_key(a->sliding_window, a->window_of_both_sides, place));
         r->first[row] = mask_first_key(a->sliding_window, a->chunk, place);
+        r->place[row] = place;
+        if (r->has_slopes)
+            r->slopes[row] = alibi_slope(a->alibi_most, a->num_heads, head) * a->alibi_scale * log2_e;
     }
 }
 

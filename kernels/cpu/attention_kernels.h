@@ -40,8 +40,11 @@ struct softmax_sums {
 /* One thread's rows and scratch; all arrays aligned to 64 bytes. */
 struct attention_rows {
     int num_rows, dim;
-    float *q;       /* [rows][dim], multiplied by scale / ln 2 */
-    float softcap;  /* of scores in these units; 0: none */
+    float *q;      /* [rows][dim], multiplied by scale / ln 2 */
+    float softcap; /* of scores in these units; 0: none */
+    bool has_slopes;
+    float *slopes;  /* [rows] what a score, in these units, loses for each place from its key to the query */
+    int32_t *place; /* [rows] of the query */
     int32_t *first; /* [rows] the row sees token positions first <= p < end */
     int32_t *end;
     uint64_t *seen; /* [rows] room for a tile's */
@@ -63,6 +66,16 @@ struct attention_tile {
         *seen; /* [rows] a bit for each key of the tile that the row sees, by all rules; NULL: first and end
                              say it */
 };
+
+/* Of keys [first, end) of the tile at position, by how far they are from the row's place; the same bits in each instruction set. */
+static inline void lower_scores(const struct attention_rows *r, int32_t position, int row, int first, int end)
+{
+    float *scores = r->scores + row * KV_TILE;
+    const float slope = r->slopes[row];
+    const int32_t distance = r->place[row] - position;
+    for (int32_t key = first; key < end; key++)
+        scores[key] -= slope * (float)(distance > key ? distance - key : key - distance);
+}
 
 struct attention_kernels {
     /* Adds the tile to the rows' sums. */

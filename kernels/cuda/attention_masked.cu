@@ -1,5 +1,5 @@
 /* attention_masked.cu - attention of what the kernels for prompts (attention_prefill*.cu) and for decoding
- * (attention_decode.cu) do not have: masks of sequences (kernels/mask.h), layers in chunks, temperatures, any head size that is
+ * (attention_decode.cu) do not have: masks of sequences (kernels/mask.h), layers in chunks, temperatures, ALiBi, any head size that is
  * a multiple of 8, and latents, whose V are columns of K. On every GPU from sm_80 on; on a Hopper prompts with a head size of
  * attention_masked_hopper.cu go there.
  *
@@ -94,7 +94,33 @@ struct part {
     int32_t place[2], head[2]; /* of rows g and g + 8 */
     struct seen_keys seen[2];
     struct score_scale scale[2];
+    float slope[2]; /* with ALIBI */
 };
+
+/* What a score loses, before it is multiplied by its scale, is scale times the slope of its head (kernels/alibi.h). */
+struct alibi {
+    float most, scale;
+};
+
+/* alibi_slope of kernels/alibi.h, which the compiler of device code does not take from there. */
+__device__ __forceinline__ float slope_of_head(float most, int32_t num_heads, int32_t head)
+{
+    int32_t n = 1;
+    while (2 * n <= num_heads) n *= 2;
+    float power = head < n ? (float)(head + 1) : (float)(head - n) + 0.5f;
+    return exp2f(-most * power / (float)n);
+}
+
+/* first: the key of the first of them, as in hide_scores. */
+template <int N>
+__device__ __forceinline__ void lower_scores(float (&scores)[N], const struct part &p, int32_t first)
+{
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const int32_t key = first + i / 4 * 8 + i % 2, row = i / 2 % 2;
+        scores[i] = __fmaf_rn(-p.slope[row], (float)abs(p.place[row] - key), scores[i]);
+    }
+}
 
 template <int D, int VALUE_AT>
 __device__ struct part part_of(const masked_args &a, const struct rows &r, int32_t kv_head,
@@ -121,7 +147,7 @@ __device__ struct part part_of(const masked_args &a, const struct rows &r, int32
 }
 
 /* Scores of the warp's rows and its share of the keys; then the rows' new maxima. */
-template <int D, int VALUE_AT, int COUNT>
+template <int D, int VALUE_AT, bool ALIBI, int COUNT>
 __device__ __forceinline__ void make_scores(const masked_args &a, const struct rows &r, const struct part &p,
                                             float (&s)[COUNT][4], float (&top)[2], uint32_t stage,
                                             int32_t first, bool is_whole)
@@ -144,6 +170,7 @@ __device__ __forceinline__ void make_scores(const masked_args &a, const struct r
     }
     float(&flat)[COUNT * 4] = *(float(*)[COUNT * 4]) s;
     if (a.softcap > 0) cap_scores(flat, p.scale);
+    if (ALIBI) lower_scores(flat, p, first + p.share * COUNT * 8 + 2 * (lane % 4));
     if (!is_whole) hide_scores(flat, r, p.place, p.seen, first + p.share * COUNT * 8 + 2 * (lane % 4));
 #pragma unroll
     for (int i = 0; i < COUNT * 4; i++) top[i / 2 % 2] = fmaxf(top[i / 2 % 2], flat[i]);
@@ -161,7 +188,7 @@ __device__ __forceinline__ void store_pair(unsigned char *shared, uint32_t at, u
     *(uint32_t *)(shared + (at - shared_address(shared))) = pair;
 }
 
-template <int D, int VALUE_AT, bool KEYS_ONLY>
+template <int D, int VALUE_AT, bool KEYS_ONLY, bool ALIBI>
 __device__ __forceinline__ void attend_kv_tile(const masked_args &a, const struct rows &r,
                                                const struct part &p, float (*o)[4],
                                                struct softmax_state (&state)[2], unsigned char *shared,
@@ -170,7 +197,7 @@ __device__ __forceinline__ void attend_kv_tile(const masked_args &a, const struc
     using T = masked_traits<D, VALUE_AT>;
     constexpr int COUNT = T::KEYS / 8 / T::SPLIT;
     float s[COUNT][4] = {}, top[2] = {state[0].maximum, state[1].maximum};
-    make_scores<D, VALUE_AT>(a, r, p, s, top, stage, first, is_whole);
+    make_scores<D, VALUE_AT, ALIBI>(a, r, p, s, top, stage, first, is_whole);
     float base[2], rescale[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -259,8 +286,8 @@ template <int D, int VALUE_AT, bool KEYS_ONLY> constexpr int shared_bytes(void)
     return T::Q_BYTES + T::WEIGHT_BYTES + T::STATE_BYTES + T::STAGES * (KEYS_ONLY ? 1 : 2) * T::TILE_BYTES;
 }
 
-template <int D, int VALUE_AT, bool KEYS_ONLY>
-__global__ void __launch_bounds__(masked_traits<D, VALUE_AT>::WARPS * 32) masked_kernel(masked_args a)
+template <int D, int VALUE_AT, bool KEYS_ONLY, bool ALIBI>
+__device__ __forceinline__ void attend_rows(const masked_args &a, const struct alibi &by)
 {
     using T = masked_traits<D, VALUE_AT>;
     constexpr int STAGE_BYTES = (KEYS_ONLY ? 1 : 2) * T::TILE_BYTES;
@@ -270,6 +297,8 @@ __global__ void __launch_bounds__(masked_traits<D, VALUE_AT>::WARPS * 32) masked
     int32_t kv_head = blockIdx.y;
     const int32_t *table = a.base + a.counts[COUNT_TABLES] + a.table_offsets[r.seq];
     struct part p = part_of<D, VALUE_AT>(a, r, kv_head, shared);
+    for (int i = 0; i < 2 && ALIBI; i++)
+        p.slope[i] = slope_of_head(by.most, a.num_heads, p.head[i]) * by.scale;
     uint32_t ring = shared_address(shared) + T::Q_BYTES + T::WEIGHT_BYTES + T::STATE_BYTES;
     float o[T::COLUMNS / 8][4] = {};
     struct softmax_state state[2] = {{-INFINITY, 0}, {-INFINITY, 0}};
@@ -290,14 +319,27 @@ __global__ void __launch_bounds__(masked_traits<D, VALUE_AT>::WARPS * 32) masked
             copy_wait<0>();
         }
         __syncthreads();
-        attend_kv_tile<D, VALUE_AT, KEYS_ONLY>(a, r, p, o, state, shared, ring + stage * STAGE_BYTES, first,
-                                               class_of<T::KEYS>(a, r, first) == MASK_WHOLE);
+        attend_kv_tile<D, VALUE_AT, KEYS_ONLY, ALIBI>(a, r, p, o, state, shared, ring + stage * STAGE_BYTES,
+                                                      first, class_of<T::KEYS>(a, r, first) == MASK_WHOLE);
         __syncthreads();
         if (T::STAGES == 1) load(after, 0);
         first = after;
     }
     copy_wait<0>();
     store_rows<D, VALUE_AT>(a, r, p, o, state);
+}
+
+template <int D, int VALUE_AT, bool KEYS_ONLY>
+__global__ void __launch_bounds__(masked_traits<D, VALUE_AT>::WARPS * 32) masked_kernel(masked_args a)
+{
+    attend_rows<D, VALUE_AT, KEYS_ONLY, false>(a, {});
+}
+
+template <int D>
+__global__ void __launch_bounds__(masked_traits<D, 0>::WARPS * 32)
+    alibi_kernel(masked_args a, struct alibi by)
+{
+    attend_rows<D, 0, false, true>(a, by);
 }
 
 /* The splits of a head's row. */
@@ -416,9 +458,22 @@ void launch(struct cuda_device *d, const masked_args &a, dim3 grid)
     kernel<<<checked_grid(grid), THREADS, BYTES, d->stream>>>(a);
 }
 
-void launch(struct cuda_device *d, const masked_args &a, const struct kv_pool *pool, int32_t layer, dim3 grid)
+template <int D>
+void launch_alibi(struct cuda_device *d, const masked_args &a, const struct alibi &by, dim3 grid)
 {
-    if (wide_hopper_supports(d, a.head_dim))
+    constexpr int BYTES = shared_bytes<D, 0, false>(), THREADS = masked_traits<D, 0>::WARPS * 32;
+    if (!cuda_allow_shared(d, (const void *)alibi_kernel<D>, BYTES)) return;
+    alibi_kernel<D><<<checked_grid(grid), THREADS, BYTES, d->stream>>>(a, by);
+}
+
+void launch(struct cuda_device *d, const masked_args &a, const struct alibi &by, const struct kv_pool *pool,
+            int32_t layer, dim3 grid)
+{
+    if (by.most > 0)
+        a.head_dim <= 64    ? launch_alibi<64>(d, a, by, grid)
+        : a.head_dim <= 128 ? launch_alibi<128>(d, a, by, grid)
+                            : launch_alibi<256>(d, a, by, grid);
+    else if (wide_hopper_supports(d, a.head_dim))
         wide_hopper_launch(d, &a, pool, layer, grid);
     else if (a.value_at > 0)
         a.head_dim <= 128   ? launch<128, 0, true>(d, a, grid)
@@ -433,13 +488,13 @@ void launch(struct cuda_device *d, const masked_args &a, const struct kv_pool *p
 }
 
 /* Prompts: so many tiles there may be; those that are too many end at once. */
-void launch_prefill(struct cuda_device *d, masked_args a, const struct batch *b, const struct kv_pool *pool,
-                    int32_t layer)
+void launch_prefill(struct cuda_device *d, masked_args a, const struct alibi &by, const struct batch *b,
+                    const struct kv_pool *pool, int32_t layer)
 {
     int32_t rows = b->num_prefill_tokens * a.group;
     a.first_seq = 0;
     a.end_seq = b->num_prefill_seqs;
-    launch(d, a, pool, layer,
+    launch(d, a, by, pool, layer,
            dim3((unsigned)(rows / TILE_ROWS + b->num_prefill_seqs), (unsigned)a.num_kv_heads));
 }
 
@@ -455,8 +510,8 @@ int32_t tiles_of_group(int32_t group)
     return (int32_t)div_up(group, TILE_ROWS);
 }
 
-void launch_decode(struct cuda_device *d, masked_args a, const struct batch *b, const struct kv_pool *pool,
-                   int32_t layer)
+void launch_decode(struct cuda_device *d, masked_args a, const struct alibi &by, const struct batch *b,
+                   const struct kv_pool *pool, int32_t layer)
 {
     int32_t num_seqs = b->num_seqs - b->num_prefill_seqs;
     a.first_seq = b->num_prefill_seqs;
@@ -465,7 +520,7 @@ void launch_decode(struct cuda_device *d, masked_args a, const struct batch *b, 
     a.splits_most = most_splits(d, a.head_dim, a.num_kv_heads * a.tiles_per_seq);
     a.splits_room = splits_bound_of(d->limits.max_model_len, a.splits_most);
     a.partial = d->attention_partial;
-    launch(d, a, pool, layer,
+    launch(d, a, by, pool, layer,
            dim3((unsigned)(num_seqs * a.tiles_per_seq), (unsigned)a.num_kv_heads, (unsigned)a.splits_room));
     const dim3 rows((unsigned)num_seqs, (unsigned)a.num_heads);
     if (num_seqs * a.num_heads <= FEW_ROWS)
@@ -480,7 +535,8 @@ void launch_decode(struct cuda_device *d, masked_args a, const struct batch *b, 
  * such heads (kv_pool.cu). */
 bool cuda_attention_is_masked(const struct cuda_device *d, const struct attention_args *args)
 {
-    if (args->chunk > 0 || args->temperature_floor > 0 || d->latent_rotary_dim > 0) return true;
+    if (args->chunk > 0 || args->temperature_floor > 0 || args->alibi_most > 0 || d->latent_rotary_dim > 0)
+        return true;
     if (cuda_decode_heads(args) != cuda_decode_heads(&d->attention)) return true;
     if (!d->layers_differ) return !cuda_attention_supports(args->head_dim);
     return !cuda_attention_has_different(args->head_dim) || args->head_dim != d->attention.head_dim ||
@@ -532,14 +588,15 @@ void cuda_attention_masked(struct cuda_device *d, const struct batch *b, __nv_bf
     a.scale_log2 = (args->softcap > 0 ? args->softcap : args->scale) * 1.4426950408889634f;
     a.softcap = args->softcap > 0 ? args->scale / args->softcap : 0;
     a.sinks = args->sinks;
+    const struct alibi by = {args->alibi_most, args->alibi_scale / args->scale};
     if (b->num_prefill_seqs > 0) {
         if (d->expands_latents)
             cuda_latent_prompts(d, b, pool, layer, args);
-        else if (masked_hopper_supports(d, args->head_dim))
+        else if (masked_hopper_supports(d, args->head_dim) && by.most == 0)
             masked_hopper_launch(d, b, out, qkv, pool, layer, args);
         else
-            launch_prefill(d, a, b, pool, layer);
+            launch_prefill(d, a, by, b, pool, layer);
     }
-    if (b->num_seqs > b->num_prefill_seqs) launch_decode(d, a, b, pool, layer);
+    if (b->num_seqs > b->num_prefill_seqs) launch_decode(d, a, by, b, pool, layer);
     cuda_check(d, cudaPeekAtLastError(), "masked attention");
 }

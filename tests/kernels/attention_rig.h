@@ -17,6 +17,7 @@ struct rig_shape {
     float softcap, temperature_scale;
     int32_t temperature_floor, temperature_offset;
     bool has_sinks;
+    float alibi_most;
     bool has_groups; /* each layer has blocks of its own, those that no token of a step sees are NaNs */
     enum dtype kv_dtype;
     int32_t num_host_blocks;
@@ -148,7 +149,9 @@ UNUSED_FUNCTION static struct rig *rig_new(const char *isa, int num_threads, con
                                            .temperature_scale = shape->temperature_scale,
                                            .temperature_floor = shape->temperature_floor,
                                            .temperature_offset = shape->temperature_offset,
-                                           .softcap = shape->softcap};
+                                           .softcap = shape->softcap,
+                                           .alibi_most = shape->alibi_most,
+                                           .alibi_scale = 0.75f};
     r->layers[0] = r->layers[1] = r->attention;
     r->layers[0].sliding_window = shape->other_window;
     r->layers[1].kv_group = shape->has_groups;
@@ -331,6 +334,15 @@ static int32_t rig_end(const struct rig *r, int32_t seq, int32_t row)
     return r->masks[seq].keys ? r->shape.lengths[seq] : row + 1;
 }
 
+/* What ALiBi takes away, as the paper has it for powers of 2, and transformers for other numbers of heads. */
+static double rig_alibi(const struct rig_shape *s, int32_t head, int32_t position, int32_t key)
+{
+    const double n = exp2(floor(log2(s->num_heads))), most = (double)s->alibi_most,
+                 slope = head < n ? pow(exp2(-most / n), head + 1)
+                                  : pow(exp2(-most / (2 * n)), 2 * (head - n) + 1);
+    return s->alibi_most > 0 ? 0.75 * slope * abs(position - key) : 0;
+}
+
 /* Untiled, in double: obviously right. Writes out[head_dim]; returns the largest absolute score. */
 UNUSED_FUNCTION static double reference_attention(const struct rig *r, int32_t seq, int32_t position,
                                                   int32_t head, double *out)
@@ -348,6 +360,7 @@ UNUSED_FUNCTION static double reference_attention(const struct rig *r, int32_t s
         weights[j] = score * (double)r->attention.scale * rig_temperature(s, position);
         double cap = (double)s->softcap;
         if (cap > 0) weights[j] = cap * tanh(weights[j] / cap);
+        weights[j] -= rig_alibi(s, head, position, j);
         max = fmax(max, weights[j]);
         largest = fmax(largest, fabs(weights[j]));
     }
@@ -382,7 +395,9 @@ UNUSED_FUNCTION static void naive_attention(const struct rig *r, int32_t seq, in
         const float *k = rig_kv(r, seq, j, kv_head, false);
         float score = 0;
         for (int32_t i = 0; i < s->head_dim; i++) score += q[i] * k[i];
-        float scaled = score * r->attention.scale * (float)rig_temperature(s, position), cap = s->softcap;
+        float scaled = score * r->attention.scale * (float)rig_temperature(s, position) -
+                       (float)rig_alibi(s, head, position, j),
+              cap = s->softcap;
         weights[j] = rounded_to(bytes, cap > 0 ? cap * tanhf(scaled / cap) : scaled);
         max = fmaxf(max, weights[j]);
     }

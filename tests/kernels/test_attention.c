@@ -127,6 +127,37 @@ static void test_sinks(void **state)
     for_each_isa(sinks);
 }
 
+/* Scores that fall with the distance: of numbers of heads that are powers of 2 and of others, with and without groups, in one split and in
+ * several. */
+static struct rig_shape alibi_shape(int i)
+{
+    static const int32_t lengths[] = {130, 65, 1, 64, 700}, groups[] = {1, 3, 2, 1},
+                         kv_heads[] = {8, 2, 6, 5}, head_dims[] = {64, 128, 96, 256};
+    static const enum dtype dtypes[] = {DTYPE_BF16, DTYPE_BF16, DTYPE_F32, DTYPE_I8};
+    struct rig_shape shape = rig_shape_of(groups[i], kv_heads[i], head_dims[i], kv_of(dtypes[i]));
+    shape.alibi_most = i == 1 ? 16 : 8;
+    shape.has_sinks = i == 2;
+    shape.num_seqs = (int32_t)array_length(lengths);
+    memcpy(shape.lengths, lengths, sizeof lengths);
+    return shape;
+}
+
+static void alibi(const char *isa)
+{
+    static const int32_t cached[] = {0, 30, 0, 63, 699};
+    struct random random = {.seed = test_seed()};
+    for (int i = 0; i < 4; i++) {
+        const struct rig_shape shape = alibi_shape(i);
+        check_against_reference(isa, &shape, cached, &random);
+    }
+}
+
+static void test_alibi(void **state)
+{
+    (void)state;
+    for_each_isa(alibi);
+}
+
 static void test_mixed_lengths(void **state)
 {
     (void)state;
@@ -504,6 +535,12 @@ static void same_bits(const char *isa)
         shape.lengths[1] = 100;
         same_bits_of(isa, &shape);
     }
+    shape = rig_shape_of(3, 2, 64, DTYPE_BF16);
+    shape.alibi_most = 8;
+    shape.num_seqs = 2;
+    shape.lengths[0] = 330;
+    shape.lengths[1] = 100;
+    same_bits_of(isa, &shape);
     shape = rig_shape_of(4, 2, 80, kv_of(DTYPE_F32));
     shape.sliding_window = 150;
     shape.num_seqs = 2;
@@ -669,7 +706,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_same_bits),         cmocka_unit_test(test_decode_runs),
         cmocka_unit_test(test_same_bits_of_long), cmocka_unit_test(test_decodes_among_others),
         cmocka_unit_test(test_stale_blocks),      cmocka_unit_test(test_sinks),
-        cmocka_unit_test(test_saved_blocks),
+        cmocka_unit_test(test_saved_blocks),      cmocka_unit_test(test_alibi),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
