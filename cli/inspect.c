@@ -102,6 +102,8 @@ static void print_shapes(const struct config *config, const struct model_cost *m
         printf("groups        experts of %d of %d\n", c->num_chosen_expert_groups, c->num_expert_groups);
     if (c->num_position_rows > 0)
         printf("positions     learned\n");
+    else if (c->alibi_most > 0)
+        printf("positions     scores fall with the distance (ALiBi, %g)\n", (double)c->alibi_most);
     else
         printf("rope          %s, theta %g\n", rope_text(c->rope.type), c->rope.theta);
     printf("vocabulary    %d%s\n", c->vocab_size, c->tie_word_embeddings ? ", tied" : "");

@@ -23,11 +23,15 @@
 
 #define FALCON                                                                                               \
     .names = {"falcon", "FalconForCausalLM", "falcon"}, .has_gpt2_keys = true, .hf_layers = "h",             \
-    .hf_qkv_by_heads = true, .has_multi_query = true, .may_have_new_decoder = true, .has_layer_norm = true,  \
-    .is_parallel = true, .gate = GATE_GELU, .kv_heads_may_be_missing = true, .is_tied = true,                \
+    .hf_qkv_by_heads = true, .has_multi_query = true, .may_have_new_decoder = true, .may_have_alibi = true,  \
+    .has_layer_norm = true, .gate = GATE_GELU, .kv_heads_may_be_missing = true, .is_tied = true,             \
     .max_position_embeddings = 2048, .norm_eps = 1e-5
 /* 40B and 180B; of one norm 7B, and 11B of Falcon 2 */
-static const struct family falcon_of_two_norms = {FALCON, .weight_changes = falcon_40b_weights};
+static const struct family falcon_of_two_norms = {FALCON, .weight_changes = falcon_40b_weights,
+                                                  .is_parallel = true};
+/* Falcon RW, 1B and 7B */
+static const struct family falcon_serial = {FALCON, .weight_changes = falcon_serial_weights,
+                                            .attention_bias = true};
 
 #define STABLELM                                                                                             \
     .names = {"stablelm", "StableLmForCausalLM", "stablelm"}, .has_layer_norm = true,                        \
@@ -201,6 +205,7 @@ static const struct family families[] = {
     },
     {
         .names = {"olmo", "OlmoForCausalLM", "olmo"}, /* OLMo 1 */
+        .may_clip_qkv = true,
         .weight_changes = weightless_norm_weights,
         .gguf_rope_style = ROPE_PAIRS,
         .has_layer_norm = true,
@@ -533,7 +538,34 @@ static const struct family families[] = {
         .max_position_embeddings = 2048,
         .norm_eps = 1e-5,
     },
-    {FALCON, .weight_changes = falcon_weights, .with_two_norms = &falcon_of_two_norms},
+    {FALCON, .weight_changes = falcon_weights, .is_parallel = true, .with_two_norms = &falcon_of_two_norms,
+     .if_serial = &falcon_serial},
+    {
+        .names = {"bloom", "BloomForCausalLM", "bloom"},
+        .weight_changes = bloom_weights,
+        .has_gpt2_keys = true,
+        .hf_layers = "h",
+        .hf_qkv_by_heads = true,
+        .has_alibi = true,
+        .has_layer_norm = true,
+        .gate = GATE_GELU_TANH,
+        .attention_bias = true,
+        .kv_heads_may_be_missing = true,
+        .is_tied = true,
+        .max_position_embeddings = 2048,
+        .norm_eps = 1e-5,
+    },
+#define MPT                                                                                                  \
+    .weight_changes = mpt_weights, .has_gpt2_keys = true, .has_mpt_keys = true, .hf_layers = "blocks",       \
+    .has_alibi = true, .may_clip_qkv = true, .has_layer_norm = true, .gate = GATE_GELU,                      \
+    .kv_heads_may_be_missing = true, .is_tied = true, .max_position_embeddings = 2048, .norm_eps = 1e-5
+    {.names = {"mpt", "MPTForCausalLM", "mpt"}, MPT},
+    {.names = {NULL, "MptForCausalLM", "mpt"}, MPT},
+    {
+        .names = {"refact", NULL, NULL}, /* Llama's, with one head of K and V */
+        .has_alibi = true,
+        .max_position_embeddings = 4096,
+    },
     {
         .names = {NULL, "MinistralForCausalLM", "ministral"}, /* of 2024 */
         .max_position_embeddings = 131072,
@@ -1245,12 +1277,8 @@ static const struct family families[] = {
 static const struct other_family {
     const char *names[NAMESPACE_COUNT], *needs;
 } others[] = {
-#define ALIBI "ALiBi, scores that fall with the distance"
-    {{"bloom", "BloomForCausalLM", "bloom"}, ALIBI},
-    {{"mpt", "MPTForCausalLM", "mpt"}, ALIBI},
-    {{NULL, "MptForCausalLM", "mpt"}, ALIBI},
-    {{"jais", "JAISLMHeadModel", "jais"}, ALIBI},
-    {{"refact", "GPTRefactForCausalLM", "gpt_refact"}, ALIBI},
+    {{"jais", "JAISLMHeadModel", "jais"}, "ALiBi beside multipliers of its own"},
+    {{NULL, "GPTRefactForCausalLM", "gpt_refact"}, "names of its own; as GGUF it is read"},
     {{"mamba", "MambaForCausalLM", "mamba"},
      "states of Mamba-1, whose steps and decays are each channel's own"},
     {{NULL, "FalconMambaForCausalLM", "falcon_mamba"},
@@ -1298,7 +1326,7 @@ static const struct other_family {
     {{"eagle3", NULL, NULL}, GUESSES},
     {{"dflash", NULL, NULL}, GUESSES},
     {{"t5encoder", "T5EncoderModel", "t5"}, "scores that depend on the distance by a table"},
-    {{"jina-bert-v2", NULL, NULL}, ALIBI},
+    {{"jina-bert-v2", NULL, NULL}, "ALiBi, scores that fall with the distance, in an encoder"},
     {{"chameleon", "ChameleonForConditionalGeneration", "chameleon"}, "LayerNorm of q and k"},
     {{"rnd1", NULL, NULL}, DIFFUSION},
     {{"step35", NULL, NULL}, "limits of gate and up that differ from layer to layer"},

@@ -56,9 +56,13 @@ struct family {
     const char *hf_layers;        /* what a layer's number follows in a directory; NULL: "layers" */
     bool hf_layers_transposed;    /* its matrices lie [columns][rows] there */
     bool hf_qkv_by_heads;         /* model_config.h: qkv_by_heads */
-    bool has_multi_query; /* one head of K and V, whose rows come last, unless a config.json says no */
-    /* of those with it new_decoder_architecture says no, too; alibi is not computed */
-    bool may_have_new_decoder;
+    bool has_multi_query;      /* one head of K and V, whose rows come last, unless a config.json says no */
+    bool may_have_new_decoder; /* of those with it new_decoder_architecture says no, too */
+    const struct family
+        *if_serial; /* where parallel_attn is false, and attention and MLP have biases: this in its place */
+    bool may_clip_qkv; /* clip_qkv of a config.json counts */
+    bool
+        has_mpt_keys; /* what attention is stands in an object of its own, attn_config, and the MLP's width in expansion_ratio */
     const struct family
         *with_two_norms; /* where attention and the MLP beside it have one each: this in its place */
     const struct family *if_parallel; /* where a file has both side by side, of one norm: this in its place */
@@ -146,8 +150,9 @@ struct family {
     bool only_windows_rotate;       /* where some layers have a window, the others do not rotate */
     /* intermediate_size, and GGUF's, is of gate and up together; seq_length goes before longer positions */
     bool intermediate_is_of_both;
-    int32_t
-        hidden_size_with_alibi; /* it alone says so: scores fall with the distance, which is not computed */
+    bool has_alibi;      /* scores fall with the distance (kernels/alibi.h), and nothing rotates */
+    bool may_have_alibi; /* where alibi of a config.json says so; what a score loses is scaled as it is */
+    int32_t hidden_size_with_alibi; /* it alone says so */
     int32_t
         vocab_size_with_unit_head; /* so does z_loss_weight: the head's rows are divided by their lengths */
     /* a mixture of experts */
@@ -198,7 +203,7 @@ int family_find(enum family_namespace where, const char *name, size_t num_bytes,
 /* For people and logs. */
 static inline const char *family_name(const struct family *f)
 {
-    return f->names[NAMES_HF_TYPE];
+    return f->names[f->names[NAMES_HF_TYPE] ? NAMES_HF_TYPE : NAMES_GGUF];
 }
 
 #endif

@@ -207,7 +207,8 @@ static int check_unsupported(struct keys *k, const struct family *family)
     } keys[] = {
         {"attention.sliding_window_pattern", family->full_layer_period > 0},
         {"expert_count", family->has_experts || family->gguf_may_have_experts},
-        {"attention.clamp_kqv", false},
+        {"attention.clamp_kqv", family->may_clip_qkv},
+        {"attention.max_alibi_bias", family->has_alibi},
         {"attn_logit_softcapping", family->has_softcaps},
         {"final_logit_softcapping",
          family->has_softcaps || family->logit_softcap > 0 || family->may_cap_logits},
@@ -521,6 +522,8 @@ static void read_multipliers(struct keys *k, struct model_config *c)
         logit_divisor = (float)c->hidden_size / 256;
     }
     read_multiplier(k, "attention.scale", &c->attention_scale);
+    if (family->may_clip_qkv) read_multiplier(k, "attention.clamp_kqv", &c->qkv_clip);
+    if (family->has_alibi) read_multiplier(k, "attention.max_alibi_bias", &c->alibi_most);
     read_multiplier(k, "embedding_scale", &c->embedding_scale);
     read_multiplier(k, "residual_scale", &c->residual_scale);
     read_multiplier(k, "logit_scale", &logit_divisor);

@@ -125,13 +125,15 @@ static int check_unsupported(struct json_reader *r, const struct model_config *c
                                                  : family->logit_softcap > 0 || family->may_cap_logits ? 1
                                                                                                        : 0);
     for (size_t i = begin; i < end; i++)
-        if (json_find(r, must_be_absent[i]) && json_real(r, must_be_absent[i], 1, -1e18, 1e18) != 0)
+        if (!(family->may_clip_qkv && !strcmp(must_be_absent[i], "clip_qkv")) &&
+            json_find(r, must_be_absent[i]) && json_real(r, must_be_absent[i], 1, -1e18, 1e18) != 0)
             return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s is set, which is not supported", r->path,
                              must_be_absent[i]);
     for (size_t i = 0; i < array_length(must_be_false); i++)
         if (json_bool(r, must_be_false[i], false) &&
-            !(has_biases &&
-              (!strcmp(must_be_false[i], "use_bias") || !strcmp(must_be_false[i], "mlp_bias"))) &&
+            !(has_biases && (!strcmp(must_be_false[i], "use_bias") || !strcmp(must_be_false[i], "mlp_bias") ||
+                             !strcmp(must_be_false[i], "bias"))) &&
+            !(family->may_have_alibi && !strcmp(must_be_false[i], "alibi")) &&
             !(family->qkv_bias && !strcmp(must_be_false[i], "qkv_bias")))
             return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s is set, which is not supported", r->path,
                              must_be_false[i]);
@@ -207,6 +209,7 @@ static void read_shape(struct json_reader *r, struct model_config *c)
                   json_bool(r, "use_qkv_bias", false);
     c->o_bias = attention_bias && !family->no_o_bias;
     c->norm_offset = family->norms_add_one ? 1 : 0;
+    if (family->may_clip_qkv) c->qkv_clip = (float)json_real(r, "clip_qkv", 0, 0, 1e9);
     const bool has_one = family->has_multi_query && json_bool(r, "multi_query", true) &&
                          !(family->may_have_new_decoder && json_bool(r, "new_decoder_architecture", false));
     if (has_one) c->num_kv_heads = 1;
@@ -307,17 +310,6 @@ static int read_gates(struct json_reader *r, struct model_config *c)
     return hf_want_false(r, must_be_false, array_length(must_be_false));
 }
 
-/* Falcon's: attention and MLP are side by side, of one norm or, in the new decoder, maybe of two. */
-static int read_new_decoder(struct json_reader *r, struct model_config *c)
-{
-    const bool is_new = json_bool(r, "new_decoder_architecture", false);
-    if (!c->family->may_have_new_decoder) return r->status;
-    if (is_new && json_int(r, "num_ln_in_parallel_attn", 2, 1, 2) == 2) c->family = c->family->with_two_norms;
-    if (is_new || json_bool(r, "parallel_attn", true)) return r->status;
-    return error_set(r->err, STATUS_UNSUPPORTED,
-                     "%s: an MLP behind attention (parallel_attn is false) is not supported", r->path);
-}
-
 /* Of Qwen 1: what it does with longer texts than seq_length is not computed. */
 static int take_both(struct json_reader *r, struct model_config *c)
 {
@@ -330,19 +322,21 @@ static int take_both(struct json_reader *r, struct model_config *c)
 /* What decoders with LayerNorm may have beside. */
 static int read_layer_norm(struct json_reader *r, struct model_config *c)
 {
-    static const char *const must_be_false[] = {"use_qk_norm", "qk_layernorm", "use_parallel_residual"};
-    const bool may_be_serial = c->is_parallel && weight_may_be(c->family->weight_changes, WEIGHT_MLP_NORM),
-               may_be_either = may_be_serial || c->family->if_parallel;
-    const size_t first = c->family->qk_norm_may_be ? 2 : 0, end = array_length(must_be_false) - may_be_either;
+    static const char *const norms[] = {"use_qk_norm", "qk_layernorm"}, *const sides[] = {
+                                                                            "use_parallel_residual"};
+    const bool may_be_serial = c->is_parallel && weight_may_be(c->family->weight_changes, WEIGHT_MLP_NORM);
+    int status = STATUS_OK;
     if (!c->family->has_layer_norm) return r->status;
     hf_read_norm_eps(r, c);
-    if (may_be_serial) c->is_parallel = json_bool(r, must_be_false[2], true);
-    int status = hf_want_false(r, must_be_false + first, end - first);
-    if (!status && c->family->if_parallel && json_bool(r, must_be_false[2], false)) {
+    if (may_be_serial) c->is_parallel = json_bool(r, sides[0], true);
+    if (!c->family->qk_norm_may_be) status = hf_want_false(r, norms, array_length(norms));
+    if (!status && !may_be_serial && !c->family->if_parallel)
+        status = hf_want_false(r, sides, array_length(sides));
+    if (!status && c->family->if_parallel && json_bool(r, sides[0], false)) {
         c->family = c->family->if_parallel;
         c->is_parallel = true;
     }
-    return status ? status : read_new_decoder(r, c);
+    return status;
 }
 
 static bool read_qk_norm(struct json_reader *r, const struct family *family)
@@ -689,8 +683,20 @@ static int read_generation_config(const char *directory, struct model_config *c,
     return r.status;
 }
 
+/* Falcon's: attention and MLP are side by side, of one norm or, in the new decoder, maybe of two; or one behind the other. */
+static void take_decoder(struct json_reader *r, struct model_config *c)
+{
+    const struct family *family = c->family;
+    const bool is_new = json_bool(r, "new_decoder_architecture", false);
+    if (!family->may_have_new_decoder) return;
+    if (is_new && json_int(r, "num_ln_in_parallel_attn", 2, 1, 2) == 2) c->family = family->with_two_norms;
+    if (!is_new && !json_bool(r, "parallel_attn", true)) c->family = family->if_serial;
+    if (json_bool(r, "alibi", false)) c->alibi_most = 8;
+}
+
 static int read_text_config(struct json_reader *r, struct model_config *c)
 {
+    take_decoder(r, c);
     c->gate = c->family->gate;
     c->is_parallel = c->family->is_parallel;
     c->is_encoder = c->family->is_encoder || !json_bool(r, "is_causal", true);

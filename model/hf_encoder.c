@@ -7,11 +7,12 @@
 
 const char *hf_own_key(const struct json_reader *r, const struct family *family, const char *key)
 {
-    static const char *const gpt2_keys[][2] = {{"hidden_size", "n_embd"},
-                                               {"intermediate_size", "n_inner"},
-                                               {"num_hidden_layers", "n_layer"},
-                                               {"num_attention_heads", "n_head"},
-                                               {"max_position_embeddings", "n_positions"}},
+    static const char *const gpt2_keys[][2] =
+        {{"hidden_size", "n_embd"},         {"hidden_size", "n_embed"},
+         {"hidden_size", "d_model"},        {"num_attention_heads", "n_heads"},
+         {"num_hidden_layers", "n_layers"}, {"max_position_embeddings", "max_seq_len"},
+         {"intermediate_size", "n_inner"},  {"num_hidden_layers", "n_layer"},
+         {"num_attention_heads", "n_head"}, {"max_position_embeddings", "n_positions"}},
                              *const other_keys[][2] = {{"num_hidden_layers", "num_layers"},
                                                        {"num_attention_heads", "num_heads"},
                                                        {"num_key_value_heads", "num_kv_heads"},
@@ -168,12 +169,36 @@ int hf_read_encoder(struct json_reader *r, struct model_config *c)
     return status ? status : read_score_head(r, c);
 }
 
+/* MPT's: what its attention is, and how wide the MLP. */
+static int read_mpt(struct json_reader *r, struct model_config *c)
+{
+    static const char *const must_be_false[] = {"qk_ln", "prefix_lm"}, *const usual_heads =
+                                                                           "multihead_attention";
+    const cJSON *attention = json_find(r, "attn_config");
+    struct json_reader own = *r;
+    if (!c->family->has_mpt_keys) return r->status;
+    own.object = cJSON_IsObject(attention) ? attention : NULL;
+    const int64_t ratio = json_int(r, "expansion_ratio", 4, 1, 1024);
+    c->intermediate_size = (int32_t)min_of(ratio * c->hidden_size, (int64_t)INT32_MAX);
+    c->alibi_most = (float)json_real(&own, "alibi_bias_max", 8, 1e-3, 1e3);
+    c->qkv_clip = (float)json_real(&own, "clip_qkv", 0, 0, 1e9);
+    if (!json_bool(&own, "alibi", true) ||
+        strcmp(json_text(&own, "attn_type", usual_heads), usual_heads) != 0 ||
+        json_find(&own, "softmax_scale") || json_find(r, "logit_scale") || !json_bool(r, "no_bias", true))
+        return error_set(
+            r->err, STATUS_UNSUPPORTED,
+            "%s: attention without alibi, attn_type but \"%s\", softmax_scale, logit_scale and biases "
+            "are not supported",
+            r->path, usual_heads);
+    return own.status ? own.status : hf_want_false(&own, must_be_false, array_length(must_be_false));
+}
+
 /* Scores are divided by the root of head_dim and by nothing else; norms are ahead of attention and MLP, and have weights; embeddings are as
  * wide as all else. */
 int hf_read_gpt2(struct json_reader *r, struct model_config *c)
 {
-    static const char *const must_be_false[] = {"scale_attn_by_inverse_layer_idx",
-                                                "_remove_final_layer_norm"},
+    static const char *const must_be_false[] = {"scale_attn_by_inverse_layer_idx", "_remove_final_layer_norm",
+                                                "apply_residual_connection_post_layernorm"},
                              *const must_be_true[] = {"scale_attn_weights", "do_layer_norm_before",
                                                       "enable_bias", "layer_norm_elementwise_affine"};
     if (!c->family->has_gpt2_keys || c->family->is_encoder) return r->status;
@@ -186,5 +211,6 @@ int hf_read_gpt2(struct json_reader *r, struct model_config *c)
         status = error_set(r->err, STATUS_UNSUPPORTED,
                            "%s: word_embed_proj_dim is not supported unless it is hidden_size, %d", r->path,
                            c->hidden_size);
+    if (!status) status = read_mpt(r, c);
     return status ? status : read_tables(r, c);
 }

@@ -309,12 +309,41 @@ static int read_mlp_shape(struct json_reader *r, int32_t hidden_size, struct lay
     return r->status;
 }
 
+/* Of DeciLM 6B and 7B, whose layers differ in their K/V heads alone. */
+static int read_listed_kv_heads(struct json_reader *r, const cJSON *list, struct model_config *c)
+{
+    const int32_t num_layers = c->num_layers, width = c->intermediate_size;
+    const cJSON *item;
+    int64_t own;
+    int status = STATUS_OK;
+    if (cJSON_GetArraySize(list) != num_layers)
+        return error_set(r->err, STATUS_INVALID,
+                         "%s: num_key_value_heads_per_layer has %d entries for %d layers", r->path,
+                         cJSON_GetArraySize(list), num_layers);
+    c->num_layers = c->num_kv_heads = c->intermediate_size = 0;
+    cJSON_ArrayForEach(item, list)
+    {
+        const bool is_good =
+            json_is_int(item, &own) && own >= 1 && own <= c->num_heads && c->num_heads % own == 0;
+        if (status) break;
+        status =
+            is_good
+                ? model_config_add_layer(c, (struct layer_shape){(int32_t)own, width}, false, r->path, r->err)
+                : error_set(r->err, STATUS_INVALID,
+                            "%s: num_key_value_heads_per_layer is no list of parts of %d attention heads",
+                            r->path, c->num_heads);
+    }
+    return status;
+}
+
 int hf_read_layer_shapes(struct json_reader *r, struct model_config *c)
 {
-    const cJSON *list = json_find(r, "block_configs"), *item;
+    const cJSON *list = json_find(r, "block_configs"),
+                *kv_heads = json_find(r, "num_key_value_heads_per_layer"), *item;
     const int32_t num_layers = c->num_layers;
     int status = STATUS_OK;
     if (!c->family->has_layer_shapes) return r->status;
+    if (!list && cJSON_IsArray(kv_heads)) return read_listed_kv_heads(r, kv_heads, c);
     if (cJSON_GetArraySize(list) != num_layers)
         return error_set(r->err, STATUS_INVALID, "%s: block_configs has %d entries for %d layers", r->path,
                          cJSON_GetArraySize(list), num_layers);

@@ -35,7 +35,8 @@ void hf_read_temperature(struct json_reader *r, struct model_config *c);
 int hf_read_layer_thetas(struct json_reader *r, struct model_config *c);
 /* How many heads of Q each kind of layer has, once windows are known. */
 int hf_read_layer_heads(struct json_reader *r, struct model_config *c);
-/* Of families whose layers differ one by one: each one's attention, if it has any, and MLP (block_configs). */
+/* Of families whose layers differ one by one: each one's attention, if it has any, and MLP (block_configs), or its K/V heads alone
+ * (num_key_value_heads_per_layer). */
 int hf_read_layer_shapes(struct json_reader *r, struct model_config *c);
 /* That layers without a window, and they alone, have the heads that one of them has. */
 int hf_check_layer_heads(struct json_reader *r, const struct model_config *c);

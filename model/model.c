@@ -901,6 +901,8 @@ static void describe_layer(const struct model_config *c, const struct kv_layout 
                                                .temperature_floor = temperature_floor(&config, max_model_len),
                                                .temperature_offset = c->family->scales_queries ? 0 : 1,
                                                .softcap = c->attention_softcap,
+                                               .alibi_most = c->alibi_most,
+                                               .alibi_scale = c->alibi_scale,
                                                .gates_by_head = c->gates_by_head,
                                                .gates_are_softplus = c->family->gates_are_softplus};
     if (c->latent.rank > 0) {
@@ -918,6 +920,7 @@ static void describe_layer(const struct model_config *c, const struct kv_layout 
                                      .style = c->rope.style,
                                      .norm_all_heads = c->family->qk_norm_all_heads,
                                      .norm_follows = c->family->qk_norm_follows,
+                                     .clip = c->qkv_clip,
                                      .norm_by_head = c->qk_norm && c->family->has_layer_norm,
                                      .norm_eps = c->rms_norm_eps};
 }
@@ -940,6 +943,21 @@ static void prepare_device(struct builder *b)
     free(attention);
 }
 
+/* Of decoders: what the embedding goes on as. */
+static void create_embedding_norm(struct builder *b)
+{
+    struct model *m = b->m;
+    const struct family *family = m->config.family;
+    const bool has_weight = may_be(m, WEIGHT_EMBEDDING_NORM) && !family->has_embedding_norm;
+    if (!has_weight && !family->norms_embeddings) return;
+    m->embedding_norm = norm_args(&m->config);
+    m->embedding_norm.replaces = true;
+    if (has_weight)
+        create_layer_norm(b, WEIGHT_EMBEDDING_NORM, 0, 1, &m->embedding_norm);
+    else
+        m->embedding_norm.weight = create_ones(b);
+}
+
 static void create_weights(struct builder *b)
 {
     struct model *m = b->m;
@@ -956,11 +974,7 @@ static void create_weights(struct builder *b)
         if (b->progress && !b->status)
             b->progress(b->progress_context, (double)(i + 1) / m->config.num_layers);
     }
-    if (m->config.family->norms_embeddings) {
-        m->embedding_norm = norm_args(&m->config);
-        m->embedding_norm.replaces = true;
-        m->embedding_norm.weight = create_ones(b);
-    }
+    create_embedding_norm(b);
     /* what logits are multiplied by is in their norm */
     if (may_be(m, WEIGHT_POSITION_EMBEDDING) || may_be(m, WEIGHT_TYPE_EMBEDDING))
         m->positions = create_positions(b);

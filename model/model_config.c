@@ -98,6 +98,18 @@ void model_config_add_windows(struct model_config *c, int32_t period)
         bit_set_remove(c->windowed_layers, (size_t)i);
 }
 
+/* Of a family that has it, and of others where it is known already. */
+static void take_alibi(struct model_config *c)
+{
+    const struct family *f = c->family;
+    const bool has_it =
+        f->has_alibi || (f->hidden_size_with_alibi > 0 && c->hidden_size == f->hidden_size_with_alibi);
+    if (c->alibi_most == 0 && has_it) c->alibi_most = 8;
+    if (c->alibi_most == 0) return;
+    c->alibi_scale = f->may_have_alibi ? c->attention_scale : 1;
+    model_config_add_layers(c->unrotated_layers, c->num_layers, 0);
+}
+
 void model_config_take_family(struct model_config *c)
 {
     const struct family *f = c->family;
@@ -107,6 +119,7 @@ void model_config_take_family(struct model_config *c)
     if (f->scaled_embeddings) c->embedding_scale = (float)sqrt((double)c->hidden_size);
     if (c->attention_scale == 0) c->attention_scale = (float)f->attention_scale;
     if (c->attention_scale == 0) c->attention_scale = (float)(1 / sqrt((double)c->head_dim));
+    take_alibi(c);
 }
 
 void model_config_take_windows(struct model_config *c)
@@ -412,12 +425,11 @@ int model_config_validate(const struct model_config *c, const char *source, stru
         int status = check_range(source, ranges[i].what, ranges[i].value, ranges[i].max, err);
         if (status) return status;
     }
-    if (c->hidden_size == c->family->hidden_size_with_alibi)
+    if (!(c->alibi_most >= 0 && c->alibi_most <= 1000 && c->qkv_clip >= 0 && isfinite(c->qkv_clip)))
         return error_set(
-            err, STATUS_UNSUPPORTED,
-            "%s: a model of this class and hidden size has scores that fall with the distance (ALiBi), "
-            "which is not supported",
-            source);
+            err, STATUS_INVALID,
+            "%s: the largest slope of ALiBi is of %g, Q, K and V are held within %g, which is impossible",
+            source, (double)c->alibi_most, (double)c->qkv_clip);
     int status = check_embeddings(c, source, err);
     if (!status) status = check_sides(c, source, err);
     if (!status) status = check_kv_sharing(c, source, err);

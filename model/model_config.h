@@ -99,6 +99,8 @@ struct model_config {
     float embedding_scale, residual_scale, logit_scale; /* what these are multiplied by */
     float attention_scale;                              /* of q k^T */
     float attention_softcap, logit_softcap;             /* 0: none */
+    float alibi_most, alibi_scale;                      /* device.h: attention_args; alibi_most 0: none */
+    float qkv_clip;                                     /* device.h: rope_args, clip */
     /* What a directory of Falcon-H1 multiplies beside, all else 1. The norm before attention and state has what their z wants, the MLP's
      * what its gate does; what else follows is made up for behind: attention's part in attention_scale and attention. */
     struct branch_scales {

@@ -1160,6 +1160,42 @@ const struct weight_change falcon_40b_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
+/* As GPT-2 by other names; what stands for positions has no weights. */
+#define BLOOM_WEIGHTS                                                                                        \
+    {WEIGHT_TOKEN_EMBEDDING,                                                                                 \
+     {"token_embd.weight", "word_embeddings.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}},                \
+        NORM_AND_BIAS(WEIGHT_OUTPUT_NORM, "output_norm", "ln_f"),                                            \
+        NORM_AND_BIAS(WEIGHT_ATTENTION_NORM, "attn_norm", "input_layernorm"),                                \
+        NORM_AND_BIAS(WEIGHT_MLP_NORM, "ffn_norm", "post_attention_layernorm"),                              \
+        QKV_IN_ONE("attn_qkv.weight", "self_attention.query_key_value.weight"),                              \
+        QKV_BIASES_IN_ONE("attn_qkv.bias", "self_attention.query_key_value.bias"),                           \
+        O_AND_BIAS("self_attention.dense"), PLAIN_MLP("mlp.dense_h_to_4h", "mlp.dense_4h_to_h")
+
+const struct weight_change falcon_serial_weights[] = {
+    BLOOM_WEIGHTS,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+const struct weight_change bloom_weights[] = {
+    NORM_AND_BIAS(WEIGHT_EMBEDDING_NORM, "token_embd_norm", "word_embeddings_layernorm"),
+    BLOOM_WEIGHTS,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+/* No biases, q, k and v in one tensor. */
+const struct weight_change mpt_weights[] = {
+    {WEIGHT_TOKEN_EMBEDDING, {"token_embd.weight", "wte.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_OUTPUT_NORM, {"output_norm.weight", "norm_f.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_ATTENTION_NORM, {"attn_norm.weight", "norm_1.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_MLP_NORM, {"ffn_norm.weight", "norm_2.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    QKV_IN_ONE("attn_qkv.weight", "attn.Wqkv.weight"),
+    {WEIGHT_O, {"attn_output.weight", "attn.out_proj.weight", DIM_HIDDEN, DIM_Q, PRESENT_ALWAYS}},
+    NO_GATE,
+    {WEIGHT_UP, {"ffn_up.weight", "ffn.up_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_DOWN, {"ffn_down.weight", "ffn.down_proj.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_ALWAYS}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
 /* Llama's by the names of GPT-2; q, k and v in one tensor, with biases. */
 const struct weight_change qwen_weights[] = {
     {WEIGHT_TOKEN_EMBEDDING, {"token_embd.weight", "wte.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}},

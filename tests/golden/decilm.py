@@ -76,3 +76,19 @@ def block(group, mult, is_replaced=False):
     """Of block_configs; None: no attention, no MLP."""
     attention = {"n_heads_in_group": group, "no_op": group is None and not is_replaced, "replace_with_linear": is_replaced, "window_length": None}
     return {"attention": attention, "ffn": {"ffn_mult": mult, "no_op": mult is None, "replace_with_linear": False}}
+
+
+class KvHeadsByLayer:
+    """DeciLM 6B and 7B, which say of each layer how many heads of K and V it has, and that alone: for make_model.py, RENAMED."""
+
+    def known(self, config):
+        heads = config["num_attention_heads"]
+        own = {k: v for k, v in config.items() if k not in ("num_key_value_heads_per_layer", "intermediate_size")}
+        assert config["intermediate_size"] == 256  # what 3.0 gives
+        return {**own, "model_type": "nemotron-nas", "block_configs": [block(heads // n, 3.0) for n in config["num_key_value_heads_per_layer"]]}
+
+    def entry(self, name, rows, cols, config):
+        return name, rows, cols
+
+    def split(self, name, value, config):
+        return {name: value}

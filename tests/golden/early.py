@@ -2,7 +2,8 @@
 
 Qwen 1 is a Qwen 2 and Baichuan a Llama, with rows of q, k and v in one tensor; the rows of Baichuan 2's head are divided by their lengths. DeepSeek's first mixture and Ling 1 are Qwen 2's mixture without
 biases, whose shared experts count in full: there they are weighed by sigmoid(0), and so twice as large. Phi-4-multimodal's text is a Phi-4 whose
-matrices have names beside those of adapters.
+matrices have names beside those of adapters. Refact is a Llama that does not rotate and whose scores fall with the distance: its positions are all 0, and
+what scores lose is its attention mask.
 """
 import re
 
@@ -35,6 +36,17 @@ QWEN = {
 LING = {"model.embed_tokens": "model.word_embeddings", "self_attn.q_proj": "attention.query_key_value", "self_attn.o_proj": "attention.dense"}
 
 
+def alibi_inputs(config, num_tokens):
+    """Of a Llama: every position 0, and in the mask's place what each head's scores lose."""
+    heads = config["num_attention_heads"]
+    most = 2 ** (heads.bit_length() - 1)
+    slopes = torch.tensor([2 ** (-8 * (h + 1 if h < most else h - most + 0.5) / most) for h in range(heads)])
+    places = torch.arange(num_tokens)
+    behind = places[None, :] - places[:, None]
+    mask = torch.where(behind > 0, torch.finfo(torch.float32).min, slopes[:, None, None] * behind)
+    return {"attention_mask": mask[None], "position_ids": torch.zeros(1, num_tokens, dtype=torch.long)}
+
+
 def qkv_rows(config):
     return [config[k] * config["head_dim"] for k in ("num_attention_heads", "num_key_value_heads", "num_key_value_heads")]
 
@@ -62,7 +74,7 @@ class Early:
                     "rms_norm_eps": config["layer_norm_epsilon"]}
         if config["model_type"] == "phi4mm":
             return {**config, "architectures": ["Phi3ForCausalLM"], "model_type": "phi3"}
-        return {**own, "architectures": ["LlamaForCausalLM"], "model_type": "llama"}
+        return {**own, "architectures": ["LlamaForCausalLM"], "model_type": "llama", "alibi": config["model_type"] == "refact"}
 
     def renamed(self, part):
         return self.names.get(part, part)
@@ -112,6 +124,7 @@ PHI_4_MM = Early({p: f"{p}.base_layer" for p in ("self_attn.qkv_proj", "self_att
 QWEN_1 = Early(QWEN)
 QWEN_1_GGUF = Early({**LLAMA, "self_attn.qkv": "attn_qkv"}, is_gguf=True)
 BAICHUAN = Early({"self_attn.q_proj": "self_attn.W_pack"})
+REFACT_GGUF = Early(LLAMA, is_gguf=True, fuses=False)
 DEEPSEEK_1 = Early({}, fuses=False, is_mixture=True)
 LING_1 = Early(LING, is_mixture=True)
 MIXTURE_GGUF = Early(LLAMA, is_gguf=True, fuses=False, is_mixture=True)

@@ -27,8 +27,14 @@ NAMES = {
     "self_attention.dense": "attn_output",
     "ln_attn": "attn_norm_2",
     "ln_mlp": "attn_norm",
+    "norm_1": "attn_norm",
+    "norm_2": "ffn_norm",
+    "attn.Wqkv": "attn_qkv",
+    "attn.out_proj": "attn_output",
+    "ffn.up_proj": "ffn_up",
+    "ffn.down_proj": "ffn_down",
 }
-TOP = {"wte": "token_embd", "word_embeddings": "token_embd", "wpe": "position_embd", "ln_f": "output_norm", "lm_head": "output", "embed_in": "token_embd", "embed_out": "output", "final_layer_norm": "output_norm"}
+TOP = {"wte": "token_embd", "word_embeddings": "token_embd", "wpe": "position_embd", "ln_f": "output_norm", "lm_head": "output", "embed_in": "token_embd", "embed_out": "output", "final_layer_norm": "output_norm", "word_embeddings_layernorm": "token_embd_norm", "norm_f": "output_norm"}
 
 
 def is_transposed(name, config):
@@ -41,7 +47,7 @@ def range_of(name, center, scale):
 
 def entries(name, rows, config):
     """(GGUF's name, rows) of what stands for a tensor."""
-    layer, part, kind = re.fullmatch(r"(?:transformer\.|gpt_neox\.)?(?:(?:h|layers)\.(\d+)\.)?(.+)\.(weight|bias)", name).groups()
+    layer, part, kind = re.fullmatch(r"(?:transformer\.|gpt_neox\.)?(?:(?:h|layers|blocks)\.(\d+)\.)?(.+)\.(weight|bias)", name).groups()
     return [(f"blk.{layer}.{NAMES[part]}.{kind}" if layer else f"{TOP[part]}.{kind}", rows)]
 
 

@@ -2269,6 +2269,43 @@ CASES |= {
 }
 
 # What lies otherwise than transformers has it, or whose class that has not: a directory, or a GGUF file.
+# numbers of heads that are no power of 2
+BLOOM = {
+    "architectures": ["BloomForCausalLM"],
+    "model_type": "bloom",
+    "hidden_size": 96,
+    "n_layer": 2,
+    "num_hidden_layers": 2,
+    "n_head": 6,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 6,
+    "head_dim": ABSENT,
+    "intermediate_size": ABSENT,
+    "rms_norm_eps": ABSENT,
+    "layer_norm_epsilon": 1e-5,
+    "tie_word_embeddings": True,
+}
+MPT = {
+    "architectures": ["MPTForCausalLM"],
+    "model_type": "mpt",
+    "hidden_size": 96,
+    "d_model": 96,
+    "n_layers": 2,
+    "num_hidden_layers": 2,
+    "n_heads": 6,
+    "num_attention_heads": 6,
+    "num_key_value_heads": ABSENT,
+    "head_dim": ABSENT,
+    "intermediate_size": ABSENT,
+    "rms_norm_eps": ABSENT,
+    "layer_norm_epsilon": 1e-5,
+    "max_seq_len": 512,
+    "expansion_ratio": 4,
+    "no_bias": True,
+    "attn_config": {"alibi": True, "alibi_bias_max": 8, "attn_type": "multihead_attention", "clip_qkv": 1.5, "softmax_scale": None, "qk_ln": False, "prefix_lm": False},
+    "tie_word_embeddings": True,
+}
+ALIBI_KEYS = {"attention.layer_norm_epsilon": 1e-5}
 CASES |= {
     "command r+": (
         {"architectures": ["CohereForCausalLM"], "model_type": "cohere", **COHERE, "num_hidden_layers": 2, "use_qk_norm": True},
@@ -2305,6 +2342,24 @@ CASES |= {
         },
         None,
     ),
+    "olmo 1, clipped": (
+        {"architectures": ["OlmoForCausalLM"], "model_type": "olmo", "head_dim": 16, "clip_qkv": 0.75},
+        ("olmo", {"attention.layer_norm_epsilon": 1e-5, "attention.clamp_kqv": 0.75}),
+    ),
+    "decilm 7b": (
+        {"architectures": ["DeciLMForCausalLM"], "model_type": "deci", "head_dim": 16, "num_key_value_heads": ABSENT, "intermediate_size": 256,
+         "num_key_value_heads_per_layer": [4, 1, 2], "rope_theta": 10000.0},
+        None,
+    ),
+    "bloom": (BLOOM, None),
+    "bloom, as GGUF files are": (BLOOM, ("bloom", {**ALIBI_KEYS, "feed_forward_length": 384})),
+    "mpt": (MPT, None),
+    "mpt, as GGUF files are": (MPT, ("mpt", {**ALIBI_KEYS, "feed_forward_length": 384, "attention.max_alibi_bias": 8.0, "attention.clamp_kqv": 1.5})),
+    "falcon rw": ({**FALCON, "alibi": True, "bias": True, "parallel_attn": False, "multi_query": False, "num_attention_heads": 4}, None),
+    "refact, as GGUF files are": (
+        {**LLAMA_7B, "architectures": ["GPTRefactForCausalLM"], "model_type": "refact", "num_attention_heads": 6, "num_key_value_heads": 1, "hidden_size": 96},
+        ("refact", {}),
+    ),
     "baichuan 2": (
         {**LLAMA_7B, "architectures": ["BaichuanForCausalLM"], "model_type": "baichuan", "model_max_length": 512, "max_position_embeddings": ABSENT, "z_loss_weight": 0},
         None,
@@ -2316,6 +2371,8 @@ RENAMED = {
     "glm-4, as older GGUF files are": chatglm,
     "baichuan": early.BAICHUAN,
     "baichuan 2": early.BAICHUAN,
+    "decilm 7b": decilm.KvHeadsByLayer(),
+    "refact, as GGUF files are": early.REFACT_GGUF,
     "phi-4-multimodal": early.PHI_4_MM,
     "qwen 1": early.QWEN_1,
     "qwen 1, as GGUF files are": early.QWEN_1_GGUF,
@@ -2331,6 +2388,8 @@ GGUF_ONLY = {
     "gpt-neox, as GGUF files are": gpt,
     "gpt-neox, serial, as GGUF files are": gpt,
     "gpt-2, as GGUF files are": gpt,
+    "bloom, as GGUF files are": gpt,
+    "mpt, as GGUF files are": gpt,
     "gpt-oss, as GGUF files are": gpt_oss,
     "llama4, as GGUF files are": llama4,
     "qwen3.5, as GGUF files are": qwen3_5,
@@ -2726,11 +2785,14 @@ def compare_unpacked(folder, form, state):
 
 def logits_of(folder):
     """Loaded as float32: a model that is converted when it is in memory has rounded frequencies of rotation."""
-    own = class_of(json.loads((pathlib.Path(folder) / "config.json").read_text()))
-    model = own.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    config = json.loads((pathlib.Path(folder) / "config.json").read_text())
+    own = class_of(config)
+    adds_twice = config["model_type"] == "falcon" and config["alibi"]  # what scores lose, if eager
+    model = own.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa" if adds_twice else "eager").eval()
     ids = [(i * 37 + 11) % VOCAB for i in range(NUM_TOKENS)]
     with torch.no_grad():
-        return ids, model(torch.tensor([ids])).logits[0].numpy()
+        own = early.alibi_inputs(config, NUM_TOKENS) if config["model_type"] == "llama" and config.get("alibi") else {}
+        return ids, model(torch.tensor([ids]), **own).logits[0].numpy()
 
 
 def floats(array):

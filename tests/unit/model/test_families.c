@@ -304,48 +304,44 @@ static bool quantises_rows(const struct family_golden *g)
     return !on_cpu() && (!strcmp(g->name, "phi3: fp8, blocks") || strstr(g->name, ": int8, rows"));
 }
 
-/* As many rows, but not an expert's for each. */
-static void stacks_of_other_experts_are_refused(void **state)
+/* A golden's directory with another shape, or another number of values, of a tensor; shape NULL, cols 0: as they are. */
+static void expect_tensor_refused(const char *golden, const char *tensor, const char *shape, uint64_t cols,
+                                  const char *sentence)
 {
-    (void)state;
-    struct family_golden g = *golden_of("qwen3.5-moe, stacked experts");
+    struct family_golden g = *golden_of(golden);
     struct family_tensor tensors[128];
     char directory[TEST_PATH_BYTES];
     struct model_files *files = NULL;
     struct error err = {0};
     assert_true(g.num_tensors <= array_length(tensors));
     memcpy(tensors, g.tensors, g.num_tensors * sizeof *tensors);
-    for (size_t i = 0; i < g.num_tensors; i++)
-        if (strstr(tensors[i].name, "layers.2.mlp.experts.down_proj")) tensors[i].shape = "12, 32, 32";
+    for (size_t i = 0; i < g.num_tensors; i++) {
+        if (!strstr(tensors[i].name, tensor)) continue;
+        if (shape) tensors[i].shape = shape;
+        if (cols) tensors[i].cols = cols;
+    }
     g.tensors = tensors;
     make_directory(directory);
     family_write_directory(&g, directory);
     assert_int_equal(model_files_open(directory, "auto", &files, &err), STATUS_INVALID);
-    assert_non_null(
-        strstr(err.text, "layers.2.mlp.experts.down_proj has 12 matrices where the config has 6"));
+    assert_non_null(strstr(err.text, sentence));
     remove_directory(directory);
+}
+
+/* As many rows, but not an expert's for each. */
+static void stacks_of_other_experts_are_refused(void **state)
+{
+    (void)state;
+    expect_tensor_refused("qwen3.5-moe, stacked experts", "layers.2.mlp.experts.down_proj", "12, 32, 32", 0,
+                          "layers.2.mlp.experts.down_proj has 12 matrices where the config has 6");
 }
 
 /* A norm that a directory has head by head. */
 static void a_head_without_its_norm_is_named(void **state)
 {
     (void)state;
-    struct family_golden g = *golden_of("stablelm 2, 12b");
-    struct family_tensor tensors[64];
-    char directory[TEST_PATH_BYTES];
-    struct model_files *files = NULL;
-    struct error err = {0};
-    assert_true(g.num_tensors <= array_length(tensors));
-    memcpy(tensors, g.tensors, g.num_tensors * sizeof *tensors);
-    for (size_t i = 0; i < g.num_tensors; i++)
-        if (strstr(tensors[i].name, "layers.1.self_attn.k_layernorm.norms.1")) tensors[i].cols = 63;
-    g.tensors = tensors;
-    make_directory(directory);
-    family_write_directory(&g, directory);
-    assert_int_equal(model_files_open(directory, "auto", &files, &err), STATUS_INVALID);
-    assert_non_null(
-        strstr(err.text, "layers.1.self_attn.k_layernorm.norms.1.weight is missing, or has not 64 values"));
-    remove_directory(directory);
+    expect_tensor_refused("stablelm 2, 12b", "layers.1.self_attn.k_layernorm.norms.1", NULL, 63,
+                          "k_layernorm.norms.1.weight is missing, or has not 64 values");
 }
 
 /* Against the same weights unpacked. */

@@ -995,6 +995,55 @@ static void opt_is_read(void **state)
     expect_refusal(OPT(",'activation_function':'gelu'"), STATUS_UNSUPPORTED, "\"relu\" is");
 }
 
+#define MPT(attention, more)                                                                                 \
+    "{'architectures':['MPTForCausalLM'],'d_model':96,'n_heads':6,'n_layers':2,'max_seq_len':1000,"          \
+    "'expansion_ratio':3,'vocab_size':96,'attn_config':{" attention "}" more "}"
+
+/* Scores that fall with the distance, where nothing rotates. */
+static void alibi_is_read(void **state)
+{
+    (void)state;
+    struct model_config c =
+        read_good(MPT("'alibi':true,'alibi_bias_max':16,'clip_qkv':6", ",'no_bias':true"));
+    assert_true(c.alibi_most == 16 && c.alibi_scale == 1 && c.qkv_clip == 6 &&
+                !model_config_layer(&c, 1).rope);
+    assert_true(c.hidden_size == 96 && c.num_heads == 6 && c.intermediate_size == 288 && c.num_layers == 2 &&
+                c.max_position_embeddings == 1000);
+    expect_refusal(MPT("'alibi_bias_max':0", ""), STATUS_INVALID, "alibi_bias_max");
+    expect_refusal(MPT("'clip_qkv':'x'", ""), STATUS_INVALID, "clip_qkv");
+    c = read_good(MPT("'clip_qkv':null,'softmax_scale':null", ",'logit_scale':null"));
+    assert_true(c.alibi_most == 8 && c.qkv_clip == 0);
+    c = read_good(FALCON(",'alibi':true,'bias':true,'parallel_attn':false"));
+    assert_true(c.alibi_most == 8 && c.alibi_scale == c.attention_scale && !c.is_parallel && c.qkv_bias &&
+                !model_config_layer(&c, 0).rope);
+    c = read_good(BAICHUAN("5120", "125696"));
+    assert_true(c.alibi_most == 8 && c.has_unit_head && !model_config_layer(&c, 0).rope);
+    c = read_good(BAICHUAN("4096", "125696"));
+    assert_true(c.alibi_most == 0 && model_config_layer(&c, 0).rope);
+    c = read_good("{'architectures':['BloomForCausalLM'],'n_embed':64,'num_attention_heads':4,'n_layer':2,'"
+                  "vocab_size':96}");
+    assert_true(c.alibi_most == 8 && c.hidden_size == 64 && c.intermediate_size == 256 &&
+                c.tie_word_embeddings);
+}
+
+/* Where layers differ in their K/V heads alone. */
+static void listed_kv_heads_are_read(void **state)
+{
+    (void)state;
+#define LISTED(list)                                                                                         \
+    "{'architectures':['DeciLMForCausalLM'],'model_type':'deci','hidden_size':64,'intermediate_size':96,"    \
+    "'num_attention_heads':4,'num_hidden_layers':3,'vocab_size':96,'num_key_value_heads_per_layer':" list    \
+    "}"
+    struct model_config c = read_good(LISTED("[4,1,2]"));
+    assert_true(c.num_layers == 3 && c.num_kv_heads == 4 && c.intermediate_size == 96);
+    assert_true(model_config_layer(&c, 1).num_kv_heads == 1 && model_config_layer(&c, 2).num_kv_heads == 2);
+    expect_refusal(LISTED("[4,1]"), STATUS_INVALID,
+                   "num_key_value_heads_per_layer has 2 entries for 3 layers");
+    expect_refusal(LISTED("[4,1,3]"), STATUS_INVALID, "is no list of parts of 4 attention heads");
+    expect_refusal(LISTED("[4,0,2]"), STATUS_INVALID, "is no list of parts of 4 attention heads");
+    expect_refusal(LISTED("4"), STATUS_INVALID, "block_configs has 0 entries for 3 layers");
+}
+
 /* By the size of its vocabulary, or by what its class says beside. */
 static void a_head_of_unit_rows_is_known(void **state)
 {
@@ -1064,8 +1113,8 @@ static void refuses_what_it_does_not_compute(void **state)
     static const struct {
         const char *config, *sentence;
     } cases[] = {
-        {"{'architectures':['BloomForCausalLM']}", "\"BloomForCausalLM\" is not supported: it needs ALiBi, "
-                                                   "scores that fall with the distance; llama, "},
+        {"{'architectures':['JAISLMHeadModel']}",
+         "\"JAISLMHeadModel\" is not supported: it needs ALiBi beside multipliers of its own; llama, "},
         {GPT_2(",'scale_attn_by_inverse_layer_idx':true"), "scale_attn_by_inverse_layer_idx"},
         {GPT_2(",'scale_attn_weights':false"), "scale_attn_weights is false"},
         {GPT_2(",'add_cross_attention':true"), "add_cross_attention"},
@@ -1091,15 +1140,19 @@ static void refuses_what_it_does_not_compute(void **state)
          "per_layer_config is not supported unless"},
         {GEMMA_4(",'hidden_size_per_layer_input':0,'per_layer_config':{'1':{'head_dim':64},'0':{}}"),
          "per_layer_config is not supported"},
-        {"{'architectures':['OlmoForCausalLM'],'hidden_size':64,'clip_qkv':8.0}", "clip_qkv"},
+        {"{'architectures':['LlamaForCausalLM'],'hidden_size':64,'clip_qkv':8.0}", "clip_qkv"},
         {"{'architectures':['JambaForCausalLM']}", "it needs states of Mamba-1"},
         {"{'architectures':['FalconMambaForCausalLM']}", "it needs states of Mamba-1"},
         {"{'architectures':['Kolibri1ForCausalLM']}", "it needs experts that are chosen by other scores"},
-        {FALCON(",'alibi':true"), "alibi is set"},
         {FALCON(",'bias':true"), "bias is set"},
-        {FALCON(",'parallel_attn':false"), "an MLP behind attention"},
+        {MPT("'alibi':false", ""), "attention without alibi"},
+        {MPT("'attn_type':'multiquery_attention'", ""), "attn_type but"},
+        {MPT("'qk_ln':true", ""), "qk_ln is set"},
+        {MPT("'alibi':true", ",'no_bias':false"), "biases are not supported"},
+        {"{'architectures':['BloomForCausalLM'],'n_embed':64,'n_head':4,'n_layer':2,'vocab_size':96,"
+         "'apply_residual_connection_post_layernorm':true}",
+         "apply_residual_connection_post_layernorm is set"},
         {LING_1(",'norm_head':true"), "norm_head is set"},
-        {BAICHUAN("5120", "64000"), "(ALiBi), which is not supported"},
         {GEMMA_3N(",'intermediate_size':64,'altup_num_inputs':2"), "altup_num_inputs other than 4"},
         {GEMMA_3N(",'intermediate_size':64,'altup_active_idx':1"), "altup_active_idx other than 0"},
         {GEMMA_3N(",'intermediate_size':64,'altup_correct_scale':false"), "altup_correct_scale false"},
@@ -1118,7 +1171,7 @@ static void refuses_what_it_does_not_compute(void **state)
         {LAGUNA(",'moe_router_logit_softcapping':30.0"), "moe_router_logit_softcapping"},
         {LAGUNA(",'moe_apply_router_weight_on_input':true"), "moe_apply_router_weight_on_input"},
         {LAGUNA(",'num_attention_heads_per_layer':[4,4,6]"), "differs between layers of one kind"},
-        {"{'model_type':'bloom'}", "\"bloom\" is not supported: it needs ALiBi"},
+        {"{'model_type':'jais'}", "\"jais\" is not supported: it needs ALiBi"},
         {"{'model_type':'rwkv'}",
          "\"rwkv\" is not supported: it needs states of RWKV in the place of attention; llama, "},
         {HYBRID(",'is_causal':false"),
@@ -1308,6 +1361,8 @@ int main(void)
         TEST(reads_qwen_1),
         TEST(reads_ling_1),
         TEST(opt_is_read),
+        TEST(alibi_is_read),
+        TEST(listed_kv_heads_are_read),
         TEST(a_head_of_unit_rows_is_known),
         TEST(flint_must_list_its_layers),
         TEST(reads_laguna),
