@@ -172,8 +172,8 @@ int hf_read_encoder(struct json_reader *r, struct model_config *c)
 /* MPT's: what its attention is, and how wide the MLP. */
 static int read_mpt(struct json_reader *r, struct model_config *c)
 {
-    static const char *const must_be_false[] = {"qk_ln", "prefix_lm"}, *const usual_heads =
-                                                                           "multihead_attention";
+    static const char *const must_be_false[] = {"qk_ln", "prefix_lm", "rope"}, *const usual_heads =
+                                                                                   "multihead_attention";
     const cJSON *attention = json_find(r, "attn_config");
     struct json_reader own = *r;
     if (!c->family->has_mpt_keys) return r->status;

@@ -1148,6 +1148,7 @@ static void refuses_what_it_does_not_compute(void **state)
         {MPT("'alibi':false", ""), "attention without alibi"},
         {MPT("'attn_type':'multiquery_attention'", ""), "attn_type but"},
         {MPT("'qk_ln':true", ""), "qk_ln is set"},
+        {MPT("'rope':true", ""), "rope is set"},
         {MPT("'alibi':true", ",'no_bias':false"), "biases are not supported"},
         {"{'architectures':['BloomForCausalLM'],'n_embed':64,'n_head':4,'n_layer':2,'vocab_size':96,"
          "'apply_residual_connection_post_layernorm':true}",
