@@ -69,6 +69,21 @@ DEEPSEEK_V3 = (
     '[!"' r"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^" "\r\n" r"\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[" "\r\n"
     r"]*|\s*[" "\r\n" r"]+|\s+(?!\S)|\s+",
 )
+SPARK = (
+    r"\p{N}",
+    DEEPSEEK_V3[1],
+    DEEPSEEK_V3[2].replace("+[\r\n]*|", "+|").replace(r"\s*[" "\r\n" "]+", "[\r\n]"),
+)
+UFAKZEKA = QWEN2.removeprefix(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|")
+JAIS2 = LLAMA3.removesuffix(r"|\s+(?!\S)|\s+") + "".join(r"|\s{%d}(?!\S)" % (1 << i) for i in range(9, 1, -1)) + r"|\s{1,2}(?!\S)|\s{1}"
+TINY_AYA = (r"\d{1,3}(?=(?:\d{3})*\b)", O200K)
+BLOOM = " ?[^(\\s|[.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c])]+"
+FALLBACK = (
+    r"[\p{P}\$\+<=>\^~\|]+",
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+    r"\p{N}+",
+    "[0-9][0-9][0-9]",
+)
 DEEPSEEK_CJK = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
 DEEPSEEK_CODER = ("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", DEEPSEEK_CJK)
 DEEPSEEK_LETTERS = (
@@ -342,6 +357,14 @@ def byte_level_variants(name, root):
         ("deepseek-v3", split(*DEEPSEEK_V3), {"type": "Sequence", "normalizers": []}, False, "deepseek-v3"),
         ("deepseek-coder", split(*DEEPSEEK_CODER, digits=True), None, False, "deepseek-coder"),
         ("deepseek-llm", split(*DEEPSEEK_LLM, digits=True), None, False, "deepseek-llm"),
+        ("spark", split(*SPARK), None, False, "spark2_5"),
+        ("ufakzeka", split(UFAKZEKA), None, False, "ufakzeka"),
+        ("jais2", split(JAIS2), None, False, "jais-2"),
+        ("tiny-aya", split(*TINY_AYA), None, False, "tiny_aya"),
+        ("bloom", split(BLOOM), None, False, "bloom"),
+        ("viking", split(BLOOM, digits=True), None, False, "viking"),
+        ("fallback", split(*FALLBACK), None, False, "default"),
+        ("glm4", split(LLAMA3), None, True, "glm4"),
         ("gpt2", dict(byte_level, use_regex=True), None, False, "olmo"),
         ("prefix", dict(byte_level, use_regex=True, add_prefix_space=True), None, False, None),
     ):

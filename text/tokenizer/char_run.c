@@ -14,7 +14,7 @@ static bool skip_text(const char **at, const char *text)
     return true;
 }
 
-/* \p{X} */
+/* \p{X}, \s */
 static bool parse_property(const char **at, struct char_run *run)
 {
     static const struct {
@@ -26,6 +26,7 @@ static bool parse_property(const char **at, struct char_run *run)
         {"\\p{N}", 1u << CATEGORY_NUMBER, 0},
         {"\\p{P}", 0, UNICODE_PUNCTUATION},
         {"\\p{S}", 0, UNICODE_SYMBOL},
+        {"\\s", 1u << CATEGORY_SPACE, 0},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         if (!skip_text(at, known[i].name)) continue;
@@ -36,14 +37,18 @@ static bool parse_property(const char **at, struct char_run *run)
     return false;
 }
 
-/* A character that stands for itself, or \r or \n. */
+/* A character that stands for itself, or behind a backslash one that would not; \r and \n. */
 static bool parse_character(const char **at, uint32_t *code_point)
 {
     *code_point = '\r';
     if (skip_text(at, "\\r")) return true;
     *code_point = '\n';
     if (skip_text(at, "\\n")) return true;
-    if (!**at || strchr("\\[]^&-", **at)) return false;
+    const bool is_escaped = (*at)[0] == '\\' && (*at)[1] && strchr("\\[](){}^&-$+*?.|~", (*at)[1]);
+    if (is_escaped)
+        ++*at;
+    else if (!**at || strchr("\\[]^&-", **at))
+        return false;
     int num_bytes;
     const unsigned char *p = (const unsigned char *)*at;
     *code_point = utf8_decode(p, p + strlen(*at), &num_bytes);
@@ -73,9 +78,12 @@ static bool add_range(struct char_run *run, struct char_range range)
     return true;
 }
 
-static bool parse_item(const char **at, struct char_run *run)
+/* The sets within are part of the one around them. */
+static bool parse_item(const char **at, int *depth, struct char_run *run)
 {
     struct char_range range;
+    if (skip_text(at, "[")) return **at != ']' && **at != ':' && ++*depth > 0;
+    if (skip_text(at, "]")) return --*depth >= 0;
     if (parse_property(at, run)) return true;
     if (!parse_character(at, &range.first)) return false;
     range.last = range.first;
@@ -85,11 +93,13 @@ static bool parse_item(const char **at, struct char_run *run)
 
 static bool parse_set(const char **at, struct char_run *run)
 {
+    int depth = 1;
     if (!skip_text(at, "[")) return parse_property(at, run);
-    do {
-        if (!parse_item(at, run)) return false;
-    } while (!skip_text(at, "]"));
-    return true;
+    run->is_negated = skip_text(at, "^");
+    if (**at == ']') return false;
+    while (depth > 0 && **at)
+        if (!parse_item(at, &depth, run)) return false;
+    return depth == 0;
 }
 
 static int parse_repetition(const char **at)
@@ -100,7 +110,8 @@ static int parse_repetition(const char **at)
 
 bool char_run_parse(const char *regex, struct char_run *run)
 {
-    *run = (struct char_run){.may_follow_space = skip_text(&regex, "\\s?")};
+    *run = (struct char_run){.may_follow_space = skip_text(&regex, "\\s?"),
+                             .may_follow_blank = skip_text(&regex, " ?")};
     if (!parse_set(&regex, run)) return false;
     run->num_max = parse_repetition(&regex);
     return !*regex;
@@ -124,8 +135,9 @@ static bool is_in_ranges(const struct char_run *run, uint32_t code_point)
 bool char_run_has(const struct char_run *run, uint32_t code_point)
 {
     unsigned properties = unicode_properties(code_point);
-    return (run->categories >> (properties & UNICODE_CATEGORY) & 1) || (run->properties & properties) ||
-           is_in_ranges(run, code_point);
+    const bool is_listed = (run->categories >> (properties & UNICODE_CATEGORY) & 1) ||
+                           (run->properties & properties) || is_in_ranges(run, code_point);
+    return is_listed != run->is_negated;
 }
 
 /* What of the set stands at p: p itself when nothing does. */
@@ -147,7 +159,8 @@ const unsigned char *char_run_match(const struct char_run *run, const unsigned c
     const unsigned char *found;
     int num_bytes;
     unsigned properties = unicode_properties_at(p, end, &num_bytes);
-    if (run->may_follow_space && (properties & UNICODE_CATEGORY) == CATEGORY_SPACE) {
+    if ((run->may_follow_space && (properties & UNICODE_CATEGORY) == CATEGORY_SPACE) ||
+        (run->may_follow_blank && *p == ' ')) {
         found = skip_set(run, p + num_bytes, end);
         if (found > p + num_bytes) return found;
     }

@@ -1,8 +1,9 @@
 /* char_run.h - a regular expression that is one set of characters, alone or repeated, as tokenizers cut texts by:
  *
- *   [\r\n]   \p{N}{1,3}   [一-龥]+   \s?\p{P}+   \s?[A-Za-zµÀ-Ö]+
+ *   [\r\n]   \p{N}{1,3}   [一-龥]+   \s?\p{P}+   \s?[A-Za-zµÀ-Ö]+    ?[^(\s|[.,!?])]+
  *
- * Sets are literal characters, ranges of them, and \p{L}, \p{M}, \p{N}, \p{P}, \p{S}. Thread: any. */
+ * Sets are literal characters, also behind a backslash, ranges of them, \s, \p{L}, \p{M}, \p{N}, \p{P}, \p{S} and sets
+ * within; all that is not in one with ^. Thread: any. */
 #ifndef TEXT_TOKENIZER_CHAR_RUN_H
 #define TEXT_TOKENIZER_CHAR_RUN_H
 
@@ -17,6 +18,8 @@ struct char_range {
 
 struct char_run {
     bool may_follow_space; /* \s? in front */
+    bool may_follow_blank; /* a space and ? in front */
+    bool is_negated;       /* characters that are not in the set */
     int num_max;           /* characters of the set, INT32_MAX for any number */
     unsigned categories;   /* of the set: 1 << enum unicode_category */
     unsigned properties;   /* UNICODE_PUNCTUATION, UNICODE_SYMBOL */

@@ -120,13 +120,22 @@ static const char *const afmoe[] = {
     "\u1100-\u11FF]+",
     NULL,
 };
+static const char *const sentence_marks[] = {" ?[^(\\s|.,!?\u2026\u3002\uFF0C\u3001\u0964\u06D4\u060C)]+",
+                                             NULL};
+static const char *const fallback[] = {
+    "[\\p{P}\\$\\+<=>\\^~\\|]+",
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
+    "\\p{N}+",
+    NULL,
+};
+static const char *const spark[] = {"\\p{N}", "[\u4E00-\u9FA5\u3040-\u309F\u30A0-\u30FF]+", NULL};
 static const char *const laguna[] = {"[\n]+", NULL};
 static const char *const minicpm5[] = {"\\p{N}{1,3}", NULL};
 static const char *const deepseek_v3[] = {"\\p{N}{1,3}", "[\u4E00-\u9FA5\u3040-\u309F\u30A0-\u30FF]+", NULL};
 
 static const struct {
     const char *name;
-    const char *const *regexes; /* the stages before the last one; NULL: none */
+    const char *const *regexes; /* the stages before the last one of stages; NULL: none */
     enum pretokenizer_kind stages[3];
     int num_stages;
     bool ignore_merges, add_bos, nfc;
@@ -138,6 +147,8 @@ static const struct {
 #define O200K NULL, {PRETOKENIZE_O200K}, 1
 #define FALCON NULL, {PRETOKENIZE_PUNCTUATION_RUNS, PRETOKENIZE_GPT2, PRETOKENIZE_THREE_DIGITS}, 3
 #define DEEPSEEK_V3 deepseek_v3, {PRETOKENIZE_DEEPSEEK3}, 1
+#define SENTENCE_MARKS sentence_marks, {0}, 0
+#define TINY_AYA NULL, {PRETOKENIZE_WORD_THREES, PRETOKENIZE_O200K}, 2
     {"gpt-2", GPT_2, false, false, false},
     {"olmo", GPT_2, false, false, false}, /* GPT-NeoX, too */
     {"phi-2", GPT_2, false, false, false},
@@ -147,6 +158,16 @@ static const struct {
     {"exaone4", GPT_2, false, false, false},
     {"trillion", GPT_2, false, false, false},
     {"granite-docling", GPT_2, false, false, false},
+    {"mpt", GPT_2, false, false, false},
+    {"jais", GPT_2, false, false, false},
+    {"modern-bert", GPT_2, false, false, false},
+    {"roberta-bpe", GPT_2, false, false, false},
+    {"jina-v1-en", GPT_2, false, false, false},
+    {"jina-v2-code", GPT_2, false, false, false},
+    {"jina-es", GPT_2, false, false, false},
+    {"jina-de", GPT_2, false, false, false},
+    {"jina-v2-es", GPT_2, false, false, false},
+    {"jina-v2-de", GPT_2, false, false, false},
     {"smollm", DIGITS_GPT_2, false, false, false},
     {"mellum2", DIGITS_GPT_2, false, false, false},
     {"refact", DIGITS_GPT_2, false, false, false}, /* Granite 3 */
@@ -154,6 +175,7 @@ static const struct {
     {"minerva-7b", DIGITS_GPT_2, false, false, false}, /* a Mistral */
     {"command-r", DIGITS_GPT_2, false, false, false},
     {"exaone", DIGITS_GPT_2, false, false, false},
+    {"codeshell", DIGITS_GPT_2, false, false, false},
     {"llama-bpe", LLAMA_3, true, true, false},
     {"llama3", LLAMA_3, true, true, false},
     {"llama-v3", LLAMA_3, true, true, false},
@@ -162,9 +184,11 @@ static const struct {
     {"pixtral", LLAMA_3, true, true, false}, /* Nemotron-H, Nemotron Nano 2 and 3 */
     {"midm-2.0", LLAMA_3, true, true, false},
     {"lfm2", LLAMA_3, true, true, false},
+    {"jina-v5-nano", LLAMA_3, true, true, false},
     {"dbrx", LLAMA_3, false, false, false},      /* Phi-4, OLMo 2 and 3, Granite 4 */
     {"smaug-bpe", LLAMA_3, false, false, false}, /* SmolLM3 */
-    {"glm4", LLAMA_3, false, false, false},
+    {"glm4", LLAMA_3, true, false, false},
+    {"glm5", LLAMA_3, true, false, false},
     {"chatglm-bpe", LLAMA_3, false, false, false},
     {"qwen2", QWEN_2, false, false, true},
     {"f2llmv2", QWEN_2, false, false, true}, /* a Qwen 3 */
@@ -175,6 +199,8 @@ static const struct {
     {"solar-open", QWEN_2, false, false, false},
     {"bailingmoe", QWEN_2, false, false, false}, /* Ling */
     {"bailingmoe2", QWEN_2, false, false, false},
+    {"llada-moe", QWEN_2, false, false, false},
+    {"grok-2", QWEN_2, false, false, false},
     {"stablelm2", QWEN_2, false, false, false},
     {"qwen35", NULL, {PRETOKENIZE_QWEN35}, 1, false, false, true},
     {"tekken", NULL, {PRETOKENIZE_TEKKEN}, 1, true, true, false},
@@ -189,11 +215,31 @@ static const struct {
     {"gpt-4o", O200K, false, false, false}, /* Phi-4-mini, gpt-oss */
     {"llama4", O200K, false, false, false},
     {"minimax-m2", O200K, false, false, false},
+    {"talkie", O200K, false, false, false},
+    {"granite-embed-multi-97m", O200K, true, false, false},
+    {"tiny_aya", TINY_AYA, false, false, false},
+    {"cohere2moe", TINY_AYA, false, false, false},                                /* North Mini Code */
     {"kanana2", O200K, false, false, false},                                      /* a DeepSeek V3 */
     {"deepseek-llm", deepseek_llm, {PRETOKENIZE_DIGITS}, 1, false, false, false}, /* V2 too */
     {"deepseek-coder", deepseek_coder, {PRETOKENIZE_DIGITS}, 1, false, false, false},
     {"deepseek-v3", DEEPSEEK_V3, false, false, false},
     {"joyai-llm", DEEPSEEK_V3, false, false, false},
+    {"hy_v4", DEEPSEEK_V3, false, false, false},
+    {"spark2_5", spark, {PRETOKENIZE_SPARK}, 1, false, false, false},
+    {"jais-2", NULL, {PRETOKENIZE_JAIS2}, 1, false, false, false},
+    {"ufakzeka", NULL, {PRETOKENIZE_UFAKZEKA}, 1, false, false, false},
+    {"superbpe", NULL, {PRETOKENIZE_THREES}, 1, false, false, false}, /* words are not cut apart */
+    {"bloom", SENTENCE_MARKS, false, false, false},
+    {"poro-chat", SENTENCE_MARKS, false, false, false},
+    {"gpt3-finnish", SENTENCE_MARKS, false, false, false},
+    {"viking", sentence_marks, {PRETOKENIZE_DIGITS}, 1, false, false, false},
+    {"default",
+     fallback,
+     {PRETOKENIZE_THREE_DIGITS},
+     1,
+     false,
+     false,
+     false}, /* of a file whose maker knew no name */
     {"hunyuan-dense", DEEPSEEK_V3, false, false, false},
 };
 
@@ -204,7 +250,7 @@ static bool add_stages(struct pretokenizer *p, const char *const *regexes,
         if (!pretokenizer_add(p, stages[i])) return false;
     for (; regexes && *regexes; regexes++)
         if (!pretokenizer_add_regex(p, *regexes)) return false;
-    return pretokenizer_add(p, stages[num_stages - 1]);
+    return num_stages == 0 || pretokenizer_add(p, stages[num_stages - 1]);
 }
 
 static int set_up_byte_level(struct tokenizer *t, const struct gguf *g, bool *add_bos, struct error *err)
@@ -504,6 +550,15 @@ static int read_unigram(struct tokenizer *t, const struct gguf *g, struct error 
     return tables_finish(t, err);
 }
 
+/* Whether the tokens are text with U+2581 for a space: no bytes. Sarvam's is a gpt2 by its model. */
+static bool has_meta_spaces(const struct gguf *g, const char *model, size_t num_bytes)
+{
+    const char *pre;
+    size_t pre_bytes;
+    return !text_is(model, num_bytes, "gpt2") || (gguf_find_text(g, "tokenizer.ggml.pre", &pre, &pre_bytes) &&
+                                                  text_is(pre, pre_bytes, "sarvam-moe"));
+}
+
 static int read_all(struct tokenizer *t, const struct gguf *g, struct error *err)
 {
     const char *model;
@@ -512,9 +567,9 @@ static int read_all(struct tokenizer *t, const struct gguf *g, struct error *err
         return error_set(err, STATUS_INVALID, "The GGUF file has no tokenizer (tokenizer.ggml.model).");
     if (text_is(model, num_bytes, "bert")) return read_words(t, g, err);
     if (text_is(model, num_bytes, "t5")) return read_unigram(t, g, err);
-    bool is_scored = text_is(model, num_bytes, "llama"), has_spaces = !text_is(model, num_bytes, "gpt2"),
-         add_bos = true;
-    if (has_spaces && !is_scored && !text_is(model, num_bytes, "gemma4"))
+    bool is_scored = text_is(model, num_bytes, "llama"), has_spaces = has_meta_spaces(g, model, num_bytes),
+         add_bos = !text_is(model, num_bytes, "gpt2");
+    if (add_bos && !is_scored && !text_is(model, num_bytes, "gemma4"))
         return error_set(
             err, STATUS_UNSUPPORTED,
             "The tokenizer model \"%.*s\" is not supported; gpt2, llama, gemma4, t5 and bert are.",

@@ -10,10 +10,13 @@
  *   o200k   as tekken, (?i:'s|'t|'re|'ve|'m|'ll|'d)? behind both words, and \p{N}{1,3}
  *   Kimi    [\p{Han}]+|, then as o200k with U and W without \p{Han}, and [\r\n]* behind symbols
  *   Ling    as Qwen 2, spelled otherwise
+ *   Jais 2  as Llama 3, \s{512}(?!\S)|\s{256}(?!\S)|...|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1} instead of \s+(?!\S)|\s+
+ *   Tiny Aya \d{1,3}(?=(?:\d{3})*\b), then as o200k
  *   EXAONE  as Qwen 2, [^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+ for words, [\r\n/]? behind symbols, \s*[\r\n]
  *   Seed    as Qwen 2, [^\s\p{L}\p{N}\r\n]+ instead of [^\s\p{L}\p{N}]+[\r\n]*
  *   DeepSeek V3  [!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|
  *           \s*[\r\n]+|\s+(?!\S)|\s+            (with the set spelled out)
+ *   Spark   as DeepSeek V3,  ?[\p{P}\p{S}]+|[\r\n] instead of  ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+
  *
  * All but the last match at every place of every text, so the pieces are the matches in a row. What
  * backtracking would find is worked out here instead:
@@ -104,16 +107,19 @@ static position match_spaces(position p, position end)
     return last > p ? last : run_end;
 }
 
+/* \s*[\r\n]+ at p; NULL when it does not match. */
+static position match_breaks(position p, position end)
+{
+    for (position q = skip_while(p, end, SPACE); q > p; q--)
+        if (is_break(q[-1])) return q;
+    return NULL;
+}
+
 /* p is at white space: \s*[\r\n]+|\s+(?!\S)|\s+ */
 static position match_breaks_or_spaces(position p, position end)
 {
-    position run_end = skip_while(p, end, SPACE);
-    for (position q = run_end; q > p; q--) {
-        if (is_break(q[-1])) return q;
-    }
-    if (run_end == end) return run_end;
-    position last = utf8_previous(p, run_end);
-    return last > p ? last : run_end;
+    position breaks = match_breaks(p, end);
+    return breaks ? breaks : match_spaces(p, end);
 }
 
 static position match_gpt2(position p, position end)
@@ -153,18 +159,53 @@ static position match_number(position p, position end, int num_digits_max)
     return p;
 }
 
-/* word: LETTER, or with marks. tail: what symbols take with them. */
-static position match_llama3(position p, position end, unsigned word, int num_digits_max, const char *tail)
+/* What is no white space by Llama 3's expression; NULL when p begins none. word: LETTER, or with marks. tail: what
+ * symbols take with them. */
+static position match_llama3_text(position p, position end, unsigned word, int num_digits_max,
+                                  const char *tail)
 {
-    position contraction = match_contraction(p, end, true);
-    if (contraction) return contraction;
     position next, after;
     unsigned category = category_at(p, end, &next);
     if (category & word) return skip_while(next, end, word);
     if (category & NUMBER) return match_number(p, end, num_digits_max);
     if (!is_break(*p) && (category_at(next, end, &after) & word)) return skip_while(after, end, word);
-    position symbols = match_symbols(p, end, word, tail);
-    return symbols ? symbols : match_breaks_or_spaces(p, end);
+    return match_symbols(p, end, word, tail);
+}
+
+static position match_llama3(position p, position end, unsigned word, int num_digits_max, const char *tail)
+{
+    position contraction = match_contraction(p, end, true);
+    if (contraction) return contraction;
+    position text = match_llama3_text(p, end, word, num_digits_max, tail);
+    return text ? text : match_breaks_or_spaces(p, end);
+}
+
+static position match_ufakzeka(position p, position end)
+{
+    position text = match_llama3_text(p, end, LETTER, 1, "\r\n");
+    return text ? text : match_breaks_or_spaces(p, end);
+}
+
+/* p is at white space: the most of 512, 256, ..., 2, 1 characters that leave one to what follows the run, or one. */
+static position match_spaces_by_powers(position p, position end)
+{
+    position run_end = skip_while(p, end, SPACE), last = run_end < end ? utf8_previous(p, run_end) : run_end;
+    position next, taken;
+    (void)category_at(p, end, &taken);
+    for (int num = 1; num <= 512 && p < last; num++, p = next) {
+        (void)category_at(p, end, &next);
+        if ((num & (num - 1)) == 0) taken = next;
+    }
+    return taken;
+}
+
+static position match_jais2(position p, position end)
+{
+    position contraction = match_contraction(p, end, true);
+    if (contraction) return contraction;
+    position text = match_llama3_text(p, end, LETTER, 3, "\r\n");
+    if (!text) text = match_breaks(p, end);
+    return text ? text : match_spaces_by_powers(p, end);
 }
 
 /* p is at a letter: (?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+ */
@@ -239,13 +280,21 @@ static position match_tekken(position p, position end, bool contractions, int nu
 
 /* ---- Kimi ---- */
 
-static const struct {
+static const struct code_point_range {
     uint32_t first, last;
 } han[] = {{0x2E80, 0x2E99},   {0x2E9B, 0x2EF3},   {0x2F00, 0x2FD5},   {0x3005, 0x3005},   {0x3007, 0x3007},
            {0x3021, 0x3029},   {0x3038, 0x303B},   {0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFA6D},
            {0xFA70, 0xFAD9},   {0x16FE2, 0x16FE3}, {0x16FF0, 0x16FF1}, {0x20000, 0x2A6DF}, {0x2A700, 0x2B739},
            {0x2B740, 0x2B81D}, {0x2B820, 0x2CEA1}, {0x2CEB0, 0x2EBE0}, {0x2EBF0, 0x2EE5D}, {0x2F800, 0x2FA1D},
            {0x30000, 0x3134A}, {0x31350, 0x323AF}};
+
+/* ranges: ascending. */
+static bool is_in(const struct code_point_range *ranges, size_t num_ranges, uint32_t code_point)
+{
+    for (size_t i = 0; i < num_ranges && code_point >= ranges[i].first; i++)
+        if (code_point <= ranges[i].last) return true;
+    return false;
+}
 
 /* \p{Han} at p, and where the next character begins, if it is. */
 static bool is_han_at(position p, position end, position *next)
@@ -255,9 +304,7 @@ static bool is_han_at(position p, position end, position *next)
     if (p == end || *p < 0xE2) return false; /* below U+2000 */
     const uint32_t code_point = utf8_decode(p, end, &num_bytes);
     *next = p + num_bytes;
-    for (size_t i = 0; i < array_length(han) && code_point >= han[i].first; i++)
-        if (code_point <= han[i].last) return true;
-    return false;
+    return is_in(han, array_length(han), code_point);
 }
 
 /* Where the letters and marks end that may be a word's whose prefix or first character is at p. */
@@ -296,16 +343,24 @@ static bool is_mark_of_sentence(unsigned properties)
     return properties & (UNICODE_PUNCTUATION | UNICODE_SYMBOL);
 }
 
-/* ?[\p{P}\p{S}]+[\r\n]* */
-static position match_marks_of_sentence(position p, position end)
+/* ?[\p{P}\p{S}]+ and the bytes of tail after it */
+static position match_marks_of_sentence(position p, position end, const char *tail)
 {
     position start = *p == ' ' ? p + 1 : p, q = start, next;
     while (q < end && is_mark_of_sentence(properties_at(q, end, &next))) q = next;
-    return q > start ? skip_bytes(q, end, "\r\n") : NULL;
+    return q > start ? skip_bytes(q, end, tail) : NULL;
 }
 
-/* NULL when no match begins at p. */
-static position try_deepseek3(position p, position end)
+/* What of white space has no letter behind it. */
+typedef position match_white_space(position p, position end);
+
+static position match_each_break_or_spaces(position p, position end)
+{
+    return is_break(*p) ? p + 1 : match_spaces(p, end);
+}
+
+/* NULL when no match begins at p. tail: what marks take with them. */
+static position try_deepseek3(position p, position end, const char *tail, match_white_space *match_gap)
 {
     position next, after;
     unsigned properties = properties_at(p, end, &next), category = 1u << (properties & UNICODE_CATEGORY);
@@ -317,9 +372,9 @@ static position try_deepseek3(position p, position end)
     if (!is_mark_of_sentence(properties) && !is_break(*p) &&
         (category_at(next, end, &after) & (LETTER | MARK)))
         return skip_while(after, end, LETTER | MARK);
-    position marks = match_marks_of_sentence(p, end);
+    position marks = match_marks_of_sentence(p, end, tail);
     if (marks) return marks;
-    return category & SPACE ? match_breaks_or_spaces(p, end) : NULL;
+    return category & SPACE ? match_gap(p, end) : NULL;
 }
 
 /* ---- expressions that do not match everywhere ---- */
@@ -334,7 +389,13 @@ static position try_run(const struct char_run *run, position p, position end)
 static position try_deepseek3_of(const struct char_run *run, position p, position end)
 {
     (void)run;
-    return try_deepseek3(p, end);
+    return try_deepseek3(p, end, "\r\n", match_breaks_or_spaces);
+}
+
+static position try_spark(const struct char_run *run, position p, position end)
+{
+    (void)run;
+    return try_deepseek3(p, end, "", match_each_break_or_spaces);
 }
 
 /* The match at p, or what stands before the next one. */
@@ -376,10 +437,14 @@ static position match_digits(position p, position end, bool each_by_itself)
     return p;
 }
 
-static position match_threes(position p, position end)
+/* Within a run: what is left of it is threes, for it was counted at its begin. */
+static position match_threes(position begin, position p, position end)
 {
     position next = p, start = p;
     int num = 0;
+    if (p > begin && (category_at(utf8_previous(begin, p), end, &next) & NUMBER) &&
+        (category_at(p, end, &next) & NUMBER))
+        return match_number(p, end, 3);
     while (category_at(p, end, &next) & NUMBER) {
         p = next;
         num++;
@@ -387,6 +452,47 @@ static position match_threes(position p, position end)
     if (num > 0) return match_number(start, end, num % 3 ? num % 3 : 3);
     while (p < end && !(category_at(p, end, &next) & NUMBER)) p = next;
     return p;
+}
+
+/* \p{Nl} */
+static const struct code_point_range letter_numbers[] = {
+    {0x16EE, 0x16F0},   {0x2160, 0x2182},   {0x2185, 0x2188},   {0x3007, 0x3007},
+    {0x3021, 0x3029},   {0x3038, 0x303A},   {0xA6E6, 0xA6EF},   {0x10140, 0x10174},
+    {0x10341, 0x10341}, {0x1034A, 0x1034A}, {0x103D1, 0x103D5}, {0x12400, 0x1246E}};
+
+/* \d at p, and where the next character begins. p < end */
+static bool is_decimal_at(position p, position end, position *next)
+{
+    int num_bytes;
+    const unsigned properties = unicode_properties_at(p, end, &num_bytes);
+    *next = p + num_bytes;
+    if (!(1u << (properties & UNICODE_CATEGORY) & NUMBER) || !(properties & UNICODE_WORD)) return false;
+    return !is_in(letter_numbers, array_length(letter_numbers), utf8_decode(p, end, &num_bytes));
+}
+
+/* \w at p: of numbers also those that are no digits. */
+static bool is_word_at(position p, position end)
+{
+    position next;
+    const unsigned properties = p < end ? properties_at(p, end, &next) : 0;
+    return (properties & UNICODE_WORD) || (1u << (properties & UNICODE_CATEGORY) & NUMBER);
+}
+
+/* Digits in threes from a run's end, where that is a word's, too; all between in one. */
+static position match_word_threes(position begin, position p, position end)
+{
+    position start = p, next;
+    if (p > begin && is_decimal_at(utf8_previous(begin, p), end, &next) && is_decimal_at(p, end, &next))
+        return match_number(p, end, 3);
+    while (p < end) {
+        int num = 0;
+        position run_begin = p;
+        for (; p < end && is_decimal_at(p, end, &next); p = next) num++;
+        if (num > 0 && !is_word_at(p, end))
+            return run_begin > start ? run_begin : match_number(start, end, num % 3 ? num % 3 : 3);
+        if (p < end) (void)properties_at(p, end, &p);
+    }
+    return end;
 }
 
 static bool is_meta(position p, position end)
@@ -441,7 +547,8 @@ static position try_three_digits(const struct char_run *run, position p, positio
     return p + 3;
 }
 
-static position match(const struct pretokenizer *t, int stage, position p, position end)
+/* begin: of the whole text. */
+static position match(const struct pretokenizer *t, int stage, position begin, position p, position end)
 {
     switch (t->stages[stage]) {
     case PRETOKENIZE_GPT2:
@@ -464,10 +571,16 @@ static position match(const struct pretokenizer *t, int stage, position p, posit
         return match_kimi(p, end);
     case PRETOKENIZE_EXAONE_MOE:
         return match_exaone_moe(p, end);
+    case PRETOKENIZE_UFAKZEKA:
+        return match_ufakzeka(p, end);
+    case PRETOKENIZE_JAIS2:
+        return match_jais2(p, end);
     case PRETOKENIZE_SEED:
         return match_llama3(p, end, LETTER, 1, "");
     case PRETOKENIZE_DEEPSEEK3:
         return match_or_gap(try_deepseek3_of, NULL, p, end);
+    case PRETOKENIZE_SPARK:
+        return match_or_gap(try_spark, NULL, p, end);
     case PRETOKENIZE_RUN:
         return match_or_gap(try_run, &t->runs[stage], p, end);
     case PRETOKENIZE_SPACES_END:
@@ -477,7 +590,9 @@ static position match(const struct pretokenizer *t, int stage, position p, posit
     case PRETOKENIZE_NUMBERS:
         return match_digits(p, end, false);
     case PRETOKENIZE_THREES:
-        return match_threes(p, end);
+        return match_threes(begin, p, end);
+    case PRETOKENIZE_WORD_THREES:
+        return match_word_threes(begin, p, end);
     case PRETOKENIZE_THREE_DIGITS:
         return match_or_gap(try_three_digits, NULL, p, end);
     case PRETOKENIZE_PUNCTUATION:
@@ -496,7 +611,7 @@ static position match(const struct pretokenizer *t, int stage, position p, posit
 
 struct piece_walk piece_walk_start(const struct pretokenizer *p, const char *text, size_t num_bytes)
 {
-    struct piece_walk w = {.pretokenizer = p, .at = (position)text};
+    struct piece_walk w = {.pretokenizer = p, .begin = (position)text, .at = (position)text};
     w.ends[0] = w.at + num_bytes;
     for (int stage = 1; stage <= p->num_stages; stage++) w.ends[stage] = w.at;
     return w;
@@ -508,7 +623,7 @@ bool piece_walk_next(struct piece_walk *w, const char **piece, size_t *num_bytes
     if (w->at == w->ends[0]) return false;
     for (int stage = 1; stage <= num_stages; stage++) {
         if (w->ends[stage] == w->at)
-            w->ends[stage] = match(w->pretokenizer, stage - 1, w->at, w->ends[stage - 1]);
+            w->ends[stage] = match(w->pretokenizer, stage - 1, w->begin, w->at, w->ends[stage - 1]);
     }
     position end = w->ends[num_stages];
     *piece = (const char *)w->at;
@@ -520,7 +635,8 @@ bool piece_walk_next(struct piece_walk *w, const char **piece, size_t *num_bytes
 /* ---- regular expressions by their spelling ---- */
 
 #define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-#define SYMBOLS_AND_SPACES "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define SYMBOLS_AND_BREAKS "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+"
+#define SYMBOLS_AND_SPACES SYMBOLS_AND_BREAKS "|\\s+(?!\\S)|\\s+"
 #define TEKKEN_UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define TEKKEN_LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
 #define KIMI_UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]"
@@ -558,6 +674,15 @@ static const struct {
     {PRETOKENIZE_DEEPSEEK3,
      "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
      "| ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
+    {PRETOKENIZE_SPARK,
+     "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
+     "| ?[\\p{P}\\p{S}]+|[\\r\\n]|\\s+(?!\\S)|\\s+"},
+    {PRETOKENIZE_UFAKZEKA, "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}" SYMBOLS_AND_SPACES},
+    {PRETOKENIZE_JAIS2, CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}" SYMBOLS_AND_BREAKS
+                                     "|\\s{512}(?!\\S)|\\s{256}(?!\\S)|\\s{128}(?!\\S)|\\s{64}(?!\\S)"
+                                     "|\\s{32}(?!\\S)|\\s{16}(?!\\S)|\\s{8}(?!\\S)|\\s{4}(?!\\S)"
+                                     "|\\s{1,2}(?!\\S)|\\s{1}"},
+    {PRETOKENIZE_WORD_THREES, "\\d{1,3}(?=(?:\\d{3})*\\b)"},
     {PRETOKENIZE_SPACES_END, "\\s+$"},
     {PRETOKENIZE_THREE_DIGITS, "[0-9][0-9][0-9]"},
 };
@@ -606,6 +731,7 @@ bool pretokenizer_add_regex(struct pretokenizer *p, const char *regex)
 bool pretokenizer_leaves_nothing(const struct pretokenizer *p)
 {
     enum pretokenizer_kind kind = p->stages[p->num_stages - 1];
-    return kind != PRETOKENIZE_RUN && kind != PRETOKENIZE_DEEPSEEK3 && kind != PRETOKENIZE_SPACES_END &&
-           kind != PRETOKENIZE_THREE_DIGITS;
+    return kind != PRETOKENIZE_RUN && kind != PRETOKENIZE_DEEPSEEK3 && kind != PRETOKENIZE_SPARK &&
+           kind != PRETOKENIZE_SPACES_END && kind != PRETOKENIZE_THREE_DIGITS &&
+           kind != PRETOKENIZE_WORD_THREES;
 }

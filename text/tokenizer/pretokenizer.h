@@ -23,13 +23,17 @@ enum pretokenizer_kind {
     PRETOKENIZE_YOUTU,      /* as o200k, each digit by itself */
     PRETOKENIZE_KIMI,       /* as o200k, runs of Chinese characters by themselves */
     PRETOKENIZE_EXAONE_MOE, /* as Qwen 2, words with marks and with single spaces between them in one piece */
+    PRETOKENIZE_UFAKZEKA,   /* as Qwen 2, without contractions */
+    PRETOKENIZE_JAIS2,      /* as Llama 3, runs of spaces by powers of two */
     PRETOKENIZE_SEED,       /* Seed-Coder: as Qwen 2, line breaks apart from what stands before them */
     PRETOKENIZE_DEEPSEEK3,  /* words may begin with one character of ASCII's punctuation; numbers are gone */
+    PRETOKENIZE_SPARK,      /* as DeepSeek V3, line breaks each by itself */
     PRETOKENIZE_SPACES_END, /* white space at the end */
     PRETOKENIZE_RUN,        /* each match of the stage's char_run */
     PRETOKENIZE_DIGITS,     /* each digit by itself, the text between in one */
     PRETOKENIZE_NUMBERS,    /* runs of digits, the text between in one */
     PRETOKENIZE_THREES,     /* digits in threes, counted from a run's end, the text between in one */
+    PRETOKENIZE_WORD_THREES,  /* the same of runs that end where a word does */
     PRETOKENIZE_THREE_DIGITS, /* each three of ASCII's digits, the text between in one */
     PRETOKENIZE_PUNCTUATION, /* each character of ASCII's punctuation or Unicode's, the text between in one */
     PRETOKENIZE_PUNCTUATION_RUNS,
@@ -59,7 +63,7 @@ bool pretokenizer_leaves_nothing(const struct pretokenizer *p);
 /* A walk over the pieces of a text, which cover it without gaps. */
 struct piece_walk {
     const struct pretokenizer *pretokenizer;
-    const unsigned char *at;
+    const unsigned char *begin, *at;
     const unsigned char
         *ends[PRETOKENIZER_STAGES_MAX + 1]; /* of the text, then of the current piece of each stage */
 };

@@ -510,6 +510,10 @@ static void test_gguf_merges_of_text(void **state)
     assert_encodes(t, "a<turn|><|tool>", TOKENIZER_PARSE_SPECIAL, "4 11 12");
     assert_decodes(t, (int32_t[]){2, 6, 7, 9, 10}, 5, true, "ab a\n\nd");
     tokenizer_close(t);
+    p.model = "gpt2", p.pre = "sarvam-moe", p.add_bos = -1; /* the same by another name */
+    if (open_parts(&p, &t, &err)) fail_msg("%s", err.text);
+    assert_encodes(t, " ab\n\n\nd a", TOKENIZER_ADD_SPECIAL, "3 6 9 8 10 7");
+    tokenizer_close(t);
     p.merges = NULL;
     assert_int_equal(open_parts(&p, &t, &err), STATUS_INVALID);
     assert_non_null(strstr(err.text, "merges"));

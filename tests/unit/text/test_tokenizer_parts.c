@@ -222,6 +222,14 @@ static void test_pretokenizers(void **state)
         {{1, {PRETOKENIZE_EXAONE_MOE}}, "an a\u0301 x  y 12.\n\n/a", "an a\u0301 x| | y| |1|2|.\n|\n|/a"},
         {{1, {PRETOKENIZE_EXAONE_MOE}}, "(ab c'S //\n \n d", "(ab c|'S| //\n| \n| d"},
         {{1, {PRETOKENIZE_THREES}}, "a1234567 12 123", "a|1|234|567| |12| |123"},
+        {{1, {PRETOKENIZE_WORD_THREES}},
+         "a12345 1234b 123456\u00bd 1234",
+         "a|12|345| 1234b 123456\u00bd |1|234"},
+        {{1, {PRETOKENIZE_WORD_THREES}}, "1234567", "1|234|567"},
+        {{1, {PRETOKENIZE_UFAKZEKA}}, "Ali'den It's 12", "Ali|'den| It|'s| |1|2"},
+        {{1, {PRETOKENIZE_JAIS2}}, "a       b     \n  1", "a|    |  | b|     \n| | |1"},
+        {{1, {PRETOKENIZE_JAIS2}}, "1   1  1\t1   ", "1|  | |1| | |1|\t|1|  | "},
+        {{1, {PRETOKENIZE_SPARK}}, "a!?\n\n  b (c", "a|!?|\n|\n| | b| (|c"},
         {{2, {PRETOKENIZE_DIGITS, PRETOKENIZE_GPT2}}, "a 12  3\u00bd", "a| |1|2|  |3|\u00bd"},
         {{1, {PRETOKENIZE_NUMBERS}}, "a12b345", "a|12|b|345"},
         {{1, {PRETOKENIZE_METASPACE}}, "a\u2581\u2581b\u2581", "a|\u2581|\u2581b|\u2581"},
@@ -310,8 +318,8 @@ static void test_char_runs(void **state)
 {
     (void)state;
     static const char *const refused[] = {
-        "",        "a",        "[]",   "[a",     "[^a]",     "[a]*",  "[a-]", "[-a]",  "[z-a]", "[a&&b]",
-        "[[:a:]]", "[a]{1,2}", "\\s+", "[\\s]+", "\\p{Lu}+", "[a]+b", "\\s?", "[\\d]", "[a]++"};
+        "",        "a",        "[]",    "[a",     "[^]",      "[a]*",  "[a-]", "[-a]",  "[z-a]", "[a&&b]",
+        "[[:a:]]", "[a]{1,2}", "[a[]]", "[[^a]]", "\\p{Lu}+", "[a]+b", "\\s?", "[\\d]", "[a]++"};
     struct char_run run;
     for (size_t i = 0; i < array_length(refused); i++) assert_false(char_run_parse(refused[i], &run));
     assert_true(char_run_parse("\\s?[c-ex\\p{N}a-d\u4E00f]+", &run));
@@ -321,6 +329,10 @@ static void test_char_runs(void **state)
         assert_int_equal(char_run_has(&run, c),
                          (c >= 'a' && c <= 'f') || c == 'x' || c == 0x4E00 ||
                              (unicode_properties(c) & UNICODE_CATEGORY) == CATEGORY_NUMBER);
+    assert_true(char_run_parse(" ?[^(\\s|[.\\]])]+", &run));
+    assert_true(run.may_follow_blank && !run.may_follow_space);
+    for (const char *c = "( |.]\t"; *c; c++) assert_false(char_run_has(&run, (unsigned char)*c));
+    for (const char *c = "a1[\\"; *c; c++) assert_true(char_run_has(&run, (unsigned char)*c));
     char many[4 * CHAR_RANGES_MAX + 8] = "[", *end = many + 1;
     for (uint32_t i = 0; i <= CHAR_RANGES_MAX; i++) end += utf8_encode(0x1000 + 2 * i, (unsigned char *)end);
     memcpy(end, "]", 2);
