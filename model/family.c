@@ -446,7 +446,7 @@ static const struct family families[] = {
         .norm_eps = 1e-5,
     },
     {
-        .names = {NULL, "ApertusForCausalLM", "apertus"},
+        .names = {"apertus", "ApertusForCausalLM", "apertus"},
         .weight_changes = apertus_weights,
         .qk_norm = true,
         .gate = GATE_XIELU,
@@ -468,7 +468,7 @@ static const struct family families[] = {
         .norm_eps = 1e-5,
     },
     {
-        .names = {NULL, "Jais2ForCausalLM", "jais2"},
+        .names = {"jais2", "Jais2ForCausalLM", "jais2"},
         .weight_changes = jais2_weights,
         .has_layer_norm = true,
         .gate = GATE_RELU_SQUARED,
@@ -494,6 +494,29 @@ static const struct family families[] = {
         .gguf_rope_style = ROPE_PAIRS,
         .kv_heads_may_be_missing = true,
         .max_position_embeddings = 2048,
+    },
+    {
+        .names = {"pangu-embedded", NULL, NULL}, /* openPangu */
+        .attention_bias = true,
+    },
+    {
+        .names = {"maincoder", NULL, NULL},
+        .gguf_rope_style = ROPE_PAIRS,
+        .qk_norm = true,
+        .qk_norm_follows = true,
+    },
+    {
+        .names = {"codeshell", NULL, NULL},
+        .weight_changes = starcoder2_weights,
+        .has_layer_norm = true,
+        .gate = GATE_GELU_TANH,
+        .attention_bias = true,
+        .gguf_may_fuse_qkv = true,
+    },
+    {
+        .names = {"plamo", NULL, NULL},
+        .weight_changes = cohere_weights,
+        .is_parallel = true,
     },
     {.names = {NULL, "AquilaForCausalLM", "aquila"}, LLAMA_BY_ANOTHER_NAME}, /* Aquila 2, too */
     {.names = {NULL, "YiForCausalLM", "Yi"}, LLAMA_BY_ANOTHER_NAME},
@@ -601,9 +624,10 @@ static const struct family families[] = {
         .window = WINDOW_DEFAULT_4096,
     },
     {
-        .names = {NULL, "Cohere2MoeForCausalLM", "cohere2_moe"}, /* North Mini Code */
+        .names = {"cohere2moe", "Cohere2MoeForCausalLM", "cohere2_moe"}, /* North Mini Code */
         .weight_changes = cohere_moe_weights,
         .hf_rope_style = ROPE_PAIRS,
+        .gguf_rope_style = ROPE_PAIRS,
         .is_parallel = true,
         .has_logit_scale = true,
         .only_windows_rotate = true,
@@ -1297,8 +1321,6 @@ static const struct other_family {
     {{"dream", "DreamModel", "Dream"}, DIFFUSION},
     {{"t5", "T5ForConditionalGeneration", "t5"}, "an encoder beside the decoder"},
     {{"phimoe", NULL, NULL}, "a routing that GGUF's programs do not have; as a directory it is read"},
-    {{"apertus", NULL, NULL},
-     "its activation's values from among the file's keys; as a directory it is read"},
     {{"nomic-bert-moe", NULL, NULL}, "an encoder with experts"},
     {{"mimo2", NULL, NULL}, "what its GGUF files have; as a directory it is read"},
 #define SPARSE "attention to tokens that are chosen by an indexer"

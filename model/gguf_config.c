@@ -205,7 +205,7 @@ static int check_unsupported(struct keys *k, const struct family *family)
         const char *name;
         bool is_read;
     } keys[] = {
-        {"attention.sliding_window_pattern", family->full_layer_period > 0},
+        {"attention.sliding_window_pattern", family->full_layer_period > 0 || family->only_windows_rotate},
         {"expert_count", family->has_experts || family->gguf_may_have_experts},
         {"attention.clamp_kqv", family->may_clip_qkv},
         {"attention.max_alibi_bias", family->has_alibi},
@@ -326,6 +326,7 @@ static int read_layers(struct keys *k, struct model_config *c)
          i += family->unrotated_layer_period)
         bit_set_add(c->unrotated_layers, (size_t)i);
     model_config_take_windows(c);
+    if (family->has_prefix_size) model_config_rotate_dense_layers(c);
     return k->status;
 }
 
@@ -562,6 +563,8 @@ static int read_choice(struct keys *k, struct model_config *c)
         c->router_scores = ROUTER_SIGMOID;
         c->has_router_bias = true;
     }
+    if (c->family->has_prefix_size) /* Cohere's, with no bias either way */
+        c->router_scores = scores == TELLS_SOFTMAX ? ROUTER_SOFTMAX : ROUTER_SIGMOID;
     if (scores != 0 && scores != (c->router_scores == ROUTER_SIGMOID ? TELLS_SIGMOID : TELLS_SOFTMAX))
         return fail(k, STATUS_UNSUPPORTED, "the key %s is %" PRId64 ", which is not supported",
                     key_name(k, "expert_gating_func").text, scores);
@@ -600,6 +603,12 @@ static int read_experts(struct keys *k, struct model_config *c)
     c->router_scale = scale == 0 ? 1 : (float)scale;
     c->router_normalizes = c->family->gguf_router_normalizes;
     (void)gguf_find_bool(k->gguf, key_name(k, "expert_weights_norm").text, &c->router_normalizes);
+    if (c->family->has_prefix_size) {
+        if (num_shared != 0)
+            return fail(k, STATUS_UNSUPPORTED,
+                        "shared experts that are averaged with the others are not supported");
+        c->router_normalizes |= c->router_scores == ROUTER_SOFTMAX; /* of those chosen alone */
+    }
     /* files of Hy3 do not say that the first layer has none */
     for (int64_t i = max_of(first, (int64_t)0);
          i < min_of(c->num_layers, LAYERS_MAX) && !c->family->mlps_are_layers; i++)

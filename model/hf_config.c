@@ -497,14 +497,11 @@ static int read_prefix(struct json_reader *r, struct model_config *c)
     return r->status;
 }
 
-/* Layers without experts rotate, with a window or without. Which have one is known. */
 static void rotate_prefix(struct json_reader *r, struct model_config *c)
 {
-    if (!c->family->has_prefix_size ||
-        json_int(r, "prefix_dense_sliding_window_pattern", 1, 1, INT32_MAX) != 1)
-        return;
-    for (size_t i = 0; i < (size_t)min_of(c->num_layers, LAYERS_MAX); i++)
-        if (!bit_set_has(c->sparse_layers, i)) bit_set_remove(c->unrotated_layers, i);
+    if (c->family->has_prefix_size &&
+        json_int(r, "prefix_dense_sliding_window_pattern", 1, 1, INT32_MAX) == 1)
+        model_config_rotate_dense_layers(c);
 }
 
 static int read_experts(struct json_reader *r, struct model_config *c)

@@ -129,6 +129,12 @@ void model_config_take_windows(struct model_config *c)
             bit_set_add(c->unrotated_layers, (size_t)i);
 }
 
+void model_config_rotate_dense_layers(struct model_config *c)
+{
+    for (size_t i = 0; i < (size_t)min_of(c->num_layers, LAYERS_MAX); i++)
+        if (!bit_set_has(c->sparse_layers, i)) bit_set_remove(c->unrotated_layers, i);
+}
+
 int model_config_add_layer(struct model_config *c, struct layer_shape shape, bool is_replaced,
                            const char *source, struct error *err)
 {

@@ -179,6 +179,8 @@ void model_config_add_windows(struct model_config *c, int32_t period);
 
 /* What follows from windowed_layers for unrotated_layers. */
 void model_config_take_windows(struct model_config *c);
+/* Layers without experts rotate, with a window or without. Which have experts and windows is known. */
+void model_config_rotate_dense_layers(struct model_config *c);
 
 /* What follows from c->latent, whose sizes are positive: the one K/V head, and what scores are multiplied by. */
 void model_config_take_latent(struct model_config *c);

@@ -181,6 +181,22 @@ static struct weight_view find_in_gguf(const struct model_files *f, enum weight_
     return view;
 }
 
+static bool is_among_keys(const struct model_files *f, enum weight_role role)
+{
+    return f->gguf && gguf_name(f, role)[0] == '=';
+}
+
+/* A layer's number of a list among the keys. */
+static struct weight_view find_among_keys(const struct model_files *f, const char *name, int32_t layer)
+{
+    enum { TYPE_F32 = 6 };
+    struct gguf_array list;
+    const bool is_there = gguf_find_array(f->gguf, name, &list) && list.item_type == TYPE_F32 &&
+                          list.num_items > (uint64_t)layer;
+    return is_there ? weight_view_plain(list.next + sizeof(float) * (size_t)layer, DTYPE_F32, 1, 1)
+                    : (struct weight_view){0};
+}
+
 /* Of a matrix, 2; n x 1 x m is one, too, and so are those of all experts, one below the other. */
 static int num_dims_of_matrix(const struct safetensor *t, enum weight_role role)
 {
@@ -394,6 +410,10 @@ static void name_weight(const struct model_files *f, enum weight_role role, int3
     }
     const bool is_behind = own[0] == '+';
     if (is_behind) own++;
+    if (is_among_keys(f, role)) {
+        snprintf(name, NAME_BYTES_MAX, "%s", own + 1);
+        return;
+    }
     int n = (int)role < FIRST_LAYER_ROLE
                 ? snprintf(name, NAME_BYTES_MAX, "%s%s", prefix, own)
                 : snprintf(name, NAME_BYTES_MAX, "%s%s.%d.%s", prefix, f->gguf ? "blk" : hf_layers(f),
@@ -536,7 +556,9 @@ static int resolve_weight(struct model_files *f, enum weight_role role, int32_t 
     const struct expert_place place = {c->num_experts, expert, stack.rows, shape.cols,
                                        is_transposed(f, role)};
     int status = STATUS_OK;
-    if (f->gguf)
+    if (is_among_keys(f, role))
+        view = find_among_keys(f, name, layer);
+    else if (f->gguf)
         view = find_in_gguf(f, role, name);
     else if (is_in_pieces(f, role))
         status = find_in_pieces(f, role, layer, &view, err);

@@ -885,11 +885,12 @@ const struct weight_change arcee_weights[] = {
 
 const struct weight_change apertus_weights[] = {
     NO_GATE,
-    {WEIGHT_ATTENTION_NORM, {NULL, "attention_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_MLP_NORM, {NULL, "feedforward_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_XIELU_ABOVE, {NULL, "mlp.act_fn.alpha_p", DIM_1, DIM_1, PRESENT_ALWAYS}},
-    {WEIGHT_XIELU_BELOW, {NULL, "mlp.act_fn.alpha_n", DIM_1, DIM_1, PRESENT_ALWAYS}},
-    {WEIGHT_XIELU_BETA, {NULL, "mlp.act_fn.beta", DIM_1, DIM_1, PRESENT_ALWAYS}},
+    {WEIGHT_ATTENTION_NORM,
+     {"attn_norm.weight", "attention_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_MLP_NORM, {"ffn_norm.weight", "feedforward_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_XIELU_ABOVE, {"=xielu.alpha_p", "mlp.act_fn.alpha_p", DIM_1, DIM_1, PRESENT_ALWAYS}},
+    {WEIGHT_XIELU_BELOW, {"=xielu.alpha_n", "mlp.act_fn.alpha_n", DIM_1, DIM_1, PRESENT_ALWAYS}},
+    {WEIGHT_XIELU_BETA, {"=xielu.beta", "mlp.act_fn.beta", DIM_1, DIM_1, PRESENT_ALWAYS}},
     {.role = WEIGHT_ROLE_COUNT},
 };
 

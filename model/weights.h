@@ -222,7 +222,8 @@ enum weight_presence {
 /* Roles of one name lie stacked in one tensor, in their order. GGUF has all experts of a role in one tensor; so has a
  * directory unless its names have a * for the expert's number. So may those of other vectors, for the head's. */
 struct weight_line {
-    const char *gguf_name; /* of a layer: behind "blk.N." */
+    const char *
+        gguf_name; /* of a layer: behind "blk.N."; with = in front a list among the keys, of a number a layer */
     const char
         *hf_name; /* of a layer: behind "layers.N."; from a / on: behind nothing, with no prefix either; NULL:
                               directories have no such weight */

@@ -120,6 +120,46 @@ class Early:
         return {name: in_halves(value, config, own[0]) if own and self.is_gguf else value}
 
 
+class Like(Early):
+    """A GGUF file that is what a class of transformers is, by other names: rows of q and k may lie in another order of rotation."""
+
+    def __init__(self, own, names=(), fuses=False, reorder=None):
+        super().__init__({**LLAMA, **dict(names)}, is_gguf=True, fuses=fuses)
+        self.own, self.reorder = own, reorder
+
+    def known(self, config):
+        return {**config, **self.own}
+
+    def split(self, name, value, config):
+        if self.fuses and ".q_proj" in name:
+            return self.split_qkv(name, value, config)
+        heads = re.search(r"([qk])_proj\.weight|(query|key)_layernorm", name)
+        if not heads or not self.reorder:
+            return {name: value}
+        num = 1 if heads[2] else config["num_attention_heads" if heads[1] == "q" else "num_key_value_heads"]
+        return {name: self.reorder(value, num)}
+
+
+def pairs_to_halves(value, heads):
+    return value.unflatten(0, (heads, -1, 2)).swapaxes(1, 2).flatten(0, 2).contiguous()
+
+
+def halves_to_pairs(value, heads):
+    return value.unflatten(0, (heads, 2, -1)).swapaxes(1, 2).flatten(0, 2).contiguous()
+
+
+PANGU = Like({"architectures": ["LlamaForCausalLM"], "model_type": "llama"})
+MAINCODER = Like(
+    {"architectures": ["HunYuanDenseV1ForCausalLM"], "model_type": "hunyuan_v1_dense"},
+    {"self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm"},
+    reorder=pairs_to_halves,
+)
+CODESHELL = Like(
+    {"architectures": ["Starcoder2ForCausalLM"], "model_type": "starcoder2"},
+    {"self_attn.qkv": "attn_qkv", "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
+    fuses=True,
+)
+PLAMO = Like({"architectures": ["Cohere2MoeForCausalLM"], "model_type": "cohere2_moe"}, reorder=halves_to_pairs)
 PHI_4_MM = Early({p: f"{p}.base_layer" for p in ("self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj")}, fuses=False)
 QWEN_1 = Early(QWEN)
 QWEN_1_GGUF = Early({**LLAMA, "self_attn.qkv": "attn_qkv"}, is_gguf=True)

@@ -809,7 +809,7 @@ CASES |= {
             "mlp_bias": True,
             "rope_theta": 500000.0,
         },
-        None,
+        ("jais2", {"attention.layer_norm_epsilon": 1e-5, "rope.dimension_count": 64, "rope.freq_base": 500000.0}),
     ),
 }
 CASES |= {
@@ -826,6 +826,13 @@ CASES |= {
         ("hunyuan-dense", {"rope.freq_base": 10000.0 * 1000.0 ** (64 / 62), "rope.scaling.type": "none", "rope.scaling.factor": 1.0}),
     ),
 }
+# what values() makes of these tensors, by layers
+XIELU_KEYS = {
+    "xielu.alpha_p": [0.5078125, 0.8671875],
+    "xielu.alpha_n": [1.40625, 0.76953125],
+    "xielu.beta": [0.5, 0.5],
+    "xielu.eps": [-9.98377799987793e-07] * 2,
+}
 CASES |= {
     "apertus": (
         {
@@ -837,6 +844,11 @@ CASES |= {
             "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64},
         },
         None,
+    ),
+    "apertus, without scaling": (
+        {"architectures": ["ApertusForCausalLM"], "model_type": "apertus", "num_hidden_layers": 2, "hidden_act": "xielu",
+         "rope_parameters": {"rope_type": "default", "rope_theta": 12e6}},
+        ("apertus", {"rope.freq_base": 12e6, **XIELU_KEYS}),
     ),
 }
 CASES |= {
@@ -1806,7 +1818,27 @@ COHERE_MOE = {
     "tie_word_embeddings": True,
 }
 CASES |= {
-    "cohere2 moe": ({**COHERE_MOE, "num_shared_experts": 0, "expert_selection_fn": "sigmoid", "norm_topk_prob": False}, None),
+    "cohere2 moe": (
+        {**COHERE_MOE, "num_shared_experts": 0, "expert_selection_fn": "sigmoid", "norm_topk_prob": False},
+        (
+            "cohere2moe",
+            {
+                "feed_forward_length": 96,
+                "attention.sliding_window": 37,
+                "attention.sliding_window_pattern": [False, True, False],
+                "expert_count": 8,
+                "expert_used_count": 3,
+                "expert_feed_forward_length": 48,
+                "expert_gating_func": 2,
+                "expert_weights_norm": False,
+                "leading_dense_block_count": 1,
+                "logit_scale": 0.25,
+                "rope.dimension_count": 64,
+                "rope.freq_base": 10000.0,
+                "rope.scaling.type": "none",
+            },
+        ),
+    ),
     "cohere2 moe, a shared expert": (
         {**COHERE_MOE, "num_hidden_layers": 2, "layer_types": ["full_attention", "sliding_attention"], "mlp_layer_types": ["sparse", "sparse"],
          "num_shared_experts": 1, "shared_expert_combination_strategy": "sum", "expert_selection_fn": "softmax"},
@@ -2228,6 +2260,29 @@ CASES |= {
     "deepseek 1, as GGUF files are": (DEEPSEEK_1, ("deepseek", {**EARLY_KEYS, "leading_dense_block_count": 1})),
     "ling 1": (LING_1, None),
     "ling 1, as GGUF files are": (LING_1, ("bailingmoe", {**EARLY_KEYS, "leading_dense_block_count": 0, "expert_weights_norm": True})),
+    "pangu, as GGUF files are": (
+        {"architectures": ["PanguEmbeddedForCausalLM"], "model_type": "PanguEmbedded", "num_hidden_layers": 2, "attention_bias": True, "rope_theta": 16e6},
+        ("pangu-embedded", {"rope.freq_base": 16e6}),
+    ),
+    "maincoder, as GGUF files are": (
+        {"architectures": ["MaincoderForCausalLM"], "model_type": "maincoder", "num_hidden_layers": 2, "use_qk_norm": True, "rope_theta": 1e6},
+        ("maincoder", {"rope.dimension_count": 64, "rope.freq_base": 1e6}),
+    ),
+    "codeshell, as GGUF files are": (
+        {
+            "architectures": ["CodeShellForCausalLM"], "model_type": "codeshell", "num_hidden_layers": 2, "hidden_size": 256, "use_bias": True,
+            "norm_epsilon": 1e-5, "sliding_window": None, "tie_word_embeddings": False, "rope_theta": 10000.0,
+        },
+        ("codeshell", {"attention.layer_norm_epsilon": 1e-5, "rope.freq_base": 10000.0, "rope.scaling.type": "linear", "rope.scaling.factor": 1.0}),
+    ),
+    "plamo, as GGUF files are": (
+        {
+            "architectures": ["PlamoForCausalLM"], "model_type": "plamo", "num_hidden_layers": 2, "hidden_size": 256, "rope_theta": 10000.0,
+            "layer_types": ["full_attention"] * 2, "mlp_layer_types": ["dense"] * 2, "prefix_dense_intermediate_size": 96, "logit_scale": 1.0,
+            "num_experts": 4, "num_experts_per_tok": 2, "tie_word_embeddings": False,
+        },
+        ("plamo", {}),
+    ),
     "falcon": (FALCON, ("falcon", FALCON_KEYS)),
     "falcon 2": ({**FALCON, "new_decoder_architecture": True, "num_ln_in_parallel_attn": 1, "num_kv_heads": 2, "ffn_hidden_size": 160, "tie_word_embeddings": False}, None),
     "gpt-j": ({**GPT_2, "architectures": ["GPTJForCausalLM"], "model_type": "gptj", "activation_function": "gelu_new", "rotary_dim": 8, "tie_word_embeddings": False}, None),
@@ -2367,6 +2422,10 @@ CASES |= {
 }
 
 RENAMED = {
+    "pangu, as GGUF files are": early.PANGU,
+    "maincoder, as GGUF files are": early.MAINCODER,
+    "codeshell, as GGUF files are": early.CODESHELL,
+    "plamo, as GGUF files are": early.PLAMO,
     "internlm2": internlm2,
     "glm-4, as older GGUF files are": chatglm,
     "baichuan": early.BAICHUAN,
@@ -2470,6 +2529,8 @@ GGUF_NAMES = {
     "self_attn.out_proj": "attn_output",
     "self_attn.q_layernorm": "attn_q_norm",
     "self_attn.k_layernorm": "attn_k_norm",
+    "attention_layernorm": "attn_norm",
+    "feedforward_layernorm": "ffn_norm",
     "layer_scalar": "layer_output_scale",
     "altup.modality_router": "altup_router",
     "altup.router_norm": "altup_router_norm",
@@ -2495,6 +2556,8 @@ GGUF_NAMES = {
 
 def gguf_name(name, has_post_norms):
     """As llama.cpp's converter has it."""
+    if ".act_fn." in name:  # among the keys
+        return None
     if name.startswith("transformer."):
         return gpt.entries(name, 0, {})[0][0]
     name = name.replace("language_model.", "")
@@ -2819,15 +2882,19 @@ def key_values(config, own):
     return {**{k: v for k, v in known.items() if v is not None}, **own}
 
 
+def full_key(architecture, key):
+    return key if key.startswith("xielu.") else f"{architecture}.{key}"
+
+
 def gguf_keys(name, config):
     architecture, own = CASES[name][1]
     keys = key_values(config, own)
     entries = [f'{{"general.architecture", .text = "{architecture}"}}']
     for key, value in keys.items():
-        if isinstance(value, list) and not isinstance(value[0], int) and not key.endswith("sparsity_scale"):
+        if isinstance(value, list) and not isinstance(value[0], int) and not key.endswith("sparsity_scale") and "xielu" not in key:
             continue
         field = f'.list = "{" ".join(str(v if isinstance(v, float) else int(v)) for v in value)}"' if isinstance(value, list) else ".text = " + c_text(value) if isinstance(value, str) else ".boolean = true" if value is True else ".is_false = true" if value is False else f".real = {value!r}" if isinstance(value, float) else f".integer = {value}"
-        entries.append(f'{{"{architecture}.{key}", {field}}}')
+        entries.append(f'{{"{full_key(architecture, key)}", {field}}}')
     return entries
 
 
@@ -2862,7 +2929,7 @@ def case(index, name):
     post = architecture in ("glm4moe", "seed_oss") or any(re.search("post_feedforward|pre_mlp", t[0]) for t in tensors)
     out = [f"static const struct family_tensor family_tensors_{index}[] = {{\n"]
     for n, r, c, center, scale in tensors:
-        g = c_text(gguf_name(n, post)) if architecture else "NULL"
+        g = c_text(gguf_name(n, post)) if architecture and gguf_name(n, post) else "NULL"
         permuted = heads_to_permute(n, config, architecture)
         form = f'"BF16", 0, 0, "{", ".join(map(str, llama4.shape(n, r, c, text_of(config))))}"' if llama4.is_expert(n) else thin(n, r, c, config)
         out.append(f"    {{{c_text(n)}, {g}, {r}, {c}, {float(center).hex()}f, {float(scale).hex()}f, {permuted}, {form}}},\n")
@@ -3057,7 +3124,8 @@ def add_tensors(writer, name, folder, config):
     post = architecture in ("glm4moe", "seed_oss") or any(re.search("post_feedforward|pre_mlp", n) for n in state)
     tensors = {}
     for n, v in sorted(state.items()):
-        tensors.setdefault(gguf_name(n, post), []).append(gguf_values(n, config, architecture, v))
+        if gguf_name(n, post):
+            tensors.setdefault(gguf_name(n, post), []).append(gguf_values(n, config, architecture, v))
     if architecture == "gemma4":
         half, rope = config["global_head_dim"] // 2, config["rope_parameters"]["full_attention"]
         turning = int(half * rope["partial_rotary_factor"])
@@ -3105,7 +3173,7 @@ def write_gguf(name, folder):
     writer = gguf.GGUFWriter(folder / "m.gguf", architecture)
     for key, value in key_values(config, own).items():
         add = {str: writer.add_string, bool: writer.add_bool, float: writer.add_float32, int: writer.add_uint32, list: writer.add_array}[type(value)]
-        add(f"{architecture}.{key}", value)
+        add(full_key(architecture, key), value)
     writer.add_uint32(f"{architecture}.vocab_size", VOCAB)
     writer.add_tokenizer_model("llama")
     writer.add_token_list([f"t{i}" for i in range(VOCAB)])
@@ -3113,6 +3181,9 @@ def write_gguf(name, folder):
     writer.add_token_types([1] * VOCAB)
     if name in GGUF_ONLY:
         add_gguf_tensors(writer, name, config)
+    elif name in RENAMED:  # by names of their own already
+        for n, v in load_file(folder / "model.safetensors").items():
+            writer.add_tensor(n, v.float().numpy())
     else:
         add_tensors(writer, name, folder, config)
     writer.write_header_to_file()

@@ -122,7 +122,7 @@ static inline void family_put_gguf_key(struct gguf_builder *g, const struct fami
 {
     if (key->list && strstr(key->name, "_pattern")) /* of windows */
         gguf_put_booleans(g, key->name, key->list);
-    else if (key->list && strstr(key->name, "_scale"))
+    else if (key->list && (strstr(key->name, "_scale") || strstr(key->name, "xielu")))
         gguf_put_reals(g, key->name, key->list);
     else if (key->list)
         gguf_put_integers(g, key->name, key->list);
@@ -181,21 +181,27 @@ static inline void family_put_gguf_values(struct gguf_builder *g, const struct f
     free(values);
 }
 
+static inline bool family_is_of_name(const struct family_tensor *t, const char *gguf_name)
+{
+    return t->gguf_name && !strcmp(t->gguf_name, gguf_name);
+}
+
 /* All experts, or heads, of one name follow one another in one tensor, at the place of the first. */
 static inline void family_put_gguf_tensor(struct gguf_builder *g, const struct family_golden *golden,
                                           size_t first)
 {
     const struct family_tensor *t = &golden->tensors[first];
     uint64_t num = 0;
+    if (!t->gguf_name) return; /* among the keys */
     for (size_t i = 0; i < golden->num_tensors; i++) {
-        if (strcmp(golden->tensors[i].gguf_name, t->gguf_name) != 0) continue;
+        if (!family_is_of_name(&golden->tensors[i], t->gguf_name)) continue;
         if (i < first) return;
         num++;
     }
     const uint64_t rows = t->rows > 0 ? t->rows * num : num > 1 ? num : 0;
     gguf_put_tensor_info(g, t->gguf_name, family_gguf_dtype(t), t->cols, rows);
     for (size_t i = first; i < golden->num_tensors; i++)
-        if (!strcmp(golden->tensors[i].gguf_name, t->gguf_name))
+        if (family_is_of_name(&golden->tensors[i], t->gguf_name))
             family_put_gguf_values(g, &golden->tensors[i], i + 1, golden->norm_offset);
 }
 
