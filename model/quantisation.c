@@ -130,6 +130,16 @@ static int read_weights_alone(struct json_reader *r, struct quantisation *q)
     return r->status;
 }
 
+/* Its classes of tensors that are bytes; what they are is seen where each is found. */
+static int read_torchao(struct json_reader *r, struct quantisation *q)
+{
+    struct json_reader type = *r, of_most = *r;
+    type.object = json_find(r, "quant_type");
+    of_most.object = json_find(&type, "default");
+    q->wants_quantised_activations = strstr(json_text(&of_most, "_type", ""), "Float8Dynamic") != NULL;
+    return r->status;
+}
+
 /* ---- compressed-tensors ---- */
 
 /* Changes that a model makes to its activations as it runs, or to the form of its files. */
@@ -247,6 +257,7 @@ static const struct scheme schemes[] = {
     {"auto-round", "auto_round:fp8_static", QUANT_BYTES, "FP8", read_fp8},
     {"auto-round", "auto_round:llm_compressor", QUANT_MIXED, "NVFP4 or MXFP4", read_nothing},
     {"quark", NULL, QUANT_MIXED, "FP8 or MXFP4", read_nothing},
+    {"torchao", NULL, QUANT_MIXED, "torchao", read_torchao},
     {"bitsandbytes", NULL, QUANT_BITSANDBYTES, "bitsandbytes", read_bitsandbytes},
     {"compressed-tensors", "float-quantized", QUANT_BYTES, "FP8", read_config_groups},
     {"compressed-tensors", "int-quantized", QUANT_BYTES, "int8", read_config_groups},

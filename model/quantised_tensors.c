@@ -24,6 +24,20 @@ static struct weight_side scales_of_bytes(struct finder *f, const char *suffix, 
 
 /* ---- bytes: FP8 and int8 ---- */
 
+struct part_names {
+    const char *codes, *scales, *zeros;
+};
+
+/* torchao has its own. */
+static const struct part_names *names_of_bytes(const struct finder *f)
+{
+    static const struct part_names plain = {"weight", "weight_scale", "weight_zero_point"},
+                                   divisors = {"weight", "weight_scale_inv", "weight_zero_point"},
+                                   torchao = {"_weight_qdata", "_weight_scale", "_weight_zero_point"};
+    if (finder_look_up(f, torchao.codes)) return &torchao;
+    return finder_look_up(f, divisors.scales) ? &divisors : &plain;
+}
+
 static bool is_scale_of_all(const struct safetensor *t)
 {
     return t->num_dims == 0 || (t->num_dims == 1 && t->dims[0] == 1) || tensor_has_shape(t, 1, 1);
@@ -48,14 +62,14 @@ static void set_scale_sides(const struct safetensor *scale, const struct quantis
 
 static struct weight_view find_bytes(struct finder *f, const struct quantisation *q)
 {
-    static const char *const suffixes[] = {"weight_scale_inv", "weight_scale"};
-    const struct safetensor *t = finder_look_up(f, "weight"), *scale;
-    const char *suffix = finder_look_up(f, suffixes[0]) ? suffixes[0] : suffixes[1];
+    const struct part_names *const names = names_of_bytes(f);
+    const struct safetensor *t = finder_look_up(f, names->codes), *scale;
+    const char *suffix = names->scales;
     if (!t || !(tensor_is_of(t, "F8_E4M3") || tensor_is_of(t, "I8")))
         return (struct weight_view){.data = NULL};
     enum dtype dtype = tensor_is_of(t, "I8") ? DTYPE_I8 : DTYPE_F8_E4M3;
-    struct weight_view v =
-        finder_view(f, WEIGHT_SCALED, dtype, finder_require(f, "weight", t->dtype_text, f->rows, f->cols));
+    struct weight_view v = finder_view(f, WEIGHT_SCALED, dtype,
+                                       finder_require(f, names->codes, t->dtype_text, f->rows, f->cols));
     scale = finder_look_up(f, suffix);
     set_scale_sides(scale, q, &v);
     const int64_t rows = div_up(f->rows, v.codes.scale_rows), cols = div_up(f->cols, v.codes.scale_cols);
@@ -65,7 +79,7 @@ static struct weight_view find_bytes(struct finder *f, const struct quantisation
     if (q->has_zeros) {
         v.codes.zeros_are_apart = true;
         v.codes.zeros = (struct weight_side){
-            .data = finder_require(f, "weight_zero_point", "I8", rows, cols), .rows = rows, .cols = cols};
+            .data = finder_require(f, names->zeros, "I8", rows, cols), .rows = rows, .cols = cols};
     }
     return v;
 }
@@ -249,12 +263,12 @@ static struct weight_view find_transposed(struct finder *f, const struct quantis
 /* ---- checkpoints whose matrices differ in form ---- */
 
 /* Columns that have one scale. */
-static int32_t own_group_size(struct finder *f)
+static int32_t own_group_size(struct finder *f, const char *suffix)
 {
-    const struct safetensor *scales = finder_look_up(f, "weight_scale");
+    const struct safetensor *scales = finder_look_up(f, suffix);
     const uint64_t num = scales && scales->num_dims == 2 ? scales->dims[1] : 0;
     if (num > 0 && (uint64_t)f->cols % num == 0) return (int32_t)((uint64_t)f->cols / num);
-    finder_fail(f, "weight_scale", "is missing, or has groups that do not divide the columns");
+    finder_fail(f, suffix, "is missing, or has groups that do not divide the columns");
     return 0;
 }
 
@@ -275,20 +289,21 @@ static struct weight_view find_own_packed(struct finder *f, const struct quantis
     struct quantisation own = *q;
     own.bits = own_bits(f, packed);
     own.has_zeros = finder_look_up(f, "weight_zero_point") != NULL;
-    own.group_size = own_group_size(f);
+    own.group_size = own_group_size(f, "weight_scale");
     return find_packed(f, &own);
 }
 
 /* Bytes with a scale for each row, or for groups of its columns; else what the config says of most. */
 static struct weight_view find_own_bytes(struct finder *f, const struct quantisation *q)
 {
-    const struct safetensor *scale = finder_look_up(f, "weight_scale");
+    const struct part_names *const names = names_of_bytes(f);
+    const struct safetensor *scale = finder_look_up(f, names->scales);
     struct quantisation own = *q;
     own.group_size = 0;
-    own.has_zeros = finder_look_up(f, "weight_zero_point") != NULL;
+    own.has_zeros = finder_look_up(f, names->zeros) != NULL;
     if (scale && scale->num_dims == 2 && scale->dims[0] == (uint64_t)f->rows) {
         own.block_rows = 0;
-        if (scale->dims[1] > 1) own.group_size = own_group_size(f);
+        if (scale->dims[1] > 1) own.group_size = own_group_size(f, names->scales);
     }
     return find_bytes(f, &own);
 }

@@ -45,8 +45,8 @@ def e4m3(codes):
 class Bytes:
     """FP8 or int8; where less than 128 columns have one scale, what it stands for is rounded to BF16."""
 
-    def __init__(self, config, dtype, scale_name, scale_dtype, blocks, has_four_sides=False, has_zeros=False):
-        self.has_zeros = has_zeros
+    def __init__(self, config, dtype, scale_name, scale_dtype, blocks, has_four_sides=False, has_zeros=False, names=("weight", "weight_zero_point")):
+        self.has_zeros, self.names = has_zeros, names
         self.config, self.dtype, self.scale_name, self.scale_dtype, self.blocks = config, dtype, scale_name, scale_dtype, blocks
         self.has_four_sides = has_four_sides
 
@@ -64,17 +64,18 @@ class Bytes:
             sides = floats(self.scale_name, self.scale_dtype, *scale, size)
         if self.has_four_sides:
             sides["shape"] = [scale[0], 1, scale[1], 1]
-        return [tensor("weight", self.dtype, n, k), sides] + ([tensor("weight_zero_point", "I8", *scale, 0, 16)] if self.has_zeros else [])
+        return [tensor(self.names[0], self.dtype, n, k), sides] + ([tensor(self.names[1], "I8", *scale, 0, 16)] if self.has_zeros else [])
 
     def weights(self, n, k, data):
-        codes = e4m3(data["weight"].view(np.uint8)) if self.dtype == "F8_E4M3" else data["weight"].view(np.int8).astype(np.float32)
+        codes = data[self.names[0]]
+        codes = e4m3(codes.view(np.uint8)) if self.dtype == "F8_E4M3" else codes.view(np.int8).astype(np.float32)
         rows, cols = self.sides(n, k)
         scales = data[self.scale_name]
         if self.scale_dtype in ("U8", "F8_E8M0"):
             scales = np.ldexp(np.float32(1), scales.view(np.uint8).astype(int) - 127).astype(np.float32)
         shape, codes = (-(-n // rows), -(-k // cols)), codes.reshape(n, k)
         if self.has_zeros:
-            codes = codes - spread(data["weight_zero_point"].view(np.int8).astype(np.float32).reshape(shape), n, k, rows, cols)
+            codes = codes - spread(data[self.names[1]].view(np.int8).astype(np.float32).reshape(shape), n, k, rows, cols)
         weights = codes * spread(scales.reshape(shape), n, k, rows, cols)
         return as_bf16(weights) if self.has_zeros or (cols < k and cols % 128) else weights
 
@@ -380,6 +381,18 @@ FORMATS |= {
                                (1, 0), has_zeros=True),
     "packed, 3 bits": Packed(3, 32),
     "packed, 5 bits, zeros": Packed(5, 64, zeros=True),
+}
+TORCHAO_NAMES = ("_weight_qdata", "_weight_zero_point")
+
+
+def torchao(kind, **own):
+    return {"quant_method": "torchao", "quant_type": {"default": {"_type": kind, "_version": 2, "_data": own}}, "modules_to_not_convert": ["lm_head"]}
+
+
+FORMATS |= {
+    "torchao, fp8": Bytes(torchao("Float8DynamicActivationFloat8WeightConfig"), "F8_E4M3", "_weight_scale", "F32", (1, 0), names=TORCHAO_NAMES),
+    "torchao, int4 in bytes": Bytes(torchao("Int8DynamicActivationIntxWeightConfig"), "I8", "_weight_scale", "BF16", (1, 32), has_zeros=True,
+                                    names=TORCHAO_NAMES),
 }
 MODELOPT = Bytes({"quant_method": "modelopt", "quant_algo": "FP8"}, "F8_E4M3", "weight_scale", "F32", (0, 0))
 FBGEMM = Bytes({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}, "F8_E4M3", "weight_scale", "F32", (1, 0))
