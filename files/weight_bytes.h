@@ -13,7 +13,7 @@ enum { WEIGHT_BYTES_GROUP = 128 /* of columns, and multiples, kernels take the s
 /* Whether v is of such bytes. */
 bool weight_bytes_are_fine(const struct weight_view *v);
 
-/* out[num] = columns [col, col + num) of a row of such a view. */
+/* out[num] = columns [col, col + num) of a row of such a view, or of one of bytes with coarser scales. */
 void weight_bytes_to_f32(const struct weight_view *v, int64_t row, int64_t col, int num, float *out);
 
 #endif

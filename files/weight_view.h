@@ -60,6 +60,7 @@ struct weight_table {
 /* What codes mean. */
 struct weight_codes {
     struct weight_side scales, zeros;
+    struct weight_side factors;        /* [cols][1]: weight_factors.h */
     int64_t scale_rows, scale_cols;    /* values of a column, or of a row, that have one scale */
     float scale_factor, scale_divisor; /* each scale is scale * scale_factor / scale_divisor */
     uint8_t zero;                      /* without zeros: of all; with them: is added to each */

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "files/weight_codes.h"
+#include "files/weight_factors.h"
 #include "model/bitsandbytes.h"
 #include "model/tensor_finder.h"
 
@@ -321,6 +322,18 @@ static struct weight_view find_mixed(struct finder *f, const struct quantisation
     return find_fp4(f, &own);
 }
 
+/* What activations are to be multiplied by: the product is the same with the matrix's columns multiplied. */
+static void find_factors(struct finder *f, struct weight_view *v)
+{
+    static const char suffix[] = "pre_quant_scale";
+    if (!finder_look_up(f, suffix)) return;
+    if (!weight_takes_factors(v) || f->cols % 2)
+        finder_fail(f, suffix,
+                    "is to multiply activations, which is not supported with a matrix of its form");
+    else
+        v->codes.factors = finder_scales(f, suffix, f->cols, 1);
+}
+
 int quantised_find(const struct quantisation *q, const struct safetensors *files, const char *path,
                    const char *name, int64_t rows, int64_t cols, struct weight_view *out, struct error *err)
 {
@@ -335,7 +348,6 @@ int quantised_find(const struct quantisation *q, const struct safetensors *files
     if (q->format == QUANT_NONE || tensor_name_is_weight(name) == (q->format == QUANT_MXFP4_BLOCKS))
         return STATUS_OK;
     *out = find[q->format](&f, q);
-    if (out->data && finder_look_up(&f, "pre_quant_scale"))
-        finder_fail(&f, "pre_quant_scale", "is to multiply activations, which is not supported");
+    if (out->data) find_factors(&f, out);
     return f.status;
 }

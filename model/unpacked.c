@@ -8,6 +8,7 @@
 #include "base/parallel.h"
 #include "files/weight_bits.h"
 #include "files/weight_bytes.h"
+#include "files/weight_factors.h"
 #include "files/weight_nvfp4.h"
 #include "files/weight_table.h"
 #include "files/weight_turned.h"
@@ -28,6 +29,10 @@ struct unpack_task {
 
 static void read_chunk(const struct weight_view *v, int64_t row, int64_t col, int num, float *out)
 {
+    if (weight_has_factors(v)) {
+        weight_factors_to_f32(v, row, col, num, out);
+        return;
+    }
     switch (v->scheme) {
     case WEIGHT_TABLE:
         weight_table_to_f32(v, row, col, num, out);
@@ -104,7 +109,7 @@ bool unpacked_is_needed(const struct weight_view *view, bool has_rare_dtypes)
 {
     if (!view->data) return false;
     return view->scheme == WEIGHT_TABLE || view->scheme == WEIGHT_BITS || view->scheme == WEIGHT_NVFP4 ||
-           view->scheme == WEIGHT_TURNED || weight_bytes_are_fine(view) ||
+           view->scheme == WEIGHT_TURNED || weight_bytes_are_fine(view) || weight_has_factors(view) ||
            (dtype_is_rare(view->dtype) && !has_rare_dtypes);
 }
 

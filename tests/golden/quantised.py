@@ -382,6 +382,23 @@ FORMATS |= {
     "packed, 3 bits": Packed(3, 32),
     "packed, 5 bits, zeros": Packed(5, 64, zeros=True),
 }
+class Multiplied:
+    """A form whose products multiply what they have of each column by a factor: ModelOpt's AWQ and SmoothQuant."""
+
+    def __init__(self, form, algorithm):
+        self.form, self.config = form, {"quant_method": "modelopt", "quant_algo": algorithm}
+
+    def tensors(self, n, k):
+        return self.form.tensors(n, k) + [floats("pre_quant_scale", "BF16", 0, k, 1.0)]
+
+    def weights(self, n, k, data):
+        return as_bf16(self.form.weights(n, k, data) * data["pre_quant_scale"][None, :])
+
+
+FORMATS |= {
+    "nvfp4, modelopt's awq": Multiplied(FORMATS["nvfp4, modelopt"], "NVFP4_AWQ"),
+    "int8, modelopt's smoothquant": Multiplied(Bytes({}, "I8", "weight_scale", "F32", (1, 0)), "W8A8_SQ_PER_CHANNEL"),
+}
 TORCHAO_NAMES = ("_weight_qdata", "_weight_zero_point")
 
 
