@@ -364,6 +364,7 @@ def byte_level_variants(name, root):
         ("bloom", split(BLOOM), None, False, "bloom"),
         ("viking", split(BLOOM, digits=True), None, False, "viking"),
         ("fallback", split(*FALLBACK), None, False, "default"),
+        ("superbpe", split(r"\p{N}+", r"(?=(\d{3})+(?!\d))"), None, False, "superbpe"),
         ("glm4", split(LLAMA3), None, True, "glm4"),
         ("gpt2", dict(byte_level, use_regex=True), None, False, "olmo"),
         ("prefix", dict(byte_level, use_regex=True, add_prefix_space=True), None, False, None),

@@ -129,6 +129,7 @@ static const char *const fallback[] = {
     NULL,
 };
 static const char *const spark[] = {"\\p{N}", "[\u4E00-\u9FA5\u3040-\u309F\u30A0-\u30FF]+", NULL};
+static const char *const numbers[] = {"\\p{N}+", NULL};
 static const char *const laguna[] = {"[\n]+", NULL};
 static const char *const minicpm5[] = {"\\p{N}{1,3}", NULL};
 static const char *const deepseek_v3[] = {"\\p{N}{1,3}", "[\u4E00-\u9FA5\u3040-\u309F\u30A0-\u30FF]+", NULL};
@@ -228,7 +229,7 @@ static const struct {
     {"spark2_5", spark, {PRETOKENIZE_SPARK}, 1, false, false, false},
     {"jais-2", NULL, {PRETOKENIZE_JAIS2}, 1, false, false, false},
     {"ufakzeka", NULL, {PRETOKENIZE_UFAKZEKA}, 1, false, false, false},
-    {"superbpe", NULL, {PRETOKENIZE_THREES}, 1, false, false, false}, /* words are not cut apart */
+    {"superbpe", numbers, {PRETOKENIZE_DECIMAL_THREES}, 1, false, false, false}, /* words are not cut apart */
     {"bloom", SENTENCE_MARKS, false, false, false},
     {"poro-chat", SENTENCE_MARKS, false, false, false},
     {"gpt3-finnish", SENTENCE_MARKS, false, false, false},

@@ -495,6 +495,33 @@ static position match_word_threes(position begin, position p, position end)
     return end;
 }
 
+/* Where the first three begins of a run of decimals of which num begin at p; the run's end where none does. */
+static position first_three(position p, position end, position run_end, int num)
+{
+    return num < 3 ? run_end : num % 3 ? match_number(p, end, num % 3) : p;
+}
+
+/* (?=(\d{3})+(?!\d)): in front of each three decimals, counted from a run's end; all between in one. */
+static position match_decimal_threes(position begin, position p, position end)
+{
+    position start = p, next;
+    const bool is_within = p > begin && is_decimal_at(utf8_previous(begin, p), end, &next);
+    if (is_within && p < end && is_decimal_at(p, end, &next)) { /* at a three */
+        p = match_number(p, end, 3);
+        if (p < end && is_decimal_at(p, end, &next)) return p;
+    }
+    while (p < end) {
+        int num = 0;
+        position run_begin = p;
+        for (; p < end && is_decimal_at(p, end, &next); p = next) num++;
+        position three = first_three(run_begin, end, p, num);
+        if (three == start && num > 3) three = match_number(start, end, 3);
+        if (three < p && three > start) return three;
+        if (p < end) (void)properties_at(p, end, &p);
+    }
+    return end;
+}
+
 static bool is_meta(position p, position end)
 {
     return end - p >= 3 && memcmp(p, "\u2581", 3) == 0;
@@ -591,6 +618,8 @@ static position match(const struct pretokenizer *t, int stage, position begin, p
         return match_digits(p, end, false);
     case PRETOKENIZE_THREES:
         return match_threes(begin, p, end);
+    case PRETOKENIZE_DECIMAL_THREES:
+        return match_decimal_threes(begin, p, end);
     case PRETOKENIZE_WORD_THREES:
         return match_word_threes(begin, p, end);
     case PRETOKENIZE_THREE_DIGITS:
@@ -682,6 +711,7 @@ static const struct {
                                      "|\\s{512}(?!\\S)|\\s{256}(?!\\S)|\\s{128}(?!\\S)|\\s{64}(?!\\S)"
                                      "|\\s{32}(?!\\S)|\\s{16}(?!\\S)|\\s{8}(?!\\S)|\\s{4}(?!\\S)"
                                      "|\\s{1,2}(?!\\S)|\\s{1}"},
+    {PRETOKENIZE_DECIMAL_THREES, "(?=(\\d{3})+(?!\\d))"},
     {PRETOKENIZE_WORD_THREES, "\\d{1,3}(?=(?:\\d{3})*\\b)"},
     {PRETOKENIZE_SPACES_END, "\\s+$"},
     {PRETOKENIZE_THREE_DIGITS, "[0-9][0-9][0-9]"},
@@ -731,7 +761,7 @@ bool pretokenizer_add_regex(struct pretokenizer *p, const char *regex)
 bool pretokenizer_leaves_nothing(const struct pretokenizer *p)
 {
     enum pretokenizer_kind kind = p->stages[p->num_stages - 1];
-    return kind != PRETOKENIZE_RUN && kind != PRETOKENIZE_DEEPSEEK3 && kind != PRETOKENIZE_SPARK &&
-           kind != PRETOKENIZE_SPACES_END && kind != PRETOKENIZE_THREE_DIGITS &&
+    return kind != PRETOKENIZE_DECIMAL_THREES && kind != PRETOKENIZE_RUN && kind != PRETOKENIZE_DEEPSEEK3 &&
+           kind != PRETOKENIZE_SPARK && kind != PRETOKENIZE_SPACES_END && kind != PRETOKENIZE_THREE_DIGITS &&
            kind != PRETOKENIZE_WORD_THREES;
 }

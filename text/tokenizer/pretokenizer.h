@@ -33,8 +33,9 @@ enum pretokenizer_kind {
     PRETOKENIZE_DIGITS,     /* each digit by itself, the text between in one */
     PRETOKENIZE_NUMBERS,    /* runs of digits, the text between in one */
     PRETOKENIZE_THREES,     /* digits in threes, counted from a run's end, the text between in one */
-    PRETOKENIZE_WORD_THREES,  /* the same of runs that end where a word does */
-    PRETOKENIZE_THREE_DIGITS, /* each three of ASCII's digits, the text between in one */
+    PRETOKENIZE_DECIMAL_THREES, /* the same of decimals alone, what else a number has stays beside them */
+    PRETOKENIZE_WORD_THREES,    /* the same of runs that end where a word does */
+    PRETOKENIZE_THREE_DIGITS,   /* each three of ASCII's digits, the text between in one */
     PRETOKENIZE_PUNCTUATION, /* each character of ASCII's punctuation or Unicode's, the text between in one */
     PRETOKENIZE_PUNCTUATION_RUNS,
     PRETOKENIZE_METASPACE,  /* before each U+2581 */

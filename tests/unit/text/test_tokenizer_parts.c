@@ -225,6 +225,7 @@ static void test_pretokenizers(void **state)
         {{1, {PRETOKENIZE_WORD_THREES}},
          "a12345 1234b 123456\u00bd 1234",
          "a|12|345| 1234b 123456\u00bd |1|234"},
+        {{1, {PRETOKENIZE_DECIMAL_THREES}}, "a1234567 12\u00bd123 1234", "a1|234|567 12\u00bd|123 1|234"},
         {{1, {PRETOKENIZE_WORD_THREES}}, "1234567", "1|234|567"},
         {{1, {PRETOKENIZE_UFAKZEKA}}, "Ali'den It's 12", "Ali|'den| It|'s| |1|2"},
         {{1, {PRETOKENIZE_JAIS2}}, "a       b     \n  1", "a|    |  | b|     \n| | |1"},
