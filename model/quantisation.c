@@ -321,6 +321,11 @@ static int find_scheme(struct json_reader *r, const char *method, const struct s
         if (!s->format || !strcmp(s->format, format)) return r->status;
     }
     char supported[sizeof(struct name_list) + 16];
+    if (!is_method && !*method && json_find(r, "bits") && json_find(r, "group_size"))
+        return error_set(
+            r->err, STATUS_UNSUPPORTED,
+            "%s: quantization_config names no quant_method; matrices as MLX packs them are not supported",
+            r->path);
     snprintf(supported, sizeof supported, "known are %s", names_of(is_method ? method : NULL).text);
     return is_method ? refuse(r, key, format, supported) : refuse(r, "quant_method", method, supported);
 }

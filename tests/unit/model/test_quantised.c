@@ -169,6 +169,7 @@ static void forms_that_are_not_here_are_named(void **state)
     } cases[] = {
         {LLAMA("3"), "should be an object"},
         {LLAMA("{}"), "quant_method \"\", which is not supported; known are fp8, fbgemm_fp8, modelopt, "},
+        {LLAMA("{'group_size':64,'bits':4,'mode':'affine'}"), "as MLX packs them"},
         {LLAMA("{'quant_method':'hqq'}"), "quant_method \"hqq\", which is not supported"},
         {LLAMA("{'quant_method':'bitsandbytes','load_in_4bit':true,'bnb_4bit_quant_storage':'bfloat16'}"),
          "bnb_4bit_quant_storage \"bfloat16\", which is not supported; uint8 is"},
