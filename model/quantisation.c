@@ -136,7 +136,9 @@ static int read_torchao(struct json_reader *r, struct quantisation *q)
     struct json_reader type = *r, of_most = *r;
     type.object = json_find(r, "quant_type");
     of_most.object = json_find(&type, "default");
-    q->wants_quantised_activations = strstr(json_text(&of_most, "_type", ""), "Float8Dynamic") != NULL;
+    const char *name = json_text(&of_most, "_type", "");
+    q->wants_quantised_activations =
+        strstr(name, "Float8Dynamic") || strstr(name, "Int8DynamicActivationInt8Weight");
     return r->status;
 }
 

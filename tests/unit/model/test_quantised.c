@@ -240,26 +240,38 @@ static void scaled_activations_of_other_forms_are_refused(void **state)
     remove_directory(directory);
 }
 
-/* golden under another quantization_config: the file's matrices mean the same. */
-static void expect_same(const char *golden, const char *config)
+static const struct family_golden *golden_of(const char *name)
 {
-    const struct family_golden *g = NULL;
-    char before[TEST_PATH_BYTES], after[TEST_PATH_BYTES], text[4096], own[1024];
-    struct model_files *files[2] = {NULL, NULL};
-    struct error err = {0};
     for (size_t i = 0; i < array_length(quantised_goldens); i++)
-        if (!strcmp(quantised_goldens[i].name, golden)) g = &quantised_goldens[i];
-    assert_non_null(g);
+        if (!strcmp(quantised_goldens[i].name, name)) return &quantised_goldens[i];
+    fail_msg("there is no %s", name);
+    return NULL;
+}
+
+/* Writes it under another quantization_config, with ' for each quote. */
+static void write_under(const struct family_golden *g, const char *config, const char *directory)
+{
+    char text[4096], own[1024];
     const char *at = strstr(g->config, "\"quantization_config\": {");
     snprintf(own, sizeof own, "%s", config);
     for (char *c = own; *c; c++) *c = *c == '\'' ? '"' : *c;
     snprintf(text, sizeof text, "%.*s\"quantization_config\": %s}", (int)(at - g->config), g->config, own);
     struct family_golden other = *g;
     other.config = text;
+    family_write_directory(&other, directory);
+}
+
+/* Under another config the file's matrices mean the same. */
+static void expect_same(const char *golden, const char *config)
+{
+    const struct family_golden *g = golden_of(golden);
+    char before[TEST_PATH_BYTES], after[TEST_PATH_BYTES];
+    struct model_files *files[2] = {NULL, NULL};
+    struct error err = {0};
     make_directory(before);
     make_directory(after);
     family_write_directory(g, before);
-    family_write_directory(&other, after);
+    write_under(g, config, after);
     assert_int_equal(model_files_open(before, "auto", &files[0], &err), STATUS_OK);
     if (model_files_open(after, "auto", &files[1], &err) != STATUS_OK) fail_msg("%s: %s", config, err.text);
     for (enum weight_role role = WEIGHT_Q; role <= WEIGHT_DOWN; role++) {
@@ -309,6 +321,49 @@ static void other_programs_write_the_same_forms(void **state)
                                          "{'dtype':'fp8_e4m3','qscheme':'per_tensor'}}}");
     expect_same("llama: fp8, rows", "{'quant_method':'quark','global_quant_config':{'weight':"
                                     "{'dtype':'fp8_e4m3','qscheme':'per_channel','ch_axis':0}}}");
+}
+
+static bool wants_quantised_rows(const char *golden, const char *config)
+{
+    char directory[TEST_PATH_BYTES];
+    struct model_files *files = NULL;
+    struct error err = {0};
+    make_directory(directory);
+    write_under(golden_of(golden), config, directory);
+    if (model_files_open(directory, "auto", &files, &err) != STATUS_OK) fail_msg("%s: %s", config, err.text);
+    const bool wants = model_files_config(files)->quantisation.wants_quantised_activations;
+    model_files_close(files);
+    remove_directory(directory);
+    return wants;
+}
+
+/* With zero points of their own they stay as they are. */
+static void activations_are_to_be_quantised_where_the_checkpoint_says_so(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *activations;
+        bool wants;
+    } cases[] = {{"{'num_bits':8,'type':'int','strategy':'token','symmetric':true,'dynamic':true}", true},
+                 {"{'num_bits':8,'type':'int','strategy':'token','symmetric':false,'dynamic':true}", false},
+                 {"null", false}};
+    char config[512];
+    for (size_t i = 0; i < array_length(cases); i++) {
+        snprintf(config, sizeof config,
+                 "{'quant_method':'compressed-tensors','format':'int-quantized','config_groups':{'group_0':{"
+                 "'targets':['Linear'],'weights':{'num_bits':8,'type':'int','strategy':'channel','symmetric':"
+                 "true},'input_activations':%s}}}",
+                 cases[i].activations);
+        if (wants_quantised_rows("llama: int8, rows", config) != cases[i].wants)
+            fail_msg("%s", cases[i].activations);
+    }
+    static const char *const torchao[] = {"Float8DynamicActivationFloat8WeightConfig",
+                                          "Int8DynamicActivationInt8WeightConfig", "Float8WeightOnlyConfig"};
+    for (size_t i = 0; i < array_length(torchao); i++) {
+        snprintf(config, sizeof config, "{'quant_method':'torchao','quant_type':{'default':{'_type':'%s'}}}",
+                 torchao[i]);
+        assert_int_equal(wants_quantised_rows("llama: torchao, fp8", config), i < 2);
+    }
 }
 
 /* Shapes say what a matrix has, where it differs from what the config says of most. */
@@ -367,6 +422,7 @@ int main(void)
         cmocka_unit_test(forms_that_are_not_here_are_named),
         cmocka_unit_test(scaled_activations_of_other_forms_are_refused),
         cmocka_unit_test(other_programs_write_the_same_forms),
+        cmocka_unit_test(activations_are_to_be_quantised_where_the_checkpoint_says_so),
         cmocka_unit_test(matrices_may_differ_in_bits_and_groups),
         cmocka_unit_test(modelopts_own_file_is_read),
     };
