@@ -43,6 +43,7 @@ template <enum gate_function GATE> static __device__ __forceinline__ float gate_
     if (GATE == GATE_XIELU) return xielu(x, values);
     if (GATE == GATE_GELU_TANH) return gelu_tanh(x);
     if (GATE == GATE_GELU) return gelu(x);
+    if (GATE == GATE_RELU) return fmaxf(x, 0);
     return x > 0 ? x * x : 0; /* GATE_RELU_SQUARED */
 }
 

@@ -257,6 +257,7 @@ void cuda_gate_alone(struct cuda_device *d, void *out, size_t count, enum gate_f
     auto kernel = gate == GATE_GELU        ? gate_alone_kernel<GATE_GELU>
                   : gate == GATE_GELU_TANH ? gate_alone_kernel<GATE_GELU_TANH>
                   : gate == GATE_XIELU     ? gate_alone_kernel<GATE_XIELU>
+                  : gate == GATE_RELU      ? gate_alone_kernel<GATE_RELU>
                                            : gate_alone_kernel<GATE_RELU_SQUARED>;
     kernel<<<checked_grid(grid), SILU_THREADS, 0, d->stream>>>((uint32_t *)out, count / 2, values);
 }

@@ -391,10 +391,9 @@ int check_linear(const struct linear_desc *desc, bool *any_bias, struct error *e
     if (is_gated && weight_view_num_rows(&desc->parts[0]) % 8 != 0)
         return error_set(err, STATUS_UNSUPPORTED,
                          "the CUDA device wants an intermediate size that is a multiple of 8");
-    if (desc->kind == LINEAR_UP &&
-        (desc->gate == GATE_SILU || desc->gate == GATE_CLAMPED_SWISH || desc->gate == GATE_RELU))
+    if (desc->kind == LINEAR_UP && (desc->gate == GATE_SILU || desc->gate == GATE_CLAMPED_SWISH))
         return error_set(err, STATUS_UNSUPPORTED,
-                         "the CUDA device has an MLP without a gate with GELU, squared ReLU or xIELU");
+                         "the CUDA device has an MLP without a gate with GELU, ReLU, squared ReLU or xIELU");
     if (is_gated && *any_bias)
         return error_set(err, STATUS_UNSUPPORTED,
                          "the CUDA device does not add biases to the gate and up products");

@@ -160,9 +160,9 @@ static void check_same_bits(const struct product *p, struct device *d, struct te
 
 static void products(const char *isa)
 {
-    enum { PRODUCTS = 9, GATES_ALONE = 4 };
+    enum { PRODUCTS = 9, GATES_ALONE = 5 };
     static const enum gate_function alone[GATES_ALONE] = {GATE_GELU, GATE_GELU_TANH, GATE_RELU_SQUARED,
-                                                          GATE_XIELU};
+                                                          GATE_XIELU, GATE_RELU};
     struct random random = {.seed = test_seed()};
     struct error err = {0};
     struct device *d = test_device_open(isa, 2);

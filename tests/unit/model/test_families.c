@@ -207,8 +207,7 @@ static bool is_left_out(const struct family_golden *g)
     const bool has_quantised_experts = strstr(g->config, "_experts\"") &&
                                        strstr(g->config, "quantization_config") &&
                                        !strstr(g->config, "gpt_oss");
-    const bool has_no_kernels =
-        !strncmp(g->name, "mimo", 4) || !strncmp(g->name, "minicpm 3", 9) || !strcmp(g->name, "opt");
+    const bool has_no_kernels = !strncmp(g->name, "mimo", 4) || !strncmp(g->name, "minicpm 3", 9);
     return !on_cpu() && (has_quantised_experts || has_no_kernels);
 }
 
