@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """oracle_shapes.py PROGRAM SHAPES [NAME...] - the solo oracle (tests/oracle/oracle.py) for each kind of model that a GPU serves.
 
-Of each shape in the folder SHAPES the first few layers with random weights, in bf16, FP8, four bits, mixtures, with states; K and V in bf16 and in
+Of each shape in the folder SHAPES the first few layers with random weights, in bf16, FP8, integers of eight bits, four bits, mixtures, with states; K and V in bf16 and in
 e4m3: every answer among others, over a pool that preempts, must equal the one alone byte for byte. Bytes are the tokens of prompts. REQUESTS (240) of each. One row a shape, and
 what differs. Exits with 1 when anything does.
 """
@@ -21,6 +21,7 @@ RUNS = {
     "0.6b, fp8 K/V": ("qwen3-0.6b", 28, 59136, FP8),
     "8b fp8": ("llama-3.1-8b-fp8", 8, 32768, []),
     "8b fp8, fp8 K/V": ("llama-3.1-8b-fp8", 8, 16896, FP8),
+    "8b int8": ("llama-3.1-8b-int8", 8, 32768, []),
     "8b awq": ("llama-3.1-8b-awq", 8, 32768, []),
     "qwen3-30b-a3b": ("qwen3-30b-a3b", 6, 12288, []),
     "qwen3-30b-a3b fp8": ("qwen3-30b-a3b-fp8", 6, 12288, []),
