@@ -1,4 +1,4 @@
-/* moe_fp8_large.cu - products of experts of e4m3 that many tokens chose, on sm_90a: the warps of linear_fp8_tile.cuh for a list of tiles
+/* moe_fp8_large.cu - products of experts of bytes that many tokens chose, on sm_90a: the warps of linear_fp8_tile.cuh for a list of tiles
  * that is found on the device.
  *
  * A group of warps without rows multiplies nothing. The experts' W lie one after another, and a box that ends beyond an expert's rows
@@ -127,12 +127,16 @@ template <int WIDTH, int FORM, bool GATED> bool launch(struct cuda_device *d, co
                             T::SHARED_BYTES, a, x_map, w_map, out_map);
 }
 
+template <int WIDTH, bool GATED> bool launch_form(struct cuda_device *d, const struct moe_product *p)
+{
+    if (p->fp8.form == E4M3_OF_BLOCKS) return launch<WIDTH, E4M3_OF_BLOCKS, GATED>(d, p);
+    if (p->fp8.form == INT8_OF_ROWS) return launch<WIDTH, INT8_OF_ROWS, GATED>(d, p);
+    return launch<WIDTH, E4M3_OF_ROWS, GATED>(d, p);
+}
+
 template <int WIDTH> bool launch_kind(struct cuda_device *d, const struct moe_product *p)
 {
-    if (p->fp8.form == E4M3_OF_BLOCKS)
-        return p->is_gated ? launch<WIDTH, E4M3_OF_BLOCKS, true>(d, p)
-                           : launch<WIDTH, E4M3_OF_BLOCKS, false>(d, p);
-    return p->is_gated ? launch<WIDTH, E4M3_OF_ROWS, true>(d, p) : launch<WIDTH, E4M3_OF_ROWS, false>(d, p);
+    return p->is_gated ? launch_form<WIDTH, true>(d, p) : launch_form<WIDTH, false>(d, p);
 }
 
 /* Columns of so wide tiles. */

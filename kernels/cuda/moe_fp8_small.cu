@@ -1,4 +1,4 @@
-/* moe_fp8_small.cu - products of experts of e4m3 that few tokens chose, on sm_90a, bound by the bytes of W: the warps of
+/* moe_fp8_small.cu - products of experts of bytes that few tokens chose, on sm_90a, bound by the bytes of W: the warps of
  * linear_fp8_small.cuh for the list of tiles and the ring of moe_ring.cuh.
  *
  * A CTA computes tiles of ROWS rows of an expert's W, the M side of wgmma, by up to COLS rows of x, of which those that the tile has are
@@ -178,13 +178,16 @@ bool launch(struct cuda_device *d, const struct moe_product *p)
                             1024 + (size_t)a.num_stages * stage_bytes<ROWS, COLS>() + T::BYTES_BEHIND, a, m);
 }
 
+template <int ROWS, int COLS, bool GATED> bool launch_form(struct cuda_device *d, const struct moe_product *p)
+{
+    if (p->fp8.form == E4M3_OF_BLOCKS) return launch<ROWS, COLS, E4M3_OF_BLOCKS, GATED>(d, p);
+    if (p->fp8.form == INT8_OF_ROWS) return launch<ROWS, COLS, INT8_OF_ROWS, GATED>(d, p);
+    return launch<ROWS, COLS, E4M3_OF_ROWS, GATED>(d, p);
+}
+
 template <int ROWS, int COLS> bool launch_kind(struct cuda_device *d, const struct moe_product *p)
 {
-    if (p->fp8.form == E4M3_OF_BLOCKS)
-        return p->is_gated ? launch<ROWS, COLS, E4M3_OF_BLOCKS, true>(d, p)
-                           : launch<ROWS, COLS, E4M3_OF_BLOCKS, false>(d, p);
-    return p->is_gated ? launch<ROWS, COLS, E4M3_OF_ROWS, true>(d, p)
-                       : launch<ROWS, COLS, E4M3_OF_ROWS, false>(d, p);
+    return p->is_gated ? launch_form<ROWS, COLS, true>(d, p) : launch_form<ROWS, COLS, false>(d, p);
 }
 
 } // namespace

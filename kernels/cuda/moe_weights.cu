@@ -41,12 +41,12 @@ bool upload_bf16(struct cuda_device *d, struct moe *m, const struct expert_desc 
     return ok;
 }
 
-/* ---- e4m3 ---- */
+/* ---- bytes ---- */
 
-/* Whether the kernels take a product's weights, in blocks or not. */
+/* Whether the kernels take a product's weights in this form. */
 bool fits_fp8(const struct weight_view *v, int32_t n, enum byte_form form)
 {
-    return n % FP8_ROWS == 0 && v->dtype == DTYPE_F8_E4M3 && cuda_fp8_fits(v) && cuda_byte_form(v) == form;
+    return n % FP8_ROWS == 0 && cuda_fp8_fits(v) && cuda_byte_form(v) == form;
 }
 
 bool can_be_fp8(const struct cuda_device *d, const struct moe *m, const struct moe_desc *desc)

@@ -1,7 +1,7 @@
 /* bench_moe.cu - a mixture of experts alone, of the shape of Qwen3-30B-A3B, Mixtral 8x7B or gpt-oss-20b: microseconds of a call by the number of tokens,
  * medians of replayed graphs, and what that is of reading the chosen experts once and of the products' operations. Calls rotate over layers.
  *
- *   bench_moe [qwen3 | qwen3-int4 | qwen3-fp8 | qwen3-q4_k | qwen3-q6_k | mixtral | mixtral-fp8 | mixtral-q4_k | gpt-oss | gpt-oss-bf16] [profile]
+ *   bench_moe [qwen3 | qwen3-int4 | qwen3-fp8 | qwen3-q4_k | qwen3-q6_k | mixtral | mixtral-fp8 | mixtral-int8 | mixtral-q4_k | gpt-oss | gpt-oss-bf16] [profile]
  *
  * profile: one call each, for a profiler that tells the kernels apart. q4_k, q6_k: kept in a GGUF file's blocks. */
 #include <math.h>
@@ -18,9 +18,9 @@ extern "C" int cuda_device_open(const struct device_options *options, struct dev
 
 enum { EXPERTS_MAX = 128, LAYERS = 3, CALLS = 12, TOKENS_MAX = 8192 };
 
-enum form { BF16, INT4, MXFP4, FP8_OF_ROWS, FP8_IN_BLOCKS, Q4_K, Q6_K };
+enum form { BF16, INT4, MXFP4, FP8_OF_ROWS, FP8_IN_BLOCKS, INT8, Q4_K, Q6_K };
 
-static const double bytes_of_weight[] = {2, 0.53125, 0.53125, 1, 1, 0.5625, 0.8203125};
+static const double bytes_of_weight[] = {2, 0.53125, 0.53125, 1, 1, 1, 0.5625, 0.8203125};
 
 static const struct shape {
     const char *name;
@@ -36,6 +36,7 @@ static const struct shape {
     {"mixtral", 8, 2, 4096, 14336, GATE_SILU, BF16},
     {"mixtral-q4_k", 8, 2, 4096, 14336, GATE_SILU, Q4_K},
     {"mixtral-fp8", 8, 2, 4096, 14336, GATE_SILU, FP8_OF_ROWS},
+    {"mixtral-int8", 8, 2, 4096, 14336, GATE_SILU, INT8},
     {"gpt-oss", 32, 4, 2880, 2880, GATE_CLAMPED_SWISH, MXFP4},
     {"gpt-oss-bf16", 32, 4, 2880, 2880, GATE_CLAMPED_SWISH, BF16},
 };
@@ -113,6 +114,8 @@ static struct weight_view view_of(const struct shape &s, const struct expert_val
         return scaled_view(v, DTYPE_F8_E4M3, rows, cols, v.fp8_scales.data(), SCALE_F32, 1, cols);
     case FP8_IN_BLOCKS:
         return scaled_view(v, DTYPE_F8_E4M3, rows, cols, v.fp8_scales.data(), SCALE_F32, 128, 128);
+    case INT8:
+        return scaled_view(v, DTYPE_I8, rows, cols, v.fp8_scales.data(), SCALE_F32, 1, cols);
     case Q4_K:
         return weight_view_plain(v.bf16.data(), DTYPE_Q4_K, rows, cols);
     case Q6_K:
@@ -147,7 +150,7 @@ static struct moe *make_layer(struct device *device, const struct shape &s, uint
     desc.normalize = true;
     desc.scale = 1;
     desc.gate = s.gate;
-    desc.quantise_input = s.form == FP8_OF_ROWS || s.form == FP8_IN_BLOCKS;
+    desc.quantise_input = s.form == FP8_OF_ROWS || s.form == FP8_IN_BLOCKS || s.form == INT8;
     desc.router = weight_view_plain(router.data(), DTYPE_BF16, s.num_experts, s.hidden);
     desc.experts = experts;
     struct moe *moe;

@@ -4,7 +4,7 @@
 #include "fixture.h"
 
 /* Scales of e4m3. */
-enum scales { NO_SCALES, OF_ALL, OF_ROWS, OF_BLOCKS };
+enum scales { NO_SCALES, OF_ALL, OF_ROWS, OF_BLOCKS, OF_INTEGERS }; /* the last: of rows */
 
 enum { BLOCK = 128 /* columns, and rows, with one scale */ };
 
@@ -24,7 +24,7 @@ struct shape {
     bool mxfp4;      /* all but the router: floats of four bits, a scale for 32 columns */
     bool blocks;     /* as GGUF files have them */
     int32_t int4; /* all but the router: integers of four bits, a scale of bf16 for so many columns; 0: not */
-    enum scales fp8; /* all but the router: e4m3, for a model whose rows are quantised, too */
+    enum scales fp8; /* all but the router: e4m3 or integers, for a model whose rows are quantised, too */
     int32_t num_groups, num_chosen_groups; /* 0: none */
     int32_t own;                           /* values of experts' own space; 0: they get x */
 };
@@ -103,6 +103,8 @@ static const struct shape shapes[] = {
     {600, 384, 384, 0, 6, 2, ROUTER_SOFTMAX, GATE_SILU, .normalize = true, .fp8 = OF_ALL},
     {TOKENS_MAX, 128, 128, 0, 6, 1, ROUTER_SIGMOID, GATE_RELU_SQUARED, .choice_bias = true, .crowded = true,
      .f32_router = true, .fp8 = OF_BLOCKS},
+    {150, 256, 640, 128, 12, 3, ROUTER_SOFTMAX, GATE_SILU, .shared_gate = true, .fp8 = OF_INTEGERS},
+    {600, 640, 384, 0, 6, 2, ROUTER_SOFTMAX, GATE_SILU, .normalize = true, .fp8 = OF_INTEGERS},
     /* a space of their own */
     {TOKENS_MAX, 136, 72, 48, 12, 4, ROUTER_SIGMOID, GATE_RELU_SQUARED, .normalize = true,
      .choice_bias = true, .own = 56},
@@ -119,7 +121,7 @@ struct matrix {
     uint8_t *blocks;         /* both, as GGUF files have them */
     int32_t int4; /* of codes that are integers of four bits, two to a byte: columns with one scale */
     uint16_t *int4_scales;
-    enum scales fp8; /* of codes in e4m3 */
+    enum scales fp8; /* of codes in e4m3, or of integers */
     float *fp8_scales;
     int32_t rows, cols;
 };
@@ -196,7 +198,7 @@ static struct matrix matrix_new_int4(struct random *random, int32_t rows, int32_
 /* Rows and columns that share a scale. */
 static int32_t scale_rows(const struct matrix *m)
 {
-    return m->fp8 == OF_ALL ? m->rows : m->fp8 == OF_ROWS ? 1 : BLOCK;
+    return m->fp8 == OF_ALL ? m->rows : m->fp8 == OF_BLOCKS ? BLOCK : 1;
 }
 
 static int32_t scale_cols(const struct matrix *m)
@@ -204,7 +206,7 @@ static int32_t scale_cols(const struct matrix *m)
     return m->fp8 == OF_BLOCKS ? BLOCK : m->cols;
 }
 
-/* The same in e4m3. */
+/* The same in e4m3, or in integers. */
 static struct matrix matrix_new_fp8(struct random *random, int32_t rows, int32_t cols, float deviation,
                                     enum scales fp8)
 {
@@ -214,12 +216,13 @@ static struct matrix matrix_new_fp8(struct random *random, int32_t rows, int32_t
     m.codes = malloc((size_t)rows * (size_t)cols);
     m.fp8_scales = malloc((size_t)num_scales * sizeof(float));
     for (int32_t i = 0; i < num_scales; i++)
-        m.fp8_scales[i] = deviation / 8 * (0.5f + (float)random_uniform(random));
+        m.fp8_scales[i] = deviation / (fp8 == OF_INTEGERS ? 72 : 8) * (0.5f + (float)random_uniform(random));
     for (int32_t i = 0; i < rows * cols; i++) {
         int32_t row = i / cols, col = i % cols;
-        m.codes[i] = random_e4m3(random);
-        m.values[i] = (float)e4m3_value(m.codes[i]) *
-                      m.fp8_scales[row / scale_rows(&m) * num_across + col / scale_cols(&m)];
+        const float scale = m.fp8_scales[row / scale_rows(&m) * num_across + col / scale_cols(&m)];
+        const bool is_integer = fp8 == OF_INTEGERS;
+        m.codes[i] = is_integer ? (uint8_t)random_below(random, 256) : random_e4m3(random);
+        m.values[i] = scale * (is_integer ? (float)(int8_t)m.codes[i] : (float)e4m3_value(m.codes[i]));
     }
     return m;
 }
@@ -253,8 +256,8 @@ static struct weight_view view_of(const struct matrix *m)
 {
     if (m->blocks) return weight_view_plain(m->blocks, DTYPE_MXFP4, m->rows, m->cols);
     if (m->fp8)
-        return scaled_view(m->codes, DTYPE_F8_E4M3, m->rows, m->cols, m->fp8_scales, SCALE_F32, scale_rows(m),
-                           scale_cols(m));
+        return scaled_view(m->codes, m->fp8 == OF_INTEGERS ? DTYPE_I8 : DTYPE_F8_E4M3, m->rows, m->cols,
+                           m->fp8_scales, SCALE_F32, scale_rows(m), scale_cols(m));
     if (m->int4)
         return scaled_view(m->codes, DTYPE_U4, m->rows, m->cols, m->int4_scales, SCALE_BF16, 1, m->int4);
     if (m->codes) return scaled_view(m->codes, DTYPE_MXFP4, m->rows, m->cols, m->scales, SCALE_E8M0, 1, 32);
@@ -426,7 +429,8 @@ static void take_row(const struct mixture *m, const struct device *d, const floa
     const int32_t step = m->s.fp8 == OF_BLOCKS ? BLOCK : count;
     for (int32_t i = 0; i < count; i++) out[i] = (double)(factor * x[i]);
     if (!m->s.fp8 || takes_rows_as_they_are(d)) return;
-    for (int32_t i = 0; i < count; i += step) e4m3_quantise(x + i, step, factor, out + i);
+    for (int32_t i = 0; i < count; i += step)
+        (m->s.fp8 == OF_INTEGERS ? int8_quantise : e4m3_quantise)(x + i, step, factor, out + i);
 }
 
 static double gated(enum gate_function gate, double x, double up)
