@@ -67,9 +67,10 @@ def num_drafted(server, result):
 
 
 def start(start_server, folder, num_tokens, *options):
-    """A server whose K/V cache has room for so many, and whose steps are as large as they may be, however slow the machine is."""
+    """A server whose K/V cache has room for so many, and whose steps are as large as they may be, however slow the machine is, and on one thread:
+    a busy one would have drafts wait for another thread, and then cost more than they save."""
     return start_server("--load-format", "dummy", "--kv-cache-dtype", "bf16", "--max-model-len", str(NUM_TOKENS),
-                        "--max-num-batched-tokens", "64", "--target-itl", "10000", "--kv-cache-memory-bytes", str(num_tokens * TOKEN_BYTES), *options,
+                        "--max-num-batched-tokens", "64", "--target-itl", "10000", "--threads", "1", "--kv-cache-memory-bytes", str(num_tokens * TOKEN_BYTES), *options,
                         model=folder)
 
 
