@@ -248,6 +248,12 @@ static inline float __fmaf_rn(float a, float b, float c)
 {
     return fmaf(a, b, c);
 }
+/* A NaN becomes 0, what is too large the largest. */
+static inline int __float2int_rn(float x)
+{
+    if (x != x) return 0;
+    return x >= 0x1p31f ? INT32_MAX : x < -0x1p31f ? INT32_MIN : (int)nearbyintf(x);
+}
 #define __expf(x) expf(x)
 #define __logf(x) logf(x)
 static inline float rsqrtf(float x)
