@@ -177,7 +177,7 @@ def test_several_contains(run):
     rng, elements = random.Random(1), [1, 2, 3, "a", None]
     arrays = [list(a) for n in range(5) for a in itertools.product(elements, repeat=n)]
     schemas = []
-    for _ in range(60):
+    for _ in range(30):
         one = {"type": "array", "allOf": [{"contains": {"enum": rng.sample(elements, rng.randint(1, 4))}} for _ in range(rng.randint(2, 3))]}
         for name, share, make in (("minItems", 0.4, lambda: rng.randint(0, 4)), ("maxItems", 0.6, lambda: rng.randint(1, 4)),
                                   ("items", 0.4, lambda: {"type": rng.sample(["integer", "string", "null"], 2)})):
@@ -190,7 +190,7 @@ def test_several_contains(run):
         valid = [validator.is_valid(a) for a in arrays]
         assert answer.get("accepted", [False] * len(arrays)) == valid, (schema, answer.get("error"))
         num_valid += sum(valid)
-    assert num_valid > 3000
+    assert num_valid > 1500
 
 
 def test_own_schemas(run):
