@@ -60,7 +60,7 @@ struct linear_desc {
     enum gate_function gate;      /* LINEAR_GATE_UP, LINEAR_UP */
     float gate_values[GATE_VALUES];
     bool
-        quantise_input; /* the model was made for rows of x that are quantised as its e4m3 weights are; a device may
+        quantise_input; /* the model was made for rows of x that are quantised as its weights of e4m3 or int8 are; a device may
                             take them as they are */
     bool wide_output;    /* results are f32 logits (lm_head): for logits, not for other operations */
     float softcap;       /* wide_output: logits become softcap tanh(logit / softcap); 0: they stay */

@@ -140,9 +140,9 @@ static inline int32_t batch_num_rows(const struct batch *b, enum row_set rows)
     return rows == ROWS_LOGITS ? b->num_logits : b->num_tokens;
 }
 
-/* Rows of x in e4m3, as linear_fp8.cuh has them. */
+/* Rows of x in bytes, as linear_fp8.cuh has them. */
 struct fp8_rows {
-    uint8_t *codes; /* [T][largest K]; NULL: no product is of e4m3 */
+    uint8_t *codes; /* [T][largest K]; NULL: no product is of bytes */
     float *scales;  /* [largest K / 128][pitch] */
     int32_t pitch;
 };

@@ -439,7 +439,7 @@ void quantise_mid(struct cuda_device *d, const struct moe *m, int32_t num_pairs)
         cuda_check(d, cudaErrorUnknown, "experts");
 }
 
-/* quantised: x in e4m3, where the experts are; else NULL. */
+/* quantised: x in bytes, where the experts are; else NULL. */
 void multiply(struct cuda_device *d, const struct moe *m, const struct plan &plan, const __nv_bfloat16 *x,
               const struct fp8_rows *quantised, int32_t num_tokens)
 {
