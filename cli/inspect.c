@@ -55,7 +55,7 @@ static const char *rope_text(enum rope_type type)
 static void print_shapes(const struct config *config, const struct model_cost *m)
 {
     const struct model_config *c = m->config;
-    printf("%s\n\n", config->model);
+    printf("%s\n\n", config_model_path(config));
     printf("family        %s (%s)\n", family_name(c->family), c->architecture);
     printf("parameters    %.1f million, %.1f MB as stored", m->parameters / 1e6, m->bytes / 1e6);
     if (c->num_experts) printf("; %.1f million for one token", m->active_parameters / 1e6);
@@ -200,7 +200,7 @@ int inspect_run(const struct config *config, bool measures)
     struct model_files *files;
     struct model_cost cost;
     struct error err = {0};
-    if (model_files_open(config->model, config->load_format, &files, &err)) {
+    if (model_files_open(config_model_path(config), config->load_format, &files, &err)) {
         fprintf(stderr, "flashd: %s\n", err.text);
         return EXIT_FAILURE;
     }

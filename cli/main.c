@@ -34,7 +34,8 @@
 extern char **environ;
 
 static const struct command commands[] = {
-    {"serve", "MODEL [options]", "serve a GGUF file or a Hugging Face directory", NULL, true},
+    {"serve", "MODEL [options]",
+     "serve a GGUF file, a Hugging Face directory, or ORG/NAME of the Hugging Face cache", NULL, true},
     {"chat", "MODEL [options] | --url URL [--model NAME] [--api-key-file FILE]",
      "talk on the terminal to a model, or to a server that runs", chat_flags, true},
     {"inspect", "MODEL [options]",
@@ -113,8 +114,8 @@ static int choose_seed(struct config *config, struct error *err)
 static int serve(struct config *config)
 {
     struct error err = {0};
-    if (model_path_check(config->model, &err) || choose_seed(config, &err) || process_raise_limits(&err) ||
-        process_start_workers(&err) || log_writer_start(&err)) {
+    if (model_path_find(config->model, &config->model_path, &err) || choose_seed(config, &err) ||
+        process_raise_limits(&err) || process_start_workers(&err) || log_writer_start(&err)) {
         log_error("%s", err.text);
         return EXIT_FAILURE;
     }
@@ -141,7 +142,7 @@ static int run_engine(struct config *config)
 static int inspect(struct config *config)
 {
     struct error err = {0};
-    if (!model_path_check(config->model, &err)) return inspect_run(config, true);
+    if (!model_path_find(config->model, &config->model_path, &err)) return inspect_run(config, true);
     return command_fail(&err, EXIT_FAILURE);
 }
 
@@ -153,7 +154,9 @@ static int run_command(int (*command)(struct config *), int num_args, char **arg
     if (config_init(&config, &err) || config_load(&config, num_args, args, environment, &err)) {
         code = command_fail(&err, EXIT_USAGE);
     } else if (!config.model) {
-        error_set(&err, STATUS_INVALID, "a MODEL is expected: a GGUF file or a Hugging Face directory");
+        error_set(&err, STATUS_INVALID,
+                  "a MODEL is expected: a GGUF file, a Hugging Face directory, or a name in the Hugging Face "
+                  "cache");
         code = command_fail(&err, EXIT_USAGE);
     } else {
         api_keys_hide(&config, num_args, args);

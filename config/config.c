@@ -49,6 +49,7 @@ void config_deinit(struct config *c)
     }
     free(c->api_key_terms);
     free(c->model);
+    free(c->model_path);
     text_list_deinit(&c->arguments);
     memset(c, 0, sizeof *c);
 }

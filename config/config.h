@@ -45,12 +45,19 @@ struct config {
 #undef SECTION
     struct api_key_terms *api_key_terms; /* [api_key.num_items] once loaded; NULL: all as by default */
     char *model;                         /* the positional argument, or `model:` in the file */
+    char *model_path;                    /* where it was found; NULL: model is the path */
     struct text_list arguments;          /* a copy of the command line that it was loaded from */
 };
 
 /* Everything at its default. Call config_deinit in the end. */
 int config_init(struct config *c, struct error *err) must_check;
 void config_deinit(struct config *c);
+
+/* Where the model's files are: MODEL itself, or what its name on the hub was found as. */
+static inline const char *config_model_path(const struct config *c)
+{
+    return c->model_path ? c->model_path : c->model;
+}
 
 /* The three sources in their order: --config (found in args, else FLASHD_CONFIG), environment (NAME=value
  * strings, usually environ), args; then the keys of --api-key-file. args does not hold the program's or the

@@ -67,7 +67,7 @@ static int append_options(const struct config *c, const struct config *usual, st
     OPTION_TABLE(SECTION, X)
 #undef X
 #undef SECTION
-    return status || !c->model ? status : append(args, "%s", c->model);
+    return status || !c->model ? status : append(args, "%s", config_model_path(c));
 }
 
 int config_append_args(const struct config *c, struct text_list *args, struct error *err)

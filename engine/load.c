@@ -568,7 +568,7 @@ static int load_engine(struct load *load, struct error *err)
 
 static int load_files(struct load *load, struct error *err)
 {
-    return model_files_open(load->config->model, load->config->load_format, &load->files, err);
+    return model_files_open(config_model_path(load->config), load->config->load_format, &load->files, err);
 }
 
 int load_run(struct load *load, struct error *err)
@@ -590,8 +590,8 @@ int load_run(struct load *load, struct error *err)
         log_debug("load: %s took %.3f s", phases[i].name, seconds);
     }
     const struct model_config *c = model_files_config(load->files);
-    log_info("model %s: %s, %.1f million parameters, on %s", load->config->model, family_name(c->family),
-             (double)model_config_num_parameters(c) / 1e6, load->facts.device);
+    log_info("model %s: %s, %.1f million parameters, on %s", config_model_path(load->config),
+             family_name(c->family), (double)model_config_num_parameters(c) / 1e6, load->facts.device);
     return STATUS_OK;
 }
 

@@ -5,10 +5,12 @@
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "files/file_map.h"
+#include "files/hub_cache.h"
 
 /* The first GGUF file in the folder, by its name; "" if there is none. */
 static void find_gguf(const char *folder, char first[NAME_MAX + 1])
@@ -55,32 +57,53 @@ static int check_file(const char *path, struct error *err)
                      "%s: no GGUF file; a GGUF file or a Hugging Face directory is expected", path);
 }
 
-/* ORG/NAME, as a model's name on the Hugging Face hub, and no file in a folder that is there. */
-static bool is_hub_name(const char *path)
+/* Whether the folder in front of the slash is there: then the text is a path. */
+static bool has_folder(const char *text)
 {
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     char folder[NAME_MAX + 1];
     struct stat st;
-    size_t n = strspn(path, letters), rest = path[n] == '/' ? strspn(path + n + 1, letters) : 0;
-    if (n == 0 || n > NAME_MAX || rest == 0 || path[n + 1 + rest] || path[0] == '.') return false;
-    snprintf(folder, sizeof folder, "%.*s", (int)n, path);
-    return stat(folder, &st) != 0;
+    size_t n = strcspn(text, "/");
+    snprintf(folder, sizeof folder, "%.*s", (int)n, text);
+    return n <= NAME_MAX && stat(folder, &st) == 0;
 }
 
-static int fail_absent(const char *path, struct error *err)
+static int fail_absent(const struct hub_name *name, struct error *err)
+{
+    char cache[PATH_MAX];
+    bool known = hub_cache_folder(cache, sizeof cache);
+    bool is_main = !strcmp(name->revision, "main");
+    return error_set(
+        err, STATUS_NOT_FOUND,
+        "%s: no such file here, nor is it in the Hugging Face cache%s%s, and flashd fetches none; "
+        "`hf download %s%s%s` does, then serve it by this name",
+        name->model, known ? " " : "", known ? cache : "", name->model, is_main ? "" : " --revision ",
+        is_main ? "" : name->revision);
+}
+
+static int find_in_cache(const char *text, char **path, struct error *err)
 {
     int reason = errno;
-    if (!is_hub_name(path)) return error_set(err, STATUS_NOT_FOUND, "%s: %s", path, strerror(reason));
-    const char *name = strchr(path, '/') + 1;
-    return error_set(err, STATUS_NOT_FOUND,
-                     "%s: no such file here, and flashd fetches none; of a model on the Hugging Face hub, "
-                     "`hf download %s --local-dir %s` fetches the files, then serve %s",
-                     path, path, name, name);
+    struct hub_name name;
+    if (!hub_name_parse(text, &name) || has_folder(text))
+        return error_set(err, STATUS_NOT_FOUND, "%s: %s", text, strerror(reason));
+    err->text[0] = '\0';
+    int status = hub_cache_find(&name, path, err);
+    return status == STATUS_NOT_FOUND && !err->text[0] ? fail_absent(&name, err) : status;
 }
 
-int model_path_check(const char *path, struct error *err)
+static int check(const char *path, struct error *err)
 {
     struct stat st;
-    if (stat(path, &st)) return fail_absent(path, err);
+    if (stat(path, &st)) return error_set(err, STATUS_NOT_FOUND, "%s: %s", path, strerror(errno));
     return S_ISDIR(st.st_mode) ? check_directory(path, err) : check_file(path, err);
+}
+
+int model_path_find(const char *model, char **path, struct error *err)
+{
+    struct stat st;
+    *path = NULL;
+    int status = stat(model, &st) ? find_in_cache(model, path, err) : STATUS_OK;
+    if (!status && !*path) *path = strdup(model);
+    if (!status && !*path) return error_set(err, STATUS_NO_MEMORY, "out of memory");
+    return status ? status : check(*path, err);
 }

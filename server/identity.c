@@ -77,11 +77,12 @@ static int64_t add_folder(struct sha256_ctx *hash, DIR *folder, bool engines_alo
 static int64_t look_at(const struct config *config, bool engines_alone, uint8_t digest[IDENTITY_BYTES])
 {
     struct sha256_ctx hash;
-    DIR *folder = config->model ? opendir(config->model) : NULL;
+    const char *model = config_model_path(config);
+    DIR *folder = model ? opendir(model) : NULL;
     int64_t num_bytes = 0;
     sha256_init(&hash);
-    if (!folder || !engines_alone) num_bytes = add_file(&hash, config->model);
-    if (!folder) num_bytes += add_parts(&hash, config->model);
+    if (!folder || !engines_alone) num_bytes = add_file(&hash, model);
+    if (!folder) num_bytes += add_parts(&hash, model);
     if (!engines_alone) add_file(&hash, config->chat_template);
     if (folder) {
         num_bytes = add_folder(&hash, folder, engines_alone);

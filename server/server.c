@@ -18,14 +18,29 @@
 #include "server/reranker.h"
 #include "server/span_export.h"
 
-/* The last part of the model's path. */
-static char *name_of_model(const char *path)
+/* The last part of the model's path, or of its name on the hub without what chooses a revision or a file there. */
+static char *last_name(const char *path, bool is_hub_name)
 {
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/') n--;
     const char *slash = memrchr(path, '/', n > 0 ? n - 1 : 0);
     const char *name = slash ? slash + 1 : path;
-    return strndup(name, n - (size_t)(name - path));
+    size_t num_bytes = n - (size_t)(name - path), hub_bytes = strcspn(name, "@:");
+    return strndup(name, is_hub_name && hub_bytes < num_bytes ? hub_bytes : num_bytes);
+}
+
+/* What was found by its name on the hub is called so, and by the last part alone. */
+static int choose_default_names(struct life *life, struct error *err)
+{
+    const struct config *config = life->server.config;
+    const bool is_hub_name = config->model_path && strcmp(config->model_path, config->model) != 0;
+    int n = 0;
+    if (is_hub_name) life->model_name[n++] = strndup(config->model, strcspn(config->model, "@:"));
+    life->model_name[n++] = last_name(config->model, is_hub_name);
+    life->server.model_names = (const char *const *)life->model_name;
+    life->server.num_model_names = n;
+    return life->model_name[0] && life->model_name[n - 1] ? STATUS_OK
+                                                          : error_set(err, STATUS_NO_MEMORY, "out of memory");
 }
 
 static int choose_model_names(struct life *life, struct error *err)
@@ -39,12 +54,7 @@ static int choose_model_names(struct life *life, struct error *err)
         life->server.num_model_names = names->num_items;
         return STATUS_OK;
     }
-    life->default_name = name_of_model(life->server.config->model);
-    if (!life->default_name) return error_set(err, STATUS_NO_MEMORY, "out of memory");
-    life->model_name[0] = life->default_name;
-    life->server.model_names = life->model_name;
-    life->server.num_model_names = 1;
-    return STATUS_OK;
+    return choose_default_names(life, err);
 }
 
 /* The front's and the engine's. */
@@ -166,7 +176,7 @@ static void release(struct life *life)
     listener_deinit(&life->listener);
     service_manager_deinit(&life->manager);
     inherited_deinit(&life->inherited);
-    free(life->default_name);
+    for (size_t i = 0; i < sizeof life->model_name / sizeof *life->model_name; i++) free(life->model_name[i]);
     life_signals_close(life);
     uv_run(&life->loop, UV_RUN_NOWAIT);
     uv_loop_close(&life->loop);

@@ -17,7 +17,8 @@
 /* Random weights may have no files at all. */
 static void read_identity(struct life *life)
 {
-    int status = model_identity_read(life->server.config->model, &life->identity, &life->text_error);
+    int status =
+        model_identity_read(config_model_path(life->server.config), &life->identity, &life->text_error);
     if (status && !life->text_status) life->text_status = status;
 }
 
@@ -26,7 +27,8 @@ static void text_main(void *context)
     struct life *life = context;
     const struct config *config = life->server.config;
     uint64_t begin_ns = clock_monotonic_ns();
-    life->text_status = model_text_open(config->model, config->chat_template, &life->text, &life->text_error);
+    life->text_status =
+        model_text_open(config_model_path(config), config->chat_template, &life->text, &life->text_error);
     if (life->server.makes_receipts && life->text_status != STATUS_NO_MEMORY) read_identity(life);
     life->text_seconds = (double)(clock_monotonic_ns() - begin_ns) / 1e9;
     uv_async_send(&life->text_done);
@@ -43,9 +45,9 @@ static int fit_tokenizer(struct life *life, const struct link_facts *facts, stru
         return status ? status : model_text_derive_tools(&life->text, err);
     }
     if (tokenizer_vocab_size(life->text.tokenizer) <= facts->vocab_size) return 0;
-    return error_set(err, STATUS_INVALID,
-                     "%s: the tokenizer has ids up to %d, but the model has %d rows of logits", config->model,
-                     tokenizer_vocab_size(life->text.tokenizer) - 1, facts->vocab_size);
+    return error_set(
+        err, STATUS_INVALID, "%s: the tokenizer has ids up to %d, but the model has %d rows of logits",
+        config_model_path(config), tokenizer_vocab_size(life->text.tokenizer) - 1, facts->vocab_size);
 }
 
 /* The engine's phases, and beside them the texts'. */
