@@ -1259,7 +1259,7 @@ static const struct family families[] = {
         .kv_heads_may_be_missing = true,
         .max_position_embeddings = 2048,
     },
-    {.names = {NULL, "ModernBertModel", "modernbert"},
+    {.names = {"modern-bert", "ModernBertModel", "modernbert"},
      .weight_changes = modernbert_weights,
      MODERNBERT}, /* GTE, Nomic's and others of its kind */
     {.names = {NULL, "ModernBertForSequenceClassification", "modernbert"},
@@ -1354,8 +1354,6 @@ static const struct other_family {
     {{"step35", NULL, NULL}, "limits of gate and up that differ from layer to layer"},
     {{"deepseek4", "DeepseekV4ForCausalLM", "deepseek_v4"},
      "attention to tokens that are pressed together, and several residual streams"},
-    {{"modern-bert", NULL, NULL},
-     "windows of both sides from among the file's keys; as a directory it is read"},
 };
 
 static bool is_name(const char *own, const char *name, size_t num_bytes)

@@ -501,7 +501,8 @@ static int read_shape(struct keys *k, struct model_config *c)
     if (c->family->has_global_heads) read_window_head_dim(k, c);
     if (k->status) return k->status;
     bool has_window = find_int(k, "attention.sliding_window", &window);
-    if (c->family->window == WINDOW_HALF && window > 0) window = window / 2 + 1;
+    if ((c->family->window == WINDOW_HALF || c->family->window == WINDOW_LOCAL) && window > 0)
+        window = window / 2 + 1;
     if (window > 0 && window <= INT32_MAX) c->sliding_window = (int32_t)window;
     if (c->family->has_chunks) take_chunks(c, has_window && window == 0);
     return k->status;

@@ -23,6 +23,12 @@ TEXTS = ["The sky is blue.", "the sky is blue", "caf\u00e9 cafe\u0301 \u5929\u59
          "a |||IP_ADDRESS||| b <|padding|> [CLS] c [MASK] d", "", "   ", "the sky is over " * 15]
 
 
+def refused(path):
+    done = subprocess.run([conftest.BINARY, "serve", path, "--port", "0"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1, done.stderr
+    return done.stderr
+
+
 @pytest.fixture(scope="module")
 def modern(serve_written):
     yield from serve_written(lambda folder: rotating.write_modern(folder, "cls"), "--max-num-batched-tokens", "32")
@@ -48,6 +54,20 @@ def test_modern_is_transformers(modern, start_server, tmp_path):
         assert same(first, rows(server, rotating.MODERN_LISTS, normalize=False))
     with start_server("--cpu-isa", "portable", model=tmp_path / "mean") as server:
         check(rows(server, rotating.MODERN_LISTS, normalize=False), GOLDENS["modern_mean"])
+
+
+@pytest.mark.parametrize("period", [3, None])
+def test_modern_as_gguf(modern, start_server, tmp_path, period):
+    """The directory's bits, of ids and of texts (that [MASK] takes the blank before it a GGUF file cannot say); a reranker is refused."""
+    texts = [text.replace(" [MASK]", "") for text in TEXTS]
+    rotating.write_modern_gguf(tmp_path / "m.gguf", 2, period)
+    with start_server(model=tmp_path / "m.gguf") as server:
+        assert same(rows(modern, rotating.MODERN_LISTS), rows(server, rotating.MODERN_LISTS))
+        assert same(rows(modern, texts), rows(server, texts))
+        assert [server.post("/tokenize", {"prompt": t}).json()["tokens"] for t in texts] == [
+            modern.post("/tokenize", {"prompt": t}).json()["tokens"] for t in texts]
+    rotating.write_modern_gguf(tmp_path / "m.gguf", 4, period)
+    assert "a reranker of the architecture modern-bert is not supported" in refused(tmp_path / "m.gguf")
 
 
 def test_nomic_is_transformers(nomic, start_server, tmp_path):
@@ -132,8 +152,7 @@ def test_what_is_too_long(modern, nomic, scorer, start_server, tmp_path):
 
 def test_rerankers_of_nomic_bert_as_gguf_are_refused(tmp_path):
     rotating.write_nomic_gguf(tmp_path / "m.gguf", 4)
-    done = subprocess.run([conftest.BINARY, "serve", tmp_path / "m.gguf", "--port", "0"], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1 and "a reranker of the architecture nomic-bert is not supported" in done.stderr, done.stderr
+    assert "a reranker of the architecture nomic-bert is not supported" in refused(tmp_path / "m.gguf")
 
 
 def test_shortened_embeddings(nomic):

@@ -228,4 +228,50 @@ def write_nomic_gguf(path, pooling_type):
     encoder.write_gguf_file(path, keys, [(encoder.gguf_name(name, GGUF_NAMES), make_values(name, shape)) for name, shape in nomic_tensors()])
 
 
+MODERN_GGUF_NAMES = (
+    ("embeddings.tok_embeddings", "token_embd"), ("embeddings.norm", "token_embd_norm"), ("final_norm", "output_norm"), ("layers.", "blk."),
+    ("attn.Wqkv", "attn_qkv"), ("attn.Wo", "attn_output"), ("mlp_norm", "ffn_norm"), ("mlp.Wi", "ffn_up"), ("mlp.Wo", "ffn_down"))
+
+
+def write_modern_gguf(path, pooling_type, period=3):
+    """As llama.cpp's converter leaves it, all in f32. period: of layers that see all; None: what the family has."""
+    def number(value):
+        return struct.pack("<II", 4, value)
+
+    def real(value):
+        return struct.pack("<If", 6, value)
+
+    numbers = {"block_count": MODERN_LAYERS, "context_length": POSITIONS, "embedding_length": HIDDEN, "feed_forward_length": INNER,
+               "attention.head_count": HEADS, "pooling_type": pooling_type, "attention.sliding_window": LOCAL,
+               "attention.sliding_window_pattern": period}
+    keys = {"modern-bert." + name: number(value) for name, value in numbers.items() if value is not None}
+    keys["modern-bert.attention.layer_norm_epsilon"] = real(1e-5)
+    keys["modern-bert.rope.freq_base"] = real(160000.0)
+    keys["modern-bert.rope.freq_base_swa"] = real(10000.0)
+    keys["modern-bert.rope.scaling.type"] = struct.pack("<I", 8) + encoder.gguf_text("none")
+    keys["modern-bert.attention.causal"] = struct.pack("<I?", 7, False)
+    keys.update(modern_gguf_tokenizer())
+    tensors = [(encoder.gguf_name(name, MODERN_GGUF_NAMES), make_values(name, shape)) for name, shape in modern_tensors()]
+    encoder.write_gguf_file(path, keys, tensors)
+
+
+def modern_gguf_tokenizer():
+    """What a control token is has type 3, what is added and text type 4, and what fills the rows behind type 5."""
+    tokenizer, config = modern_tokenizer(), modern_config()
+    words = {**{i: (w, 1) for w, i in tokenizer["model"]["vocab"].items()},
+             **{t["id"]: (t["content"], 3 if t["special"] else 4) for t in tokenizer["added_tokens"]}}
+    tokens = [words.get(i, ("[PAD%d]" % i, 5)) for i in range(config["vocab_size"])]
+    keys = {"tokenizer.ggml." + name: struct.pack("<II", 4, config[own]) for name, own in (
+        ("bos_token_id", "bos_token_id"), ("eos_token_id", "eos_token_id"), ("cls_token_id", "cls_token_id"),
+        ("seperator_token_id", "sep_token_id"), ("padding_token_id", "pad_token_id"))}
+    keys |= {"tokenizer.ggml." + name: struct.pack("<I?", 7, True) for name in ("add_bos_token", "add_eos_token", "add_sep_token")}
+    keys["general.architecture"] = struct.pack("<I", 8) + encoder.gguf_text("modern-bert")
+    keys["tokenizer.ggml.model"] = struct.pack("<I", 8) + encoder.gguf_text("gpt2")
+    keys["tokenizer.ggml.pre"] = struct.pack("<I", 8) + encoder.gguf_text("modern-bert")
+    keys["tokenizer.ggml.tokens"] = encoder.gguf_array(8, [encoder.gguf_text(w) for w, _ in tokens])
+    keys["tokenizer.ggml.token_type"] = encoder.gguf_array(5, [struct.pack("<i", kind) for _, kind in tokens])
+    keys["tokenizer.ggml.merges"] = encoder.gguf_array(8, [encoder.gguf_text(m) for m in MERGES])
+    return keys
+
+
 MODERN_LISTS = [[i + 2 for i in ids] for ids in LISTS]

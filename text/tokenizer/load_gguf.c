@@ -161,7 +161,7 @@ static const struct {
     {"granite-docling", GPT_2, false, false, false},
     {"mpt", GPT_2, false, false, false},
     {"jais", GPT_2, false, false, false},
-    {"modern-bert", GPT_2, false, false, false},
+    {"modern-bert", GPT_2, false, false, true},
     {"roberta-bpe", GPT_2, false, false, false},
     {"jina-v1-en", GPT_2, false, false, false},
     {"jina-v2-code", GPT_2, false, false, false},
