@@ -518,7 +518,7 @@ def test_what_is_no_template(path):
 
 
 @pytest.mark.parametrize("path, words", [("/nonexistent/model.gguf", "No such file"), ("tests/no-such-model", "No such file"),
-                                         ("HuggingFaceTB/SmolLM2-135M-Instruct", "`hf download HuggingFaceTB/SmolLM2-135M-Instruct --local-dir SmolLM2-"),
+                                         ("nobody/no-such-model", "`hf download nobody/no-such-model` does, then serve it"),
                                          ("a/b/c", "No such file"), ("../no-such-model", "No such file"), ("/etc", "config.json"),
                                          ("/etc/passwd", "no GGUF file"), ("/dev/zero", "not a regular file"), ("", "empty")])
 def test_what_is_no_model_is_said_before_anybody_can_connect(path, words):

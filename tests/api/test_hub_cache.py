@@ -1,6 +1,5 @@
 """A model by its name on the Hugging Face hub, from the cache that huggingface_hub keeps: links into a folder of blobs."""
 
-import json
 import os
 import signal
 import subprocess
@@ -8,7 +7,7 @@ import subprocess
 import httpx
 import pytest
 
-from conftest import BINARY, MODEL, Server, wait_until
+from conftest import BINARY, MODEL, wait_until
 
 NAME = "HuggingFaceTB/SmolLM2-135M-Instruct-GGUF"
 COMMIT = "9e6855bc4be717fca1ef21360a1db4b29d5c559a"

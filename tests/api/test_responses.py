@@ -332,9 +332,9 @@ def test_one_in_the_background_is_cancelled(server, client, model):
 
 
 def test_one_in_the_background_fails(client, model):
-    """Of a deadline, which nobody waits for: who asks is told."""
-    begun = in_background(client, model, input="Count from one to ten thousand, in words.", max_output_tokens=4000,
-                          extra_headers={"x-request-timeout": "0.5"}, extra_body={"ignore_eos": True})
+    """Of a deadline, which nobody waits for: who asks is told. That it will not end before is not known when it is asked for."""
+    begun = in_background(client, model, max_output_tokens=4000, extra_headers={"x-request-timeout": "0.5"},
+                          extra_body={"logit_bias": {"0": -100, "2": -100}})
     failed = when_done(client, begun.id)
     assert failed.status == "failed" and "0.500 s" in failed.error.message
 
