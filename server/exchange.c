@@ -140,7 +140,12 @@ static void log_error(const struct exchange *x, int http_status, const char *cod
 {
     if (!x->server->config->log_requests) return;
     char client[64];
-    connection_get_client(x->connection, client);
+    struct ip_address address;
+    exchange_get_client(x, &address);
+    if (ip_address_is_same(&address, &x->connection->address))
+        connection_get_client(x->connection, client); /* with the port */
+    else
+        ip_address_write(&address, client);
     http_log_refusal(&x->connection->listener->log, &(struct http_log_refusal){.request_id = x->request_id,
                                                                                .client = client,
                                                                                .x = x,

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { ADDRESS_BITS = 128, MAPPED_BITS = 96, CLIENT_BITS = 64, LOOPBACK_NET = 127 };
@@ -41,6 +42,16 @@ bool ip_address_parse(const char *text, size_t n, struct ip_address *out)
     if (inet_pton(AF_INET, copy, &v4) != 1) return inet_pton(AF_INET6, copy, out->bytes) == 1;
     set_v4(out, &v4);
     return true;
+}
+
+void ip_address_write(const struct ip_address *a, char text[IP_ADDRESS_CHARS])
+{
+    static const struct ip_address none;
+    snprintf(text, IP_ADDRESS_CHARS, "unix");
+    if (is_v4(a))
+        inet_ntop(AF_INET, a->bytes + sizeof mapped_prefix, text, IP_ADDRESS_CHARS);
+    else if (!ip_address_is_same(a, &none))
+        inet_ntop(AF_INET6, a->bytes, text, IP_ADDRESS_CHARS);
 }
 
 bool ip_address_is_loopback(const struct ip_address *a)

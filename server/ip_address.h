@@ -22,6 +22,9 @@ struct ip_network {
 bool ip_address_of(const struct sockaddr *from, struct ip_address *out);
 /* "192.0.2.1", "2001:db8::1": n bytes, and nothing beside. */
 bool ip_address_parse(const char *text, size_t n, struct ip_address *out);
+enum { IP_ADDRESS_CHARS = 46 }; /* with the NUL */
+/* As it is written: IPv4's as such; "unix" for none. */
+void ip_address_write(const struct ip_address *a, char text[IP_ADDRESS_CHARS]);
 bool ip_address_is_loopback(const struct ip_address *a);
 bool ip_address_is_same(const struct ip_address *a, const struct ip_address *b);
 /* What one household or machine gets: an IPv4 address, an IPv6 network of 64 bits. */

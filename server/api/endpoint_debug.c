@@ -11,6 +11,7 @@ enum { SHOWN_MAX = 1000, LOGGED_MAX = 64, BODY_BYTES_MAX = 4 << 20 };
 /* One request as it is now. */
 struct sight {
     const char *id, *response_id, *path, *key, *state; /* key: its name, NULL: it has none */
+    char client[IP_ADDRESS_CHARS];                     /* its address */
     double age_seconds;
     int64_t num_prompt_tokens, num_prompt_computed, num_generated;
     int num_sequences, num_with_engine;
@@ -48,6 +49,7 @@ static struct sight look_at(const struct generation *g)
                       .age_seconds = (double)(clock_monotonic_ns() - g->arrival_ns) / 1e9,
                       .streams = g->streaming,
                       .client_is_behind = g->blocked};
+    ip_address_write(&g->client, s.client);
     for (int i = 0; i < g->num_choices; i++) add_sequence(&s, server, &g->choices[i]);
     s.key = api_keys_name(server->config, g->api_key_idx);
     s.state = state_of(g, &s);
@@ -68,12 +70,13 @@ static void append_request(struct buffer *out, const struct sight *s)
     else
         buffer_append_text(out, "null");
     buffer_printf(out,
-                  ",\"path\":\"%s\",\"state\":\"%s\",\"stream\":%s,\"client_is_behind\":%s,"
+                  ",\"client\":\"%s\",\"path\":\"%s\",\"state\":\"%s\",\"stream\":%s,\"client_is_behind\":%s,"
                   "\"age_seconds\":%.3f,\"sequences\":%d,\"prompt_tokens\":%lld,"
                   "\"prompt_tokens_computed\":%lld,\"completion_tokens\":%lld}",
-                  s->path, s->state, s->streams ? "true" : "false", s->client_is_behind ? "true" : "false",
-                  s->age_seconds, s->num_sequences, (long long)s->num_prompt_tokens,
-                  (long long)s->num_prompt_computed, (long long)s->num_generated);
+                  s->client, s->path, s->state, s->streams ? "true" : "false",
+                  s->client_is_behind ? "true" : "false", s->age_seconds, s->num_sequences,
+                  (long long)s->num_prompt_tokens, (long long)s->num_prompt_computed,
+                  (long long)s->num_generated);
 }
 
 /* The newest first. */
@@ -156,6 +159,7 @@ static void log_request(const struct sight *s)
 {
     struct log_field fields[] = {
         {"request_id", LOG_FIELD_TEXT, .text = s->id},
+        {"client", LOG_FIELD_TEXT, .text = s->client},
         {"key", LOG_FIELD_TEXT, .text = s->key},
         {"path", LOG_FIELD_TEXT, .text = s->path},
         {"state", LOG_FIELD_TEXT, .text = s->state},

@@ -57,6 +57,7 @@ static struct generation *generation_create(struct exchange *x, const struct cod
     g->serial = x->id;
     g->api_key_idx = x->api_key_idx;
     g->arrival_ns = x->arrival_ns;
+    exchange_get_client(x, &g->client);
     g->tenant = tenant_read(x);
     arena_init(&g->arena, ARENA_BYTES_MAX);
     g->trace = read_trace(g, x);
@@ -156,11 +157,14 @@ static void write_log(const struct generation *g, enum outcome outcome, int http
 {
     const struct choice *c = &g->choices[0];
     struct usage usage;
+    char client[IP_ADDRESS_CHARS];
     if (!g->api->server->config->log_requests) return;
+    ip_address_write(&g->client, client);
     generation_sum_usage(g, &usage);
     request_log_write(&(struct request_record){
         .request_id = g->request_id,
         .path = g->answer.codec->path,
+        .client = client,
         .model = g->answer.model,
         .trace_id = g->trace ? g->trace->context.trace_id : NULL,
         .key = api_keys_name(g->api->server->config, g->api_key_idx),

@@ -24,6 +24,7 @@
 #include "server/api/prepare.h"
 #include "server/api/request_metrics.h"
 #include "server/api/stream_record.h"
+#include "server/ip_address.h"
 
 struct replay;
 struct request_trace;
@@ -42,6 +43,7 @@ struct generation {
     bool broken;         /* out of memory in the middle of a stream: it must not go on with a gap */
     bool stays;          /* the process that takes over has refused it */
     bool in_background;  /* nobody waits for it: its codec keeps the answer */
+    struct ip_address client; /* whose it is (exchange.h) */
     uint64_t arrival_ns, submitted_ns;
     uint64_t tenant, deadline_ns; /* deadline_ns: of x-request-timeout; 0: none */
     struct request_trace *trace;  /* in the arena; NULL: none */

@@ -7,6 +7,7 @@
 #include "link/request_slots.h"
 #include "server/auth.h"
 #include "server/connection_move.h"
+#include "server/ip_address.h"
 #include "server/trace_context.h"
 
 struct generation;
@@ -31,6 +32,7 @@ struct moved_head {
     uint8_t key_digest[AUTH_DIGEST_BYTES];
     char answer_id[MADE_ID_CHARS];
     int64_t created;
+    struct ip_address client;
     uint64_t deadline_ns, tenant, seed; /* times are monotonic: the machine's */
     bool has_trace;
     struct trace_context trace;

@@ -65,6 +65,7 @@ static void describe_stream(const struct generation *g, const struct auth *auth,
     if (head->has_key) memcpy(head->key_digest, auth->digests[g->api_key_idx], AUTH_DIGEST_BYTES);
     head->created = g->answer.created;
     head->deadline_ns = g->deadline_ns;
+    head->client = g->client;
     head->tenant = g->tenant;
     head->seed = g->answer.seed;
     head->has_trace = g->trace != NULL;
@@ -396,6 +397,7 @@ static struct generation *readmit(struct listener *l, struct moved_stream *m, in
         exchange_let_go(x);
         return NULL;
     }
+    g->client = m->head.client;
     g->tenant = m->head.tenant;
     return g;
 }

@@ -26,6 +26,7 @@ void request_log_write(const struct request_record *r)
         .key = name, .type = LOG_FIELD_REAL, .real = ms_of(ns)                                               \
     }
     TEXT("request_id", r->request_id);
+    TEXT("client", r->client);
     TEXT("method", "POST");
     TEXT("path", r->path);
     INT("status", r->http_status);

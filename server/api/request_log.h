@@ -10,6 +10,7 @@
 struct request_record {
     const char *request_id, *path, *model;
     const char *trace_id;       /* traceparent's, or that of its span; NULL: none */
+    const char *client;         /* its address */
     const char *key;            /* the API key's name; NULL: it has none */
     int http_status;            /* of the head that was sent; 499: the client left before one */
     const char *ignored_fields; /* of its body; NULL: none */

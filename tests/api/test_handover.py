@@ -202,6 +202,8 @@ def test_streams_go_on_in_the_new_process():
         metrics = server.wait_idle()
         assert metrics["flashd_requests_admitted_total"] == metrics['flashd_requests_finished_total{outcome="done"}'] == len(readers)
         wait_until(lambda: server.log().count('"finish_reason":"length"') == 2 * len(readers) - 2, server)
+        told = [line for line in map(json.loads, server.log().splitlines()) if "finish_reason" in line]
+        assert {line["client"] for line in told} == {"127.0.0.1"}
         assert f"{len(readers)} streams go on in the new process; 0 requests end here" in server.log()
 
 

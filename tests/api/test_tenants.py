@@ -227,6 +227,25 @@ def test_a_trusted_proxy_says_who_asks(start_server):
         server.wait_idle()
 
 
+@pytest.mark.parametrize("trusted", [True, False])
+def test_the_log_says_who_asked(start_server, trusted):
+    """Of what is answered, refused, and in flight; a header that no trusted proxy has written counts for nothing."""
+    options = ["--trusted-proxies", "127.0.0.9" if trusted else "127.0.0.10", "--log-format", "json"]
+    headers = {"X-Forwarded-For": "6.6.6.6, 2001:db8::7"}
+    with start_server(*options) as server:
+        answered = server.log_line(ask_from(server, "127.0.0.9", headers=headers))
+        assert answered["client"] == ("2001:db8::7" if trusted else "127.0.0.9")
+        assert server.log_line(ask_from(server, "127.0.0.8"))["client"] == "127.0.0.8"
+        assert ask_from(server, "127.0.0.9", headers=headers, max_tokens=-2).status_code == 400
+        refused = conftest.wait_until(lambda: [e for e in map(json.loads, server.log().splitlines()) if e.get("status") == 400], server)
+        assert (refused[0]["client"] if trusted else refused[0]["client"].rpartition(":")[0]) == answered["client"]
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(ask_from, server, "127.0.0.9", headers=headers, max_tokens=400)
+            shown = conftest.wait_until(lambda: httpx.get(server.url + "/debug/requests").json()["data"], server)
+            assert [r["client"] for r in shown] == [answered["client"]]
+            assert answer.result().status_code == 200
+
+
 def test_what_is_no_network_is_a_sentence():
     for text in ("localhost", "10.0.0.1/8", "10.0.0.0/33", "::/129", "1.2.3.4:80"):
         command = [str(conftest.BINARY), "serve", str(conftest.MODEL), "--port", "0", "--trusted-proxies", text]

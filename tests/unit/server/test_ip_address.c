@@ -46,6 +46,24 @@ static void test_addresses(void **state)
     assert_true(ip_address_is_same(&a, &(struct ip_address){0}));
 }
 
+static void test_written(void **state)
+{
+    (void)state;
+    static const char *const texts[][2] = {{"192.0.2.1", "192.0.2.1"},
+                                           {"::ffff:192.0.2.1", "192.0.2.1"},
+                                           {"2001:DB8:0::1", "2001:db8::1"},
+                                           {"::1", "::1"},
+                                           {"ffff:ffff:ffff:ffff:ffff:ffff:ffff:fff0",
+                                            "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fff0"},
+                                           {"::", "unix"}};
+    char text[IP_ADDRESS_CHARS];
+    for (size_t i = 0; i < array_length(texts); i++) {
+        const struct ip_address a = address(texts[i][0]);
+        ip_address_write(&a, text);
+        assert_string_equal(text, texts[i][1]);
+    }
+}
+
 static void test_networks(void **state)
 {
     (void)state;
@@ -99,6 +117,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_written),
         cmocka_unit_test(test_networks),
         cmocka_unit_test(test_clients),
     };
