@@ -245,6 +245,15 @@ def test_streams_through_a_proxy(server, tmp_path, make):
         assert server.wait_idle()['flashd_requests_finished_total{outcome="client_gone"}'] == before + 1
 
 
+@pytest.mark.parametrize("start", PROXIES)
+def test_it_says_whose_a_request_is(start_server, tmp_path, start):
+    """Behind what the client itself wrote into the header."""
+    with start_server("--trusted-proxies", "127.0.0.1", "--log-format", "json") as server, start(server, tmp_path) as url:
+        with httpx.Client(transport=httpx.HTTPTransport(local_address="127.0.0.2")) as client:
+            answer = client.post(url + "/v1/completions", json={"prompt": "x", "max_tokens": 1}, headers={"X-Forwarded-For": "6.6.6.6"})
+        assert answer.status_code == 200 and server.log_line(answer)["client"] == "127.0.0.2"
+
+
 # ---- the Debian package ----
 
 
