@@ -103,7 +103,10 @@ static void add_name(struct choice *c, const char *file)
 {
     size_t n = strlen(c->names), num_bytes = strlen(file);
     if (n + 2 + num_bytes >= sizeof c->names) return;
-    if (n > 0) memcpy(c->names + n, ", ", 2), n += 2;
+    if (n > 0) {
+        memcpy(c->names + n, ", ", 2);
+        n += 2;
+    }
     memcpy(c->names + n, file, num_bytes + 1);
 }
 

@@ -18,25 +18,24 @@
 #include "server/reranker.h"
 #include "server/span_export.h"
 
-/* The last part of the model's path, or of its name on the hub without what chooses a revision or a file there. */
-static char *last_name(const char *path, bool is_hub_name)
+/* The last part of a path of n bytes. */
+static char *last_name(const char *path, size_t n)
 {
-    size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/') n--;
     const char *slash = memrchr(path, '/', n > 0 ? n - 1 : 0);
     const char *name = slash ? slash + 1 : path;
-    size_t num_bytes = n - (size_t)(name - path), hub_bytes = strcspn(name, "@:");
-    return strndup(name, is_hub_name && hub_bytes < num_bytes ? hub_bytes : num_bytes);
+    return strndup(name, n - (size_t)(name - path));
 }
 
-/* What was found by its name on the hub is called so, and by the last part alone. */
+/* What was found by its name on the hub is called so, without what chooses a revision or a file there, and by the last part alone. */
 static int choose_default_names(struct life *life, struct error *err)
 {
     const struct config *config = life->server.config;
     const bool is_hub_name = config->model_path && strcmp(config->model_path, config->model) != 0;
+    const size_t num_bytes = is_hub_name ? strcspn(config->model, "@:") : strlen(config->model);
     int n = 0;
-    if (is_hub_name) life->model_name[n++] = strndup(config->model, strcspn(config->model, "@:"));
-    life->model_name[n++] = last_name(config->model, is_hub_name);
+    if (is_hub_name) life->model_name[n++] = strndup(config->model, num_bytes);
+    life->model_name[n++] = last_name(config->model, num_bytes);
     life->server.model_names = (const char *const *)life->model_name;
     life->server.num_model_names = n;
     return life->model_name[0] && life->model_name[n - 1] ? STATUS_OK
