@@ -7,7 +7,7 @@
  * clusters of 2; b: cuBLASLt). portable: the kernels that every GPU from sm_80 on can run beside the fastest one of sm_90, and
  * their bits for shapes that no tile divides. alone: the own kernels against double precision, for
  * racecheck. order: the comparison that is made when weights are in: the own kernels pass, and what cuBLASLt
- * computes with K split does not.
+ * computes with K split does not. sustained: seconds of a layer's products, of 1 to 8,192 rows, and what they take of the card's energy.
  *
  * Bits must be those of cuBLASLt without split-K, or the program fails. Calls rotate over weights that exceed
  * the L2 several times; medians of replayed graphs (few) and of runs in turns (many).
@@ -28,6 +28,7 @@
 #include "kernels/cuda/linear_portable.cuh"
 #include "kernels/cuda/linear_small.cuh"
 #include "tests/gpu/call_timer.cuh"
+#include "tests/gpu/power_meter.h"
 
 extern "C" int cuda_device_open(const struct device_options *options, struct device **out, struct error *err);
 
@@ -484,49 +485,73 @@ static void check_alone(void)
     num_wrong += result > 0;
 }
 
-/* A layer's four products of 8192 rows, as prefill runs them, for so long that the machine's power is what
- * counts. */
-static double time_sustained(const std::function<void(void)> &call)
+struct sustained {
+    double us, joules; /* of a call */
+    double watts;
+};
+
+/* For so long that the machine's power is what counts. */
+static struct sustained run_sustained(struct power_meter *meter, const std::function<void(void)> &call)
 {
-    double seconds[2] = {0, 0}; /* until the clocks have settled, and from then on */
+    double seconds[2] = {0, 0}, joules = 0; /* until the clocks have settled, and from then on */
     int num_calls = 0;
-    for (int part = 0; part < 2; part++)
-        for (auto begin = std::chrono::steady_clock::now(); seconds[part] < 0.5;) {
+    for (int part = 0; part < 2; part++) {
+        joules = power_meter_joules(meter);
+        for (auto begin = std::chrono::steady_clock::now(); seconds[part] < 1;) {
             for (int i = 0; i < 4; i++) call();
             check(cudaStreamSynchronize(device->stream), "calls");
             seconds[part] = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
             if (part > 0) num_calls += 4;
         }
-    return seconds[1] / num_calls * 1e6;
+    }
+    joules = power_meter_joules(meter) - joules;
+    return {seconds[1] / num_calls * 1e6, joules / num_calls, joules / seconds[1]};
 }
 
+/* The four products of layers that together exceed the L2, by cuBLASLt with nothing forbidden and as steps of so many rows run
+ * them; of many rows by each cluster, too. */
 static void bench_sustained(void)
 {
-    std::vector<struct linear *> layer;
-    double flop = 0;
-    const int32_t m = ROWS_MAX_LARGE;
-    for (int j = 0; j < 4; j++) {
-        layer.push_back(make_linear(shapes[j], (uint32_t)j));
-        flop += 2.0 * m * shapes[j].n * shapes[j].k;
-    }
-    for (int round = 0; round < 2; round++) {
-        std::vector<int32_t> clusters = {0};
-        clusters.insert(clusters.end(), std::begin(linear_large_clusters), std::end(linear_large_clusters));
-        for (int32_t cluster : clusters) {
-            double us = time_sustained([&] {
-                for (const struct linear *w : layer)
-                    if (cluster)
-                        cuda_linear_large(device, cluster, 0, m, out, x, w, w->kind == LINEAR_GATE_UP);
-                    else
-                        cuda_linear_rows(device, m, out, x, w);
-            });
-            printf("layer of %d rows, clusters of %d (0: cuBLASLt): %.1f us, %.0f TFLOP/s\n", m, cluster, us,
-                   flop / us * 1e-6);
+    std::vector<std::vector<struct linear *>> layers(CHAIN_LAYERS);
+    struct power_meter meter;
+    struct error err = {};
+    if (!power_meter_open(&meter)) exit(1);
+    for (int i = 0; i < CHAIN_LAYERS; i++)
+        for (int j = 0; j < 4; j++) layers[i].push_back(make_linear(shapes[j], (uint32_t)(i * 5 + j)));
+    device->limits.num_tokens = ROWS_MAX_LARGE;
+    if (cuda_linear_plans(device, &err)) fprintf(stderr, "%s\n", err.text);
+    for (int32_t m : {1, 64, 256, 512, (int32_t)ROWS_MAX_LARGE}) {
+        std::vector<free_choice> blas;
+        double flop = 0;
+        for (int j = 0; j < 4; j++) {
+            blas.emplace_back(shapes[j], m);
+            flop += 2.0 * m * shapes[j].n * shapes[j].k;
         }
+        auto print = [&](const char *name, const std::function<void(const struct linear *, int)> &product) {
+            struct sustained s = run_sustained(&meter, [&] {
+                for (auto &layer : layers)
+                    for (int j = 0; j < 4; j++) product(layer[j], j);
+            });
+            printf("layer of %4d rows, %-22s %7.1f us, %7.4f J, %.0f of %.0f W, %.0f TFLOP/s; J over the "
+                   "limit %7.1f us\n",
+                   m, name, s.us / CHAIN_LAYERS, s.joules / CHAIN_LAYERS, s.watts, power_meter_limit(&meter),
+                   flop * CHAIN_LAYERS / s.us * 1e-6,
+                   s.joules / CHAIN_LAYERS / power_meter_limit(&meter) * 1e6);
+            fflush(stdout);
+        };
+        print("cuBLASLt, K split or not", [&](const struct linear *w, int j) { blas[j].run(w); });
+        print("as steps run it",
+              [&](const struct linear *w, int) { cuda_linear_rows(device, m, out, x, w); });
+        for (int32_t cluster : linear_large_clusters)
+            if (m == ROWS_MAX_LARGE)
+                print(cluster == 1 ? "no clusters" : "clusters of 2", [&](const struct linear *w, int) {
+                    cuda_linear_large(device, cluster, 0, m, out, x, w, w->kind == LINEAR_GATE_UP);
+                });
     }
     check(device->first_error, device->first_error_where);
     cuda_linears_forget(device);
-    for (struct linear *w : layer) cudaFree(w->weight);
+    for (auto &layer : layers)
+        for (struct linear *w : layer) cudaFree(w->weight);
 }
 
 static void print_choices(void)

@@ -2,7 +2,7 @@
  * tokens stay on the device, as the engine runs them.
  *
  *   bench_steps MODEL [--load-format dummy] [--kv-cache-dtype fp8] [--max-model-len N] [--one-table] [--copies] [first | decode |
- *               sampling | mixed | prefill | long | chunks | replay]
+ *               sampling | mixed | prefill | long | chunks | replay | energy]
  *
  * Prompts are random tokens. First: the warm-up, and how much longer the first two decode steps of a size take than
  * later ones, which they should not. Decode: milliseconds a step, the mean of 32 after 8. Sampling: what the ways to
@@ -11,7 +11,8 @@
  * prompt first, while the card is not yet at its power limit. Long, only when named: decoding behind contexts whose K and V are
  * whatever the memory holds. Chunks, only when named: steps that hold nothing but the next
  * few tokens of a long prompt. Replay, only when named: an answer whose tokens are known is computed again, in runs of so many
- * decoding rows a step, and whether the last row's logits have the bits that one row a step gives. One-table: layers that see a
+ * decoding rows a step, and whether the last row's logits have the bits that one row a step gives. Energy, only when named: seconds
+ * of equal steps, what one takes of the card's energy, and how long that is at the power it may draw. One-table: layers that see a
  * window share the block tables of the others, as they do not in a server. Copies: weights of four bits are kept as bf16, too, as in a
  * server where these are small beside the memory. Max-model-len: what is allowed, 2,048 by default and
  * 131,072 for long ones; a server allows what the model was made for, and planning for that must not take time. */
@@ -23,6 +24,7 @@
 #include "base/rng.h"
 #include "model/warm_up.h"
 #include "model_session.h"
+#include "power_meter.h"
 
 enum {
     TOKENS_MAX = 8192,
@@ -288,6 +290,61 @@ static void print_replay(struct session *s)
     free(together);
 }
 
+/* The same step again and again, two in flight; returns how many. */
+static int repeat_step(struct session *s, const struct session_part *parts, int num_parts, double seconds,
+                       struct power_meter *meter)
+{
+    int num_steps = 0;
+    uint64_t begin_ns = clock_monotonic_ns();
+    for (; seconds_since(begin_ns) < seconds; num_steps++) {
+        session_step(s, parts, num_parts);
+        if (num_steps > 0) session_finish_step(s);
+        power_meter_look(meter);
+    }
+    session_finish_step(s);
+    return num_steps;
+}
+
+/* Each of num_seqs sequences gets num_tokens behind context. */
+static void print_energy(struct session *s, struct power_meter *meter, int num_seqs, int32_t context,
+                         int32_t num_tokens)
+{
+    static const double WARM_SECONDS = 1, TIMED_SECONDS = 2;
+    struct session_part parts[SEQS_MAX];
+    for (int i = 0; i < num_seqs; i++)
+        parts[i] = (struct session_part){.seq = i,
+                                         .num_done = context,
+                                         .num_tokens = num_tokens,
+                                         .tokens = prompt + i,
+                                         .decode = num_tokens == 1};
+    set_length(s, context + num_tokens);
+    repeat_step(s, parts, num_seqs, WARM_SECONDS, meter);
+    power_meter_clock(meter);
+    double joules = power_meter_joules(meter), limit = power_meter_limit(meter);
+    uint64_t begin_ns = clock_monotonic_ns();
+    int num_steps = repeat_step(s, parts, num_seqs, TIMED_SECONDS, meter);
+    double seconds = seconds_since(begin_ns);
+    joules = power_meter_joules(meter) - joules;
+    printf("energy %3d x %4d behind %4d: %7.3f ms a step, %7.3f J, %.0f W of %.0f, %.0f MHz; J over the "
+           "limit %7.3f ms\n",
+           num_seqs, num_tokens, context, seconds * 1e3 / num_steps, joules / num_steps, joules / seconds,
+           limit, power_meter_clock(meter), joules / num_steps / limit * 1e3);
+    fflush(stdout);
+}
+
+static void print_energies(struct session *s)
+{
+    static const struct {
+        int num_seqs;
+        int32_t context, num_tokens;
+    } steps[] = {{1, 16, 1},   {1, 1024, 1},  {64, 16, 1}, {64, 576, 1}, {64, 1024, 1},
+                 {256, 16, 1}, {256, 512, 1}, {1, 0, 512}, {4, 0, 2048}};
+    struct power_meter meter;
+    if (!power_meter_open(&meter)) return;
+    for (size_t i = 0; i < array_length(steps); i++)
+        print_energy(s, &meter, steps[i].num_seqs, steps[i].context, steps[i].num_tokens);
+}
+
 int main(int argc, char **argv)
 {
     const char *load_format = "auto", *what = "";
@@ -338,6 +395,7 @@ int main(int argc, char **argv)
       mixed[] = {{0, 0}, {32, 576}, {64, 576}, {128, 576}}, sampled[] = {{1, 1024}, {64, 1024}, {256, 512}};
     if (!strcmp(what, "chunks")) print_chunks(&s);
     if (!strcmp(what, "replay")) print_replay(&s);
+    if (!strcmp(what, "energy")) print_energies(&s);
     if (wanted(what, "first")) print_first(&s);
     if (wanted(what, "prefill")) print_prefill(&s, 1, 512);
     for (size_t i = 0; i < array_length(decodes) && wanted(what, "decode"); i++) {
