@@ -201,8 +201,8 @@ build/emulator/%.o: tests/emulator/%.cc $(wildcard tests/emulator/*.h)
 build/emulator/test_emulator: build/emulator/tests/emulator/test_emulator.o $(EMULATED_MACHINE)
 	$(CXX) -o $@ $^ -lcmocka
 EMULATED_FAMILIES := qwen3.5|apertus|refact
-EMULATED_TESTS := $(call part_of,kernels/test_altup kernels/test_delta_net kernels/test_kept_blocks kernels/test_kv_groups kernels/test_masks kernels/test_latent kernels/test_norm_rope kernels/test_pool unit/model/test_families)
-EMULATED_HOPPER_TESTS := $(call part_of,kernels/test_kept_blocks kernels/test_latent kernels/test_memory kernels/test_moe kernels/test_norm_linear unit/engine/test_load)
+EMULATED_TESTS := $(call part_of,kernels/test_altup kernels/test_delta_net kernels/test_kept_blocks kernels/test_kv_groups kernels/test_lora kernels/test_masks kernels/test_latent kernels/test_norm_rope kernels/test_pool unit/model/test_families)
+EMULATED_HOPPER_TESTS := $(call part_of,kernels/test_kept_blocks kernels/test_latent kernels/test_lora kernels/test_memory kernels/test_moe kernels/test_norm_linear unit/engine/test_load)
 # Decoding, on a Hopper with as many SMs as it has, where a step of few sequences is one
 EMULATED_DECODES := $(call part_of,alibi stale_blocks sinks decodes_among_others mixed_lengths saved_blocks soft_caps)
 emulated: emulator build/emulator/test_emulator $(EMULATED_TESTS:%=build/tests/%) $(EMULATED_HOPPER_TESTS:%=build/tests/%) build/tests/kernels/test_attention build/tests/kernels/test_step ## the CUDA kernels' tests on a GPU that is emulated

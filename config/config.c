@@ -9,6 +9,7 @@
 #include "config/arguments.h"
 #include "config/config_file.h"
 #include "config/option_table.h"
+#include "config/lora_modules.h"
 
 int config_init(struct config *c, struct error *err)
 {
@@ -124,7 +125,7 @@ const char *config_find_path(int num_args, char *const *args, char *const *envir
 
 int config_check(const struct config *c, struct error *err)
 {
-    if (c->max_buffered_bytes >= c->max_body_bytes) return STATUS_OK;
+    if (c->max_buffered_bytes >= c->max_body_bytes) return lora_modules_check(c, err);
     return error_set(err, STATUS_INVALID,
                      "--max-buffered-bytes %llu: not even one body of --max-body-bytes %llu would fit",
                      (unsigned long long)c->max_buffered_bytes, (unsigned long long)c->max_body_bytes);

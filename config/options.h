@@ -20,6 +20,7 @@
 #define OPTION_TABLE(SECTION, X) \
 SECTION("Model") \
 X(LIST,  served_model_name, "served-model-name", NULL, 0, 0, "name", "name(s) of the model in the API, such as claude-*; the first is echoed in answers (default: the last part of MODEL)") \
+X(LIST,  lora_modules, "lora-modules", NULL, 0, 0, "name=path", "adapter(s) of low rank (LoRA) served beside the model: a name that requests ask for as their model, and a directory as PEFT saves it, with adapter_config.json and adapter_model.safetensors") \
 X(TEXT,  load_format, "load-format", "auto", 0, 0, "auto|dummy", "dummy: random weights from config.json alone") \
 X(INT,   max_model_len, "max-model-len", 0, 0, 16777216, "tokens", "longest prompt and answer together; 0: what the model says, or what fits") \
 X(TEXT,  generation_config, "generation-config", "auto", 0, 0, "auto|vllm", "auto: sampling defaults from the model's generation_config.json; vllm: none") \

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "config/lora_modules.h"
 #include "engine/energy_meter.h"
 #include "engine/load_progress.h"
 #include "model/warm_up.h"
@@ -568,7 +569,11 @@ static int load_engine(struct load *load, struct error *err)
 
 static int load_files(struct load *load, struct error *err)
 {
-    return model_files_open(config_model_path(load->config), load->config->load_format, &load->files, err);
+    const struct config *c = load->config;
+    int status = model_files_open(config_model_path(c), c->load_format, &load->files, err);
+    for (int i = 1; i <= c->lora_modules.num_items && !status; i++)
+        status = model_files_add_lora(load->files, lora_module_path(c, i), err);
+    return status;
 }
 
 int load_run(struct load *load, struct error *err)

@@ -9,7 +9,7 @@ enum { BANNED_MAX = STOP_TOKEN_IDS_MAX + EOS_IDS_MAX };
 /* The part of sample_params that is the same for all rows of a request, and what that points to. */
 struct request_sampling {
     struct sample_params params;
-    int32_t min_tokens, num_banned, second_begin;
+    int32_t min_tokens, num_banned, second_begin, lora;
     int32_t banned[BANNED_MAX];
     struct logit_bias logit_bias[LOGIT_BIAS_MAX];
     int32_t row_logits[ROW_LOGITS_MAX];
@@ -19,7 +19,7 @@ struct request_sampling {
 struct step_buffer {
     struct step step;
     int32_t *token_ids, *positions, *slot_mapping; /* [num_tokens], [groups][num_tokens] */
-    int32_t *cu_seqlens_q, *batch_slots, *seqlens_k,
+    int32_t *cu_seqlens_q, *batch_slots, *loras, *seqlens_k,
         *block_tables;            /* [num_seqs + 1], [num_seqs], [groups][num_seqs][stride] */
     int32_t *logit_rows;          /* [num_logits] */
     struct sample_params *sample; /* [num_logits] */
@@ -46,6 +46,7 @@ static int buffer_create(struct step_buffer *buf, const struct step_limits *limi
     buf->slot_mapping = calloc(groups * tokens, sizeof(int32_t));
     buf->cu_seqlens_q = calloc(seqs + 1, sizeof(int32_t));
     buf->batch_slots = calloc(seqs, sizeof(int32_t));
+    buf->loras = calloc(seqs, sizeof(int32_t));
     buf->seqlens_k = calloc(seqs, sizeof(int32_t));
     buf->block_tables = calloc(groups * seqs * (size_t)stride, sizeof(int32_t));
     buf->logit_rows = calloc(logits, sizeof(int32_t));
@@ -62,7 +63,8 @@ static int buffer_create(struct step_buffer *buf, const struct step_limits *limi
                               .logit_rows = buf->logit_rows,
                               .sample = buf->sample};
     bool all = buf->token_ids && buf->positions && buf->slot_mapping && buf->cu_seqlens_q &&
-               buf->batch_slots && buf->seqlens_k && buf->block_tables && buf->logit_rows && buf->sample;
+               buf->batch_slots && buf->loras && buf->seqlens_k && buf->block_tables && buf->logit_rows &&
+               buf->sample;
     return all ? 0 : STATUS_NO_MEMORY;
 }
 
@@ -73,6 +75,7 @@ static void buffer_destroy(struct step_buffer *buf)
     free(buf->slot_mapping);
     free(buf->cu_seqlens_q);
     free(buf->batch_slots);
+    free(buf->loras);
     free(buf->seqlens_k);
     free(buf->block_tables);
     free(buf->logit_rows);
@@ -147,6 +150,7 @@ void step_builder_set_request(struct step_builder *b, int32_t batch_slot,
     struct request_sampling *sampling = &b->requests[batch_slot];
     sampling->min_tokens = input->min_tokens;
     sampling->second_begin = input->second_begin;
+    sampling->lora = input->lora;
     sampling->num_banned = 0;
     memcpy(sampling->logprob_ids, payload->logprob_ids, (size_t)input->num_logprob_ids * sizeof(int32_t));
     for (int32_t i = 0; i < num_eos_ids && !input->ignore_eos; i++) ban(sampling, eos_ids[i]);
@@ -282,6 +286,15 @@ static void move_second(struct step_builder *b, struct step_buffer *buf, int32_t
         if (buf->positions[t] >= second_begin) buf->positions[t] += b->limits.max_model_len;
 }
 
+/* Of each sequence, where any has one. */
+static void add_loras(struct step_builder *b, struct step_buffer *buf)
+{
+    struct step *step = &buf->step;
+    int32_t any = 0;
+    for (int32_t s = 0; s < step->num_seqs; s++) any |= buf->loras[s] = b->requests[buf->batch_slots[s]].lora;
+    step->loras = any ? buf->loras : NULL;
+}
+
 const struct step *step_builder_build(struct step_builder *b, int buffer_idx, struct scheduler *s,
                                       const struct plan *plan)
 {
@@ -302,6 +315,7 @@ const struct step *step_builder_build(struct step_builder *b, int buffer_idx, st
         for (int32_t i = 0; i < step->num_seqs; i++)
             add_blocks(buf, i, g, kv_tables_get(scheduler_tables(s), buf->batch_slots[i], g));
     for (int32_t i = 0; i < step->num_seqs; i++) move_second(b, buf, i);
+    add_loras(b, buf);
     assert_always(step->num_tokens == plan->num_tokens && step->num_logits == plan->num_logits);
     return step;
 }

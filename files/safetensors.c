@@ -371,24 +371,36 @@ static int open_index(struct safetensors *s, const char *directory, struct error
 }
 
 /* STATUS_NOT_FOUND, and nothing opened, when the file is not there. */
-static int open_single(struct safetensors *s, const char *directory, struct error *err)
+static int open_single(struct safetensors *s, const char *directory, const char *file_name, struct error *err)
 {
     struct shard *shard = NULL;
-    int status = open_shard(s, directory, "model.safetensors", &shard, err);
+    int status = open_shard(s, directory, file_name, &shard, err);
     return status || !shard ? status : list_shard(s, shard, directory, err);
 }
 
-int safetensors_open(const char *directory, struct safetensors **out, struct error *err)
+/* file_name NULL: those of a model. */
+static int open_any(const char *directory, const char *file_name, struct safetensors **out, struct error *err)
 {
     struct safetensors *s = calloc(1, sizeof *s);
     if (!s) return error_set(err, STATUS_NO_MEMORY, "%s: no memory", directory);
-    int status = open_single(s, directory, err);
-    if (status == STATUS_NOT_FOUND) status = open_index(s, directory, err);
+    int status = open_single(s, directory, file_name ? file_name : "model.safetensors", err);
+    if (status == STATUS_NOT_FOUND && !file_name) status = open_index(s, directory, err);
     if (status)
         safetensors_close(s);
     else
         *out = s;
     return status;
+}
+
+int safetensors_open(const char *directory, struct safetensors **out, struct error *err)
+{
+    return open_any(directory, NULL, out, err);
+}
+
+int safetensors_open_file(const char *directory, const char *file_name, struct safetensors **out,
+                          struct error *err)
+{
+    return open_any(directory, file_name, out, err);
 }
 
 void safetensors_close(struct safetensors *s)
@@ -416,4 +428,15 @@ const struct safetensor *safetensors_find(const struct safetensors *s, const cha
     struct safetensor wanted = {.name = name};
     if (!s->num_tensors) return NULL;
     return bsearch(&wanted, s->tensors, s->num_tensors, sizeof wanted, compare_names);
+}
+
+uint64_t safetensors_num_tensors(const struct safetensors *s)
+{
+    return s->num_tensors;
+}
+
+const struct safetensor *safetensors_tensor(const struct safetensors *s, uint64_t i)
+{
+    assert_debug(i < s->num_tensors);
+    return &s->tensors[i];
 }

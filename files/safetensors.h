@@ -27,11 +27,18 @@ struct safetensor {
 };
 
 int safetensors_open(const char *directory, struct safetensors **out, struct error *err) must_check;
+/* One file of a directory alone. */
+int safetensors_open_file(const char *directory, const char *file_name, struct safetensors **out,
+                          struct error *err) must_check;
 void safetensors_close(struct safetensors *s);
 void safetensors_drop_pages(
     const struct safetensors *s); /* gives resident memory back; everything stays readable */
 
 const struct safetensor *safetensors_find(const struct safetensors *s,
                                           const char *name); /* NULL: no such tensor */
+
+/* All of them, sorted by name. */
+uint64_t safetensors_num_tensors(const struct safetensors *s);
+const struct safetensor *safetensors_tensor(const struct safetensors *s, uint64_t i);
 
 #endif

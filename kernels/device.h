@@ -69,6 +69,22 @@ struct linear_desc {
 
 struct linear; /* device's own */
 
+enum { LORA_RANK_MAX = 512 };
+
+/* What one adapter of low rank (Hu et al., "LoRA", 2021) adds to a part of a linear: scale * up (down x), of rank r. */
+struct lora_part {
+    struct weight_view down, up; /* A [r][K], B [N][r], plain; down.data NULL: it adds nothing */
+    float scale;
+};
+
+/* Adapters of one linear: [num_adapters][parts of the linear]. */
+struct lora_desc {
+    int32_t num_adapters;
+    const struct lora_part (*parts)[LINEAR_PARTS_MAX];
+};
+
+struct lora; /* device's own */
+
 /* How a router's logits become scores, by which experts are chosen and weighed. */
 enum router_scores {
     ROUTER_SOFTMAX, /* over all experts */
@@ -392,6 +408,9 @@ struct kernel_table {
                          struct error *err) must_check;
     /* Bytes that a linear keeps on the device beyond the mapped file (0 when used in place). */
     uint64_t (*linear_bytes)(struct device *d, const struct linear *l);
+    /* As linear_create: of one that was made before. NULL where the device has none, and linear_lora. */
+    int (*lora_create)(struct device *d, const struct linear *w, const struct lora_desc *desc,
+                       struct lora **out, struct error *err) must_check;
     /* As linear_create, for a mixture of experts. NULL where the device has none. */
     int (*moe_create)(struct device *d, const struct moe_desc *desc, struct moe **out,
                       struct error *err) must_check;
@@ -493,6 +512,11 @@ struct kernel_table {
      * LINEAR_UP. */
     void (*linear_gated)(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
                          const struct linear *w);
+
+    /* linear or linear_gated, as the linear's kind has it, in a step with adapters: to rows whose sequence has one (step.loras) what that
+     * adds is added, before a gate. Those of other sequences have the bits that they have without. */
+    void (*linear_lora)(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
+                        const struct linear *w, const struct lora *lora);
 
     /* rms_norm of x[T][H] (res) and delta[T][H] (act), and the product of what that gives, linear's or linear_gated's out, in
      * one, with the same bits. Unless delta is NULL the sum of both goes to sum[T][H] (res), which is not x. False, and nothing is

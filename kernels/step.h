@@ -97,6 +97,8 @@ struct step {
     const int32_t *logit_rows;   /* [R] token index t in [0, T), strictly ascending */
     const struct sample_params *sample; /* [R] */
     const struct sequence_mask *masks;  /* [S]; NULL: all are causal */
+    const int32_t
+        *loras; /* [S] the sequence's adapter, from 1 on (device.h: lora_desc); 0: none; NULL: none has one */
 };
 
 /* Of one group: [T], [S][stride]. */

@@ -38,18 +38,50 @@ static void norm_rows(const struct model *m, const struct batch *b, const struct
     m->device->ops->rms_norm(m->device, b, s->rows, n->normed, s->x, n->delta, n->args);
 }
 
+/* A matrix, and what adapters add to it; lora NULL: nothing. */
+struct adapted {
+    const struct linear *w;
+    const struct lora *lora;
+};
+
+static bool adapts(const struct model *m, struct adapted a)
+{
+    return a.lora && m->step_has_loras;
+}
+
+static void multiply_adapted(const struct model *m, const struct batch *b, enum row_set rows, void *out,
+                             const void *x, struct adapted a)
+{
+    struct device *d = m->device;
+    if (adapts(m, a))
+        d->ops->linear_lora(d, b, rows, out, x, a.w, a.lora);
+    else
+        d->ops->linear(d, b, rows, out, x, a.w);
+}
+
+static void multiply_gated(const struct model *m, const struct batch *b, enum row_set rows, void *out,
+                           const void *x, struct adapted a)
+{
+    struct device *d = m->device;
+    if (adapts(m, a))
+        d->ops->linear_lora(d, b, rows, out, x, a.w, a.lora);
+    else
+        d->ops->linear_gated(d, b, rows, out, x, a.w);
+}
+
 /* The product of the norm, which nobody else reads. */
 static void multiply_normed(const struct model *m, const struct batch *b, struct stream *s,
-                            const struct next_norm *n, void *out, const struct linear *w, bool is_gated)
+                            const struct next_norm *n, void *out, struct adapted a, bool is_gated)
 {
     struct device *d = m->device;
     const struct kernel_table *k = d->ops;
-    if (k->norm_linear && k->norm_linear(d, b, s->rows, out, s->other, s->x, n->delta, n->args, w)) {
+    if (!adapts(m, a) && k->norm_linear &&
+        k->norm_linear(d, b, s->rows, out, s->other, s->x, n->delta, n->args, a.w)) {
         if (n->delta) *s = (struct stream){s->rows, s->other, s->x};
         return;
     }
     norm_rows(m, b, s, n);
-    (is_gated ? k->linear_gated : k->linear)(d, b, s->rows, out, n->normed, w);
+    (is_gated ? multiply_gated : multiply_adapted)(m, b, s->rows, out, n->normed, a);
 }
 
 static int32_t layer_inputs_width(const struct model_config *c)
@@ -144,11 +176,12 @@ static void project_tokens(const struct model *m, const struct batch *b, const s
     struct device *d = m->device;
     const struct kernel_table *k = d->ops;
     void *projected = layer->delta_net || m->config.family->gated_attention ? m->projected : m->qkv;
-    const struct linear *w = layer->delta_net ? layer->projections : layer->qkv;
+    const struct adapted qkv = {layer->qkv, layer->qkv_lora},
+                         own = layer->delta_net ? (struct adapted){layer->projections, NULL} : qkv;
     const bool has_both = layer->delta_net && layer->qkv;
     if (!layer->attention.latent && !layer->gates && !has_both && !layer->laurel.wide &&
         !m->config.is_parallel && !is_replaced(layer)) {
-        multiply_normed(m, b, residual, n, projected, w, false);
+        multiply_normed(m, b, residual, n, projected, own, false);
         return;
     }
     norm_rows(m, b, residual, n);
@@ -156,8 +189,8 @@ static void project_tokens(const struct model *m, const struct batch *b, const s
     if (layer->attention.latent)
         k->latent_qkv(d, b, m->qkv, n->normed, layer->attention.latent);
     else
-        k->linear(d, b, ROWS_TOKENS, projected, n->normed, w);
-    if (has_both) k->linear(d, b, ROWS_TOKENS, m->qkv, n->normed, layer->qkv);
+        multiply_adapted(m, b, ROWS_TOKENS, projected, n->normed, own);
+    if (has_both) multiply_adapted(m, b, ROWS_TOKENS, m->qkv, n->normed, qkv);
     if (layer->gates) k->linear(d, b, ROWS_TOKENS, m->gates, n->normed, layer->gates);
     multiply(m, b, m->z, n->normed, &layer->z);
     multiply(m, b, m->decays, n->normed, &layer->decays);
@@ -192,7 +225,7 @@ static void project_mixed(const struct model *m, const struct batch *b, const st
 {
     const struct kernel_table *k = m->device->ops;
     const enum row_set rows = t->residual.rows;
-    k->linear(m->device, b, rows, m->delta, t->attended, layer->o);
+    multiply_adapted(m, b, rows, m->delta, t->attended, (struct adapted){layer->o, layer->o_lora});
     t->delta = m->delta;
     if (!layer->state_o) return;
     const struct next_norm sum = {&layer->sum, m->delta, t->normed};
@@ -212,6 +245,16 @@ static void make_layer_inputs(const struct model *m, const struct batch *b)
     k->rms_norm(d, b, ROWS_TOKENS, m->layer_inputs, m->layer_rows, m->layer_inputs, &m->layer_inputs_norm);
 }
 
+static struct adapted gate_up_of(const struct layer *layer)
+{
+    return (struct adapted){layer->gate_up, layer->gate_up_lora};
+}
+
+static struct adapted down_of(const struct layer *layer)
+{
+    return (struct adapted){layer->down, layer->down_lora};
+}
+
 /* An MLP, and beside it experts, each with norms of its own, and the sum of both. */
 static void run_mlp_beside_experts(const struct model *m, const struct batch *b, const struct layer *layer,
                                    struct tail *t)
@@ -222,10 +265,10 @@ static void run_mlp_beside_experts(const struct model *m, const struct batch *b,
     const struct next_norm between = {&layer->mlp_norm, m->delta, t->normed},
                            before_router = {&layer->seen_norm, NULL, m->seen},
                            before_experts = {&layer->experts_norm, NULL, t->normed};
-    multiply_normed(m, b, &t->residual, &between, m->mlp, layer->gate_up, true);
+    multiply_normed(m, b, &t->residual, &between, m->mlp, gate_up_of(layer), true);
     norm_rows(m, b, &t->residual, &before_router);
     norm_rows(m, b, &t->residual, &before_experts);
-    k->linear(d, b, rows, m->delta, m->mlp, layer->down);
+    multiply_adapted(m, b, rows, m->delta, m->mlp, down_of(layer));
     k->rms_norm(d, b, rows, m->delta, m->both, m->delta, &layer->mlp_sum);
     k->moe(d, b, rows, m->delta, t->normed, m->seen, layer->moe);
     k->rms_norm(d, b, rows, m->delta, m->both, m->delta, &layer->experts_sum);
@@ -237,7 +280,8 @@ static void run_gate_up(const struct model *m, const struct batch *b, const stru
 {
     struct device *d = m->device;
     const bool is_cut = layer->has_sparse_gate;
-    multiply_normed(m, b, &t->residual, between, is_cut ? m->gate_and_up : m->mlp, layer->gate_up, !is_cut);
+    multiply_normed(m, b, &t->residual, between, is_cut ? m->gate_and_up : m->mlp, gate_up_of(layer),
+                    !is_cut);
     if (is_cut)
         d->ops->sparse_gelu(d, b, t->residual.rows, m->mlp, m->gate_and_up, layer->intermediate_size,
                             layer->gate_cut);
@@ -249,7 +293,7 @@ static void run_gate_up_beside(const struct model *m, const struct batch *b, con
 {
     const struct next_norm own = {&layer->seen_norm, NULL, t->normed};
     if (layer->seen_norm.weight) norm_rows(m, b, &t->residual, &own);
-    m->device->ops->linear_gated(m->device, b, t->residual.rows, m->mlp, t->normed, layer->gate_up);
+    multiply_gated(m, b, t->residual.rows, m->mlp, t->normed, gate_up_of(layer));
 }
 
 /* What the MLP or experts make of the sum, which attention's output product is added to first. */
@@ -274,7 +318,7 @@ static void run_mlp(const struct model *m, const struct batch *b, const struct l
         return;
     }
     if (!is_parallel) run_gate_up(m, b, layer, t, &between);
-    k->linear(d, b, rows, m->delta, m->mlp, layer->down);
+    multiply_adapted(m, b, rows, m->delta, m->mlp, down_of(layer));
 }
 
 /* What the token adds to the layer, behind the MLP, through a gate that the sum makes. */

@@ -22,9 +22,10 @@ struct layer {
     struct linear *state_o;     /* of delta_net beside attention; else o is its */
     struct linear *gates; /* of delta_net b and a, or b; of attention with gates of its own those; or NULL */
     struct product z, decays; /* of delta_net: where they are apart (delta_inputs); wide NULL: they are not */
-    struct delta_net *delta_net;   /* NULL: the layer has attention alone */
-    struct linear *gate_up, *down; /* NULL where there is moe alone */
-    struct moe *moe;               /* NULL: the layer has one MLP; with down both, side by side */
+    struct delta_net *delta_net;                               /* NULL: the layer has attention alone */
+    struct linear *gate_up, *down;                             /* NULL where there is moe alone */
+    struct lora *qkv_lora, *o_lora, *gate_up_lora, *down_lora; /* NULL: no adapter adds to it */
+    struct moe *moe; /* NULL: the layer has one MLP; with down both, side by side */
     /* where the MLP is beside experts: before the router, before them, and behind both, where the sum of both begins. seen_norm: also before an
      * MLP beside attention, where that has one of its own; else it has no weight */
     struct norm_args seen_norm, experts_norm, mlp_sum, experts_sum;
@@ -64,6 +65,7 @@ struct model {
     struct linear *embedding, *lm_head; /* one and the same when tied */
     struct kv_pool *kv_pool;
     struct batch *batch; /* of the step begun last */
+    bool step_has_loras; /* it has sequences with adapters */
     /* device memory for the largest step */
     void *residual;                              /* [T + 1][H] (res) */
     void *normed, *qkv, *attended, *delta, *mlp; /* (act) [T][H] [T][Q+2KV] [T][Q] [T][H] [T][I] */

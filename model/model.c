@@ -7,6 +7,7 @@
 #include "base/bit_set.h"
 #include "base/check.h"
 #include "model/forward.h"
+#include "model/lora_files.h"
 #include "model/rope_table.h"
 #include "model/dense_layers.h"
 #include "model/score_head.h"
@@ -173,6 +174,57 @@ static struct linear *create_linear(struct builder *b, const struct linear_desc 
     return linear;
 }
 
+/* Whether the family has such a weight. */
+static bool may_be(const struct model *m, enum weight_role role)
+{
+    return weight_may_be(m->config.family->weight_changes, role);
+}
+
+/* What adapters add to a linear of these roles; NULL: nothing. */
+static struct lora *create_lora(struct builder *b, const struct linear *w, const enum weight_role *roles,
+                                int num_roles, int32_t layer)
+{
+    struct device *d = b->m->device;
+    const int32_t num = model_files_num_loras(b->files);
+    struct lora *lora = NULL;
+    bool is_any = false;
+    if (b->status || num == 0) return NULL;
+    struct lora_part(*parts)[LINEAR_PARTS_MAX] = calloc((size_t)num, sizeof *parts);
+    if (!parts) {
+        b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for a list of adapters");
+        return NULL;
+    }
+    for (int32_t i = 0; i < num; i++)
+        for (int part = 0; part < num_roles; part++) {
+            parts[i][part] = lora_files_part(model_files_lora(b->files, i), roles[part], layer);
+            is_any |= parts[i][part].down.data != NULL;
+        }
+    const struct lora_desc desc = {num, (const struct lora_part(*)[LINEAR_PARTS_MAX])parts};
+    if (is_any && !d->ops->lora_create)
+        b->status = error_set(b->err, STATUS_UNSUPPORTED, "the device %s has no adapters", d->name);
+    else if (is_any)
+        b->status = d->ops->lora_create(d, w, &desc, &lora, b->err);
+    free(parts);
+    return lora;
+}
+
+static void create_loras(struct builder *b, int32_t i)
+{
+    const bool v_is_k = model_config_layer(&b->m->config, i).v_is_k;
+    const enum weight_role qkv[] = {WEIGHT_Q, WEIGHT_K, v_is_k ? WEIGHT_K : WEIGHT_V}, o[] = {WEIGHT_O},
+                           gate_up[] = {WEIGHT_GATE, WEIGHT_UP}, up[] = {WEIGHT_UP}, down[] = {WEIGHT_DOWN};
+    struct layer *layer = &b->m->layers[i];
+    const bool shares_kv = model_config_layer(&b->m->config, i).shares_kv,
+               has_gate = may_be(b->m, WEIGHT_GATE);
+    if (layer->qkv) {
+        layer->qkv_lora = create_lora(b, layer->qkv, qkv, shares_kv ? 1 : 3, i);
+        layer->o_lora = create_lora(b, layer->o, o, 1, i);
+    }
+    if (layer->gate_up)
+        layer->gate_up_lora = create_lora(b, layer->gate_up, has_gate ? gate_up : up, has_gate ? 2 : 1, i);
+    if (layer->down) layer->down_lora = create_lora(b, layer->down, down, 1, i);
+}
+
 static int64_t q_width(const struct model_config *c, int32_t layer)
 {
     const struct layer_config l = model_config_layer(c, layer);
@@ -246,12 +298,6 @@ static struct linear *create_gate_up(struct builder *b, int32_t layer)
     add_part(b, &desc, WEIGHT_UP, layer);
     return create_linear(b, &desc, 2 * (int64_t)model_config_layer(c, layer).intermediate_size,
                          c->hidden_size);
-}
-
-/* Whether the family has such a weight. */
-static bool may_be(const struct model *m, enum weight_role role)
-{
-    return weight_may_be(m->config.family->weight_changes, role);
 }
 
 static double softplus(double x)
@@ -970,6 +1016,7 @@ static void create_weights(struct builder *b)
     for (int32_t i = 0; i < m->config.num_layers && !b->status; i++) {
         model_files_prefetch(b->files, i + 1);
         create_layer(b, i);
+        create_loras(b, i);
         unpacked_clear(&b->unpacked);
         if (b->progress && !b->status)
             b->progress(b->progress_context, (double)(i + 1) / m->config.num_layers);
@@ -1131,6 +1178,7 @@ void model_step_begin(struct model *m, const struct step *step)
     assert_always(m->kv_pool && !m->batch);
     assert_debug(step->num_tokens > 0 && step->num_logits <= step->num_tokens);
     struct batch *b = m->batch = d->ops->step_begin(d, step);
+    m->step_has_loras = step->loras != NULL;
     if (d->ops->replay && d->ops->replay(d, b)) return;
     if (d->ops->record_begin) d->ops->record_begin(d, b);
     forward(m, b, step);

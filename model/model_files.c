@@ -17,6 +17,7 @@
 #include "model/gguf_config.h"
 #include "model/hf_config.h"
 #include "model/gguf_scales.h"
+#include "model/lora_files.h"
 #include "model/quantised_stack.h"
 #include "model/quantised_tensors.h"
 #include "files/json_read.h"
@@ -49,6 +50,8 @@ struct model_files {
     struct dummy_weights *dummy;
     struct dense_files dense;
     struct joined *joined;
+    struct lora_files **loras;
+    int32_t num_loras;
     struct weight_view
         *views; /* [FIRST_LAYER_ROLE + num_layers * views_per_layer]; dummy: filled in when asked for */
     uint64_t weight_bytes;
@@ -822,6 +825,8 @@ void model_files_close(struct model_files *f)
         next = f->joined->next;
         free(f->joined);
     }
+    for (int32_t i = 0; i < f->num_loras; i++) lora_files_close(f->loras[i]);
+    free(f->loras);
     free(f->views);
     free(f->path);
     free(f);
@@ -852,6 +857,54 @@ struct weight_view model_files_expert(const struct model_files *f, enum weight_r
     struct weight_view *view = &f->views[view_idx(f, role, layer, expert)];
     if (f->dummy && !view->data) *view = make_dummy(f, role, layer, expert);
     return *view;
+}
+
+/* As if the model were one; what its files are does not count. */
+static struct model_files as_directory(const struct model_files *f)
+{
+    return (struct model_files){.config = f->config};
+}
+
+bool model_files_in_directory(const struct model_files *f, enum weight_role role, int32_t layer,
+                              struct matrix_in_directory *out)
+{
+    const struct model_files there = as_directory(f);
+    const struct weight_line *line = line_of(&there, role);
+    if (!weight_is_wanted(&f->config, line->presence, layer) || !line->hf_name) return false;
+    const bool is_behind = line->hf_name[0] == '+';
+    *out = (struct matrix_in_directory){
+        line->hf_name + is_behind, model_config_layer_in_file(&f->config, layer) + is_behind,
+        stack_of(&there, role, layer, 0, false).rows, shape_of(&there, role, layer).cols};
+    return true;
+}
+
+struct weight_view model_files_cut(const struct model_files *f, enum weight_role role, int32_t layer,
+                                   const struct weight_view *tensor)
+{
+    const struct model_files there = as_directory(f);
+    const struct stack stack = stack_of(&there, role, layer, 0, false);
+    return rows_of(tensor, &stack, shape_of(&there, role, layer).rows);
+}
+
+int model_files_add_lora(struct model_files *f, const char *path, struct error *err)
+{
+    struct lora_files **list = realloc(f->loras, ((size_t)f->num_loras + 1) * sizeof(struct lora_files *));
+    if (!list) return error_set(err, STATUS_NO_MEMORY, "%s: no memory", path);
+    f->loras = list;
+    int status = lora_files_open(path, f, &list[f->num_loras], err);
+    if (!status) f->num_loras++;
+    return status;
+}
+
+int32_t model_files_num_loras(const struct model_files *f)
+{
+    return f->num_loras;
+}
+
+const struct lora_files *model_files_lora(const struct model_files *f, int32_t i)
+{
+    assert_debug(i >= 0 && i < f->num_loras);
+    return f->loras[i];
 }
 
 const struct dense_files *model_files_dense(const struct model_files *f)

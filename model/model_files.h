@@ -15,6 +15,7 @@
 #include "model/weights.h"
 
 struct model_files;
+struct lora_files;
 
 /* path: a .gguf file or a directory. load_format: "auto" or "dummy". */
 int model_files_open(const char *path, const char *load_format, struct model_files **out,
@@ -31,6 +32,25 @@ struct weight_view model_files_weight(const struct model_files *f, enum weight_r
 /* As model_files_weight, of a role that each expert has one of. */
 struct weight_view model_files_expert(const struct model_files *f, enum weight_role role, int32_t layer,
                                       int32_t expert);
+
+/* How a directory of Hugging Face's has a matrix of a layer, whatever the model's own files are: name stands behind the layer's number,
+ * which is counted as there; the tensor has so many rows and columns, and those that are meant are what model_files_cut leaves. */
+struct matrix_in_directory {
+    const char *name;
+    int32_t layer;
+    int64_t rows, cols;
+};
+/* False: it has none such. */
+bool model_files_in_directory(const struct model_files *f, enum weight_role role, int32_t layer,
+                              struct matrix_in_directory *out);
+/* Of a tensor with such rows those of the role. */
+struct weight_view model_files_cut(const struct model_files *f, enum weight_role role, int32_t layer,
+                                   const struct weight_view *tensor);
+
+/* Adapters of low rank (lora_files.h) that are served beside the model, in their order. */
+int model_files_add_lora(struct model_files *f, const char *path, struct error *err) must_check;
+int32_t model_files_num_loras(const struct model_files *f);
+const struct lora_files *model_files_lora(const struct model_files *f, int32_t i);
 
 /* Behind an embedding's pooling. */
 const struct dense_files *model_files_dense(const struct model_files *f);

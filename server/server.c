@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/log_writer.h"
 #include "base/metrics.h"
+#include "config/lora_modules.h"
 #include "server/api/api.h"
 #include "server/http_metrics.h"
 #include "server/journal.h"
@@ -27,33 +28,60 @@ static char *last_name(const char *path, size_t n)
     return strndup(name, n - (size_t)(name - path));
 }
 
+/* A name of n bytes. */
+static int add_model_name(struct life *life, const char *name, size_t n, struct error *err)
+{
+    struct server *server = &life->server;
+    char **names = realloc(life->model_names, ((size_t)server->num_model_names + 1) * sizeof *names);
+    if (names) life->model_names = names;
+    char *own = names ? strndup(name, n) : NULL;
+    if (!own) return error_set(err, STATUS_NO_MEMORY, "out of memory");
+    names[server->num_model_names++] = own;
+    server->model_names = (const char *const *)names;
+    return STATUS_OK;
+}
+
 /* What was found by its name on the hub is called so, without what chooses a revision or a file there, and by the last part alone. */
-static int choose_default_names(struct life *life, struct error *err)
+static int add_default_names(struct life *life, struct error *err)
 {
     const struct config *config = life->server.config;
     const bool is_hub_name = config->model_path && strcmp(config->model_path, config->model) != 0;
     const size_t num_bytes = is_hub_name ? strcspn(config->model, "@:") : strlen(config->model);
-    int n = 0;
-    if (is_hub_name) life->model_name[n++] = strndup(config->model, num_bytes);
-    life->model_name[n++] = last_name(config->model, num_bytes);
-    life->server.model_names = (const char *const *)life->model_name;
-    life->server.num_model_names = n;
-    return life->model_name[0] && life->model_name[n - 1] ? STATUS_OK
-                                                          : error_set(err, STATUS_NO_MEMORY, "out of memory");
+    char *last = last_name(config->model, num_bytes);
+    int status = is_hub_name ? add_model_name(life, config->model, num_bytes, err) : STATUS_OK;
+    if (!status && !last) status = error_set(err, STATUS_NO_MEMORY, "out of memory");
+    if (!status) status = add_model_name(life, last, strlen(last), err);
+    free(last);
+    return status;
+}
+
+static int add_lora_names(struct life *life, struct error *err)
+{
+    struct server *server = &life->server;
+    char name[LORA_NAME_BYTES];
+    int status = STATUS_OK;
+    for (int i = 1; i <= server->config->lora_modules.num_items && !status; i++) {
+        lora_module_name(server->config, i, name);
+        for (int k = 0; k < server->num_model_names; k++)
+            if (!strcmp(server->model_names[k], name))
+                return error_set(err, STATUS_INVALID, "--lora-modules: \"%s\" is the model's own name", name);
+        status = add_model_name(life, name, strlen(name), err);
+    }
+    server->num_loras = server->config->lora_modules.num_items;
+    return status;
 }
 
 static int choose_model_names(struct life *life, struct error *err)
 {
     const struct text_list *names = &life->server.config->served_model_name;
+    int status = STATUS_OK;
     if (names->num_items > 0 && names->items[0][strlen(names->items[0]) - 1] == '*')
         return error_set(err, STATUS_INVALID,
                          "--served-model-name: the first name is the one in answers; it must not end in *");
-    if (names->num_items > 0) {
-        life->server.model_names = (const char *const *)names->items;
-        life->server.num_model_names = names->num_items;
-        return STATUS_OK;
-    }
-    return choose_default_names(life, err);
+    for (int i = 0; i < names->num_items && !status; i++)
+        status = add_model_name(life, names->items[i], strlen(names->items[i]), err);
+    if (names->num_items == 0) status = add_default_names(life, err);
+    return status ? status : add_lora_names(life, err);
 }
 
 /* The front's and the engine's. */
@@ -175,7 +203,8 @@ static void release(struct life *life)
     listener_deinit(&life->listener);
     service_manager_deinit(&life->manager);
     inherited_deinit(&life->inherited);
-    for (size_t i = 0; i < sizeof life->model_name / sizeof *life->model_name; i++) free(life->model_name[i]);
+    for (int i = 0; i < life->server.num_model_names; i++) free(life->model_names[i]);
+    free(life->model_names);
     life_signals_close(life);
     uv_run(&life->loop, UV_RUN_NOWAIT);
     uv_loop_close(&life->loop);

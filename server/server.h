@@ -62,7 +62,8 @@ struct server {
         engine_excused_ns; /* engine_watch.c's: when it looked last, and what was before does not count */
     double engine_load_seconds;     /* from a start until it served, the longest so far; 0: not known */
     const char *const *model_names; /* the first is echoed in responses; num_model_names >= 1 */
-    int num_model_names;
+    int num_model_names,
+        num_loras; /* of the names, the last so many: adapters', in their order (config/lora_modules.h) */
     struct span_export *spans; /* NULL: nobody wants any */
     struct api *api;           /* server/api's own: from api_init to api_deinit */
     struct work_queue works;   /* on the worker pool, and for it */

@@ -29,6 +29,7 @@ static void cpu_close(struct device *d)
     struct cpu_device *c = cpu_device_of(d);
     for (int i = 0; i < c->num_linears; i++) cpu_linear_destroy(c->linears[i]);
     free(c->linears);
+    cpu_loras_destroy(c);
     thread_pool_destroy(c->pool);
     device_memory_free_all(&c->memory);
     free(c);
@@ -244,6 +245,7 @@ static const struct kernel_table cpu_kernel_table = {
     .seal = cpu_seal,
     .linear_create = cpu_linear_take,
     .linear_bytes = cpu_linear_size,
+    .lora_create = cpu_lora_create,
     .moe_create = cpu_moe_create,
     .latent_create = cpu_latent_create,
     .delta_net_create = cpu_delta_net_create,
@@ -265,6 +267,7 @@ static const struct kernel_table cpu_kernel_table = {
     .rms_norm = cpu_rms_norm,
     .linear = cpu_linear,
     .linear_gated = cpu_linear, /* the linear knows its kind */
+    .linear_lora = cpu_linear_lora,
     .sparse_gelu = cpu_sparse_gelu,
     .altup_begin = cpu_altup_begin,
     .altup_predict = cpu_altup_predict,

@@ -17,6 +17,7 @@
 struct batch {
     const struct step *step;
     int32_t *token_ids; /* [T] the step's, with "the token last sampled" looked up */
+    int32_t *loras;     /* [T] each token's adapter, where the step has any */
     struct state_run *state_runs;
     int32_t num_state_runs;
     struct attention_plan attention;
@@ -40,6 +41,9 @@ struct cpu_device {
     struct moe_scratch *moe_scratch;       /* moe.c: of the largest; NULL: no experts */
     struct delta_scratch *delta_scratch;   /* delta_net.c; NULL: no layer has a state */
     struct latent_scratch *latent_scratch; /* latent.c; NULL: no layer has latent attention */
+    struct lora **loras;                   /* lora.c; destroyed with the device */
+    int num_loras;
+    struct lora_scratch *lora_scratch; /* NULL: no linear has adapters */
 
     struct step_limits limits;
     int32_t vocab_size, hidden_size;
@@ -79,7 +83,7 @@ static inline const uint64_t *cpu_forbidden(const struct cpu_device *c)
 void cpu_device_run(struct cpu_device *c, int64_t work,
                     void (*task)(void *context, int thread_idx, int num_threads), void *context);
 
-/* step.c, embed.c, norm.c, altup.c, sparse_gelu.c, rope.c, attention.c, latent.c, moe.c, delta_net.c, sample.c, pool.c, device.c: entries of the table */
+/* step.c, embed.c, norm.c, altup.c, sparse_gelu.c, rope.c, attention.c, latent.c, lora.c, moe.c, delta_net.c, sample.c, pool.c, device.c: entries of the table */
 struct batch *cpu_step_begin(struct device *d, const struct step *step);
 int cpu_step_end(struct device *d, struct sample_result *results, struct error *err) must_check;
 bool cpu_step_has_ended(struct device *d);
@@ -108,6 +112,11 @@ void cpu_pick_logit_rows(struct device *d, const struct batch *b, void *out, con
 void cpu_forbid(struct device *d, const uint64_t *ids);
 int cpu_linear_take(struct device *d, const struct linear_desc *desc, struct linear **out,
                     struct error *err) must_check;
+int cpu_lora_create(struct device *d, const struct linear *w, const struct lora_desc *desc, struct lora **out,
+                    struct error *err) must_check;
+void cpu_linear_lora(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
+                     const struct linear *w, const struct lora *lora);
+void cpu_loras_destroy(struct cpu_device *c);
 int cpu_moe_create(struct device *d, const struct moe_desc *desc, struct moe **out,
                    struct error *err) must_check;
 void cpu_moe(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,

@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "kernels/cpu/linear_parts.h"
+#include "kernels/cpu/lora.h"
 
 enum {
     CHUNK_BYTES_MAX = 256 << 10,
@@ -30,9 +31,10 @@ struct run {
     const struct linear *l;
     int32_t num_rows;
     const float *x;
-    float *out;                /* NULL: the results go to argmax */
-    struct argmax *argmax;     /* [threads][num_rows] */
-    const uint64_t *forbidden; /* columns that argmax leaves out; NULL: none */
+    float *out;                   /* NULL: the results go to argmax */
+    struct argmax *argmax;        /* [threads][num_rows] */
+    const uint64_t *forbidden;    /* columns that argmax leaves out; NULL: none */
+    const struct lora_rows *lora; /* NULL: no row has an adapter */
     struct packed packed[ACT_FORM_COUNT];
     int64_t num_units,
         units_per_chunk; /* unit: PANELS_MAX panels of a part, or a gate panel with its up panel */
@@ -129,7 +131,7 @@ struct panel_place {
     float *acc;
 };
 
-/* acc of each place = its panel times the tile of rows that starts at first_row, bias added; returns the
+/* acc of each place = its panel times the tile of rows that starts at first_row, bias and adapters added; returns the
  * number of rows. The places' parts have one kernel. */
 static int panels_run(const struct run *run, const struct panel_place *places, int num, int32_t first_row)
 {
@@ -143,6 +145,9 @@ static int panels_run(const struct run *run, const struct panel_place *places, i
     places->part->kernel.product(&p, l->num_blocks, &tile);
     for (int i = 0; i < num && l->bias; i++)
         add_bias(l->bias + (places[i].part->first_panel + places[i].panel) * PANEL_ROWS, tile.num_rows,
+                 places[i].acc);
+    for (int i = 0; i < num && run->lora; i++)
+        lora_add(run->lora, (int)(places[i].part - l->parts), places[i].panel, first_row, tile.num_rows,
                  places[i].acc);
     return tile.num_rows;
 }
@@ -294,6 +299,12 @@ void cpu_linear_run(const struct linear *l, struct thread_pool *pool, void *scra
 {
     if (num_rows <= 0) return;
     run_all(&(struct run){.l = l, .num_rows = num_rows, .x = x, .out = out}, pool, scratch);
+}
+
+void cpu_linear_run_lora(const struct linear *l, struct thread_pool *pool, void *scratch, int32_t num_rows,
+                         const float *x, float *out, const struct lora_rows *lora)
+{
+    run_all(&(struct run){.l = l, .num_rows = num_rows, .x = x, .out = out, .lora = lora}, pool, scratch);
 }
 
 void cpu_linear_argmax(const struct linear *l, struct thread_pool *pool, void *scratch, struct argmax *shares,

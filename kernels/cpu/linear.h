@@ -41,6 +41,11 @@ size_t cpu_linear_scratch_bytes(int32_t max_rows, int32_t max_k);
 void cpu_linear_run(const struct linear *l, struct thread_pool *pool, void *scratch, int32_t num_rows,
                     const float *x, float *out);
 
+/* The same with what adapters add (lora.h). */
+struct lora_rows;
+void cpu_linear_run_lora(const struct linear *l, struct thread_pool *pool, void *scratch, int32_t num_rows,
+                         const float *x, float *out, const struct lora_rows *lora);
+
 /* cols[row] = the column of the highest result of each row, the lowest of equal ones; -1 for a row with a NaN
  * or a +infinity, or with nothing but -infinity. The same results, which go nowhere. LINEAR_PLAIN of one part
  * only. shares: [threads of pool][num_rows], aligned to 64. forbidden: columns that count as -infinity unless they

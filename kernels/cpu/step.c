@@ -71,6 +71,13 @@ static void check_step(const struct cpu_device *c, const struct step *s)
     assert_always(num_pooled == s->num_pooled);
 }
 
+/* Of each token. */
+static void spread_loras(const struct step *s, int32_t *loras)
+{
+    for (int32_t i = 0; i < s->num_seqs; i++)
+        for (int32_t t = s->cu_seqlens_q[i]; t < s->cu_seqlens_q[i + 1]; t++) loras[t] = s->loras[i];
+}
+
 struct batch *cpu_step_begin(struct device *d, const struct step *step)
 {
     struct cpu_device *c = cpu_device_of(d);
@@ -82,6 +89,7 @@ struct batch *cpu_step_begin(struct device *d, const struct step *step)
         int32_t id = step->token_ids[t];
         b->token_ids[t] = id >= 0 ? id : c->history.slots[~id].last_token;
     }
+    if (step->loras) spread_loras(step, b->loras);
     b->num_state_runs = state_runs_find(step, b->state_runs);
     attention_plan(&c->attention, step, &b->attention);
     return b;

@@ -47,6 +47,7 @@ void close_device(struct device *device)
     cuda_weights_close_stages(d);
     cuda_linears_forget(d);
     cuda_moe_forget(d);
+    cuda_loras_forget(d);
     cuda_delta_nets_forget(d);
     cuda_latents_forget(d);
     cuda_steps_forget(d);
@@ -191,6 +192,7 @@ constexpr struct kernel_table make_table()
     t.seal = seal;
     t.linear_create = cuda_linear_create;
     t.linear_bytes = cuda_linear_bytes;
+    t.lora_create = cuda_lora_create;
     t.moe_create = cuda_moe_create;
     t.weights_done = weights_done;
     t.kv_pool_bytes = cuda_kv_pool_bytes;
@@ -212,6 +214,7 @@ constexpr struct kernel_table make_table()
     t.rms_norm = cuda_rms_norm;
     t.linear = cuda_linear;
     t.linear_gated = cuda_linear;
+    t.linear_lora = cuda_linear_lora;
     t.norm_linear = cuda_norm_linear;
     t.sparse_gelu = cuda_sparse_gelu;
     t.altup_begin = cuda_altup_begin;

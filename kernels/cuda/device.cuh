@@ -119,6 +119,7 @@ struct batch {
     const int32_t
         *tables; /* + counts[COUNT_TABLES]: block ids of all sequences, one after another, group by group */
     const int32_t *logit_rows;
+    const int32_t *loras; /* [T] each token's adapter; NULL: the step has none */
     const struct device_sample_params *sample;
     const int32_t *lists;                     /* + counts[COUNT_LISTS]: bias and banned words */
     const struct prefill_tile *prefill_tiles; /* these three are exact: steps with prefill are not recorded */
@@ -200,7 +201,11 @@ struct cuda_device {
     std::vector<struct slot_state> slot_states; /* [num_batch_slots] */
     float *delta_mixed; /* delta_net.cu: scratch of a layer's step, NULL: none has states */
     float2 *delta_rates;
-    float *delta_decays;        /* of states with a decay for each row; else NULL */
+    float *delta_decays; /* of states with a decay for each row; else NULL */
+    std::vector<struct lora *> loras;
+    __nv_bfloat16
+        *lora_narrow; /* lora.cu: [T][lora_stride], of the product under way; NULL: no linear has adapters */
+    int32_t lora_stride;
     float *logits;              /* [R][V] */
     size_t sequence_mask_words; /* room for those of a step */
     bool needs_masked;          /* some layer's attention is attention_masked.cu's */
@@ -322,6 +327,14 @@ uint64_t cuda_linear_bytes(struct device *d, const struct linear *l);
 /* While weights come: through their stages. from may change when it returns. */
 bool cuda_upload_staged(struct cuda_device *d, void *to, const void *from, size_t bytes);
 void cuda_weights_close_stages(struct cuda_device *d);
+
+/* lora.cu */
+int cuda_lora_create(struct device *d, const struct linear *w, const struct lora_desc *desc,
+                     struct lora **out, struct error *err);
+void cuda_linear_lora(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
+                      const struct linear *w, const struct lora *l);
+
+void cuda_loras_forget(struct cuda_device *d);
 
 /* moe.cu */
 int cuda_moe_create(struct device *d, const struct moe_desc *desc, struct moe **out, struct error *err);

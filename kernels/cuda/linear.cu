@@ -174,14 +174,16 @@ bool cuda_linear_run(struct cuda_device *d, const struct linear_choice &c, int32
          in_epilogue =
              is_gated && w->gate == GATE_SILU && (c.kernel != LINEAR_BLAS || w->format == LINEAR_FP8);
     if (c.kernel == LINEAR_UNPACKED) return run_chosen(d, rows, out, x, unpack(d, w));
-    if (!is_gated || in_epilogue) {
-        if (!run_product(d, c, rows, out, x, w, in_epilogue)) return false;
-        if (w->kind == LINEAR_UP) cuda_gate_alone(d, out, (size_t)rows * w->n, w->gate, w->gate_values);
-        return true;
-    }
-    if (!run_product(d, c, rows, d->gate_up, x, w, false)) return false;
-    run_gate_mul(d, rows, out, w);
+    if (!run_product(d, c, rows, is_gated && !in_epilogue ? d->gate_up : out, x, w, in_epilogue))
+        return false;
+    if (!in_epilogue) cuda_linear_gate(d, rows, out, w);
     return true;
+}
+
+void cuda_linear_gate(struct cuda_device *d, int32_t rows, void *out, const struct linear *w)
+{
+    if (w->kind == LINEAR_GATE_UP) run_gate_mul(d, rows, out, w);
+    if (w->kind == LINEAR_UP) cuda_gate_alone(d, out, (size_t)rows * w->n, w->gate, w->gate_values);
 }
 
 namespace
@@ -219,6 +221,24 @@ void cuda_linear_rows(struct cuda_device *d, int32_t rows, void *out, const void
     }
     if (!run_chosen(d, rows, out, x, w)) cuda_check(d, cudaErrorNotSupported, "a product of bytes");
     cuda_fp8_target_forget(d); /* what comes next may write x, or quantise other rows */
+}
+
+void cuda_linear_ungated(struct cuda_device *d, int32_t rows, void *out, const void *x,
+                         const struct linear *w)
+{
+    const struct linear_choice otherwise = {LINEAR_BLAS, 0, 0, 0};
+    struct linear_choice c = cuda_linear_choice(w, rows);
+    bool ok = c.kernel != LINEAR_UNPACKED && run_product(d, c, rows, out, x, w, false);
+    if (!ok && w->unpacked) {
+        const struct linear *copy = unpack(d, w);
+        c = cuda_linear_choice(copy, rows);
+        ok = run_product(d, c, rows, out, x, copy, false) ||
+             run_product(d, otherwise, rows, out, x, copy, false);
+    } else if (!ok) {
+        ok = run_product(d, otherwise, rows, out, x, w, false);
+    }
+    if (!ok) cuda_check(d, cudaErrorNotSupported, "a product of bytes");
+    cuda_fp8_target_forget(d);
 }
 
 struct fp8_target cuda_fp8_target(struct cuda_device *d, int32_t rows, int32_t k, const void *x)

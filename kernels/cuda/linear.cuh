@@ -43,6 +43,8 @@ struct linear {
     bool is_rewritten;       /* in memory that all of them share: weight is written by the kernel before */
     int32_t rows_min;        /* of an unpacked one: no product of fewer rows is its */
     int32_t n, k;
+    int num_parts;
+    int32_t part_rows[LINEAR_PARTS_MAX]; /* of the parts that it was made of; 0 behind them */
     enum linear_kind kind;
     enum gate_function gate;
     float3 gate_values; /* GATE_XIELU: a, b, c */
@@ -78,6 +80,11 @@ void cuda_linear(struct device *d, const struct batch *b, enum row_set rows, voi
 bool cuda_norm_linear(struct device *d, const struct batch *b, enum row_set rows, void *out, void *sum,
                       const void *x, const void *delta, const struct norm_args *norm, const struct linear *w);
 void cuda_linear_rows(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w);
+/* The product alone, [rows][N], of LINEAR_GATE_UP with columns as rows of weight alternate; and what a gate makes of it: of such columns in
+ * gate_up, of LINEAR_UP in place, of others nothing. */
+void cuda_linear_ungated(struct cuda_device *d, int32_t rows, void *out, const void *x,
+                         const struct linear *w);
+void cuda_linear_gate(struct cuda_device *d, int32_t rows, void *out, const struct linear *w);
 /* gate.cuh: gate_alone, of so many values of bf16, in place; values: of xIELU alone. */
 void cuda_gate_alone(struct cuda_device *d, void *out, size_t count, enum gate_function gate, float3 values);
 /* Rows that a product computes for so many, where x and out have room for them. */

@@ -37,7 +37,8 @@ struct step_layout {
     int32_t num_tokens, num_seqs, num_logits; /* capacities */
     size_t slot_stride, offset_stride;        /* from one group's slots and table offsets to the next one's */
     size_t counts, token_ids, positions, slot_mapping, cu_seqlens_q, seqlens_k, state_runs, table_offsets,
-        logit_rows, sample, tail; /* prefill tiles, lists, block tables, decode ranges: of variable length */
+        logit_rows, loras, sample,
+        tail; /* prefill tiles, lists, block tables, decode ranges: of variable length */
 };
 
 /* Of one kind, by bucket. */
@@ -60,6 +61,8 @@ struct step_buffer {
     /* A step without constrained rows is one graph; one with them is a forward pass, and when its masks are there the
      * sampling. */
     struct step_graphs whole, forward, sampling;
+    struct step_graphs lora_whole,
+        lora_forward; /* of steps with adapters: recorded when the first of a bucket comes */
 };
 
 } // namespace
@@ -115,6 +118,7 @@ struct step_layout make_layout(const struct cuda_device *d, int32_t num_tokens, 
     l.state_runs = take(&cursor, (size_t)l.num_seqs * RUN_WORDS);
     l.table_offsets = take(&cursor, d->num_kv_groups * l.offset_stride);
     l.logit_rows = take(&cursor, (size_t)l.num_logits);
+    l.loras = take(&cursor, (size_t)num_tokens);
     l.sample = take(&cursor, (size_t)l.num_logits * sizeof(struct device_sample_params) / 4);
     l.tail = cursor;
     return l;
@@ -293,6 +297,15 @@ void pack_tokens(int32_t *words, const struct step_layout *l, const struct step 
     }
 }
 
+/* Of each token, where the step has any. */
+void pack_loras(int32_t *words, const struct step_layout *l, const struct step *step, int32_t padded_tokens)
+{
+    int32_t *to = words + l->loras;
+    for (int32_t s = 0; s < step->num_seqs && step->loras; s++)
+        std::fill(to + step->cu_seqlens_q[s], to + step->cu_seqlens_q[s + 1], step->loras[s]);
+    if (step->loras) std::fill(to + step->num_tokens, to + padded_tokens, 0);
+}
+
 /* Returns the longest context. */
 int32_t pack_seqs(int32_t *words, const struct step_layout *l, const struct step *step, int32_t padded_seqs)
 {
@@ -392,6 +405,7 @@ void point_batch(struct batch *b, const int32_t *base, const struct step_layout 
         b->kv_groups[g].table_offsets = base + l->table_offsets + g * l->offset_stride;
     }
     b->logit_rows = base + l->logit_rows;
+    b->loras = b->step->loras ? base + l->loras : NULL;
     b->sample = (const struct device_sample_params *)(base + l->sample);
 }
 
@@ -441,6 +455,7 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
         b->is_constrained = b->is_constrained || step->sample[r].constrained;
 
     pack_tokens(words, l, step, padded);
+    pack_loras(words, l, step, padded);
     size_t tail = l->tail, n;
     struct prefill_tile *tiles = (struct prefill_tile *)(words + tail);
     b->num_prefill_tiles =
@@ -550,6 +565,7 @@ void record_end(struct cuda_device *d, struct step_graphs *graphs, const struct 
 struct step_graphs *graphs_of(struct cuda_device *d, const struct batch *b)
 {
     struct step_buffer *buffer = buffer_of(d, b);
+    if (b->loras) return b->is_constrained ? &buffer->lora_forward : &buffer->lora_whole;
     return b->is_constrained ? &buffer->forward : &buffer->whole;
 }
 

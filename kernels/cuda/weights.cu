@@ -568,7 +568,11 @@ int cuda_linear_create(struct device *device, const struct linear_desc *desc, st
     int status = check_linear(desc, &any_bias, err);
     if (status) return status;
     struct linear *l = new struct linear();
-    for (int i = 0; i < desc->num_parts; i++) l->n += (int32_t)weight_view_num_rows(&desc->parts[i]);
+    l->num_parts = desc->num_parts;
+    for (int i = 0; i < desc->num_parts; i++) {
+        l->part_rows[i] = (int32_t)weight_view_num_rows(&desc->parts[i]);
+        l->n += l->part_rows[i];
+    }
     l->k = (int32_t)desc->parts[0].cols;
     l->kind = desc->kind;
     l->gate = desc->gate;

@@ -1,7 +1,9 @@
 /* endpoint_llama.c - llama.cpp's /completion, /infill and /embedding, and what its clients ask about the server: /props, /slots,
  * /lora-adapters. */
 #include "base/version.h"
+#include "config/lora_modules.h"
 #include "server/api/generation.h"
+#include "server/api/model_names.h"
 
 enum { PAGE_BYTES_MAX = 4 << 20 };
 
@@ -64,8 +66,21 @@ void endpoint_slot_action(struct exchange *x)
         "which makes room by itself");
 }
 
-/* None are ever loaded. */
+/* They are chosen by their names, as the model: without that none counts. */
 void endpoint_lora_adapters(struct exchange *x)
 {
-    exchange_reply(x, 200, "application/json", "[]", 2);
+    const struct server *server = x->server;
+    struct buffer body;
+    buffer_init(&body, PAGE_BYTES_MAX);
+    buffer_append_char(&body, '[');
+    for (int i = 1; i <= server->num_loras; i++) {
+        buffer_printf(&body, "%s{\"id\":%d,\"name\":", i > 1 ? "," : "", i - 1);
+        buffer_append_json_text(&body, model_name_of_lora(server, i));
+        buffer_append_text(&body, ",\"path\":");
+        buffer_append_json_text(&body, lora_module_path(server->config, i));
+        buffer_append_text(&body, ",\"scale\":0}");
+    }
+    buffer_append_char(&body, ']');
+    exchange_reply_page(x, "application/json", &body);
+    buffer_deinit(&body);
 }

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "base/metrics.h"
+#include "config/lora_modules.h"
 #include "server/api/generation.h"
 #include "server/api/model_names.h"
 #include "server/api/request_metrics.h"
@@ -56,10 +57,16 @@ static void append_model(struct buffer *out, const struct server *server, const 
 {
     buffer_append_text(out, "{\"id\":");
     buffer_append_json_text(out, name);
+    const int lora = model_name_lora(server, name);
     buffer_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"flashd\",\"root\":",
                   (long long)server->created);
-    buffer_append_json_text(out, server->model_names[0]);
-    buffer_printf(out, ",\"parent\":null,\"max_model_len\":%d}", server->facts->max_model_len);
+    buffer_append_json_text(out, lora ? lora_module_path(server->config, lora) : server->model_names[0]);
+    buffer_append_text(out, ",\"parent\":");
+    if (lora)
+        buffer_append_json_text(out, server->model_names[0]);
+    else
+        buffer_append_text(out, "null");
+    buffer_printf(out, ",\"max_model_len\":%d}", server->facts->max_model_len);
 }
 
 static void append_models(struct buffer *out, const struct server *server)

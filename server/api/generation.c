@@ -9,6 +9,7 @@
 #include "config/api_keys.h"
 #include "server/api/generation_output.h"
 #include "server/api/journal_lines.h"
+#include "server/api/model_names.h"
 #include "server/api/receipt.h"
 #include "server/api/moved_stream.h"
 #include "server/api/request_log.h"
@@ -341,7 +342,8 @@ static int make_answer(struct generation *g, struct preparation *p)
         a->id = join(&g->arena, a->codec->id_prefix, g->params.request_id);
     if (!a->id) return api_error_no_memory(&p->error);
     a->created = p->in.now_seconds;
-    a->model = g->api->server->model_names[0];
+    const int32_t lora = g->params.input->lora;
+    a->model = lora ? model_name_of_lora(g->api->server, lora) : g->api->server->model_names[0];
     a->request_id = g->request_id;
     a->api_key_idx = g->api_key_idx;
     a->arrival_ns = g->arrival_ns;
@@ -439,7 +441,9 @@ static void fill_slots(struct generation *g, const struct prompts *prompts)
     uint8_t salt[CACHE_SALT_BYTES];
     int64_t num_tokens = 0;
     for (int i = 0; i < prompts->count; i++) num_tokens += prompts->items[i].tokens.num_ids;
-    slot_fill_cache_salt(key, g->params.cache_salt, g->params.cache_salt_bytes, salt);
+    const struct cache_salt_parts parts = {key, g->params.cache_salt, g->params.cache_salt_bytes,
+                                           g->params.input->lora};
+    slot_fill_cache_salt(&parts, salt);
     if (g->trace) {
         g->trace->temperature = (double)g->params.input->sampling.temperature;
         g->trace->top_p = (double)g->params.input->sampling.top_p;

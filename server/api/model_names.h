@@ -8,6 +8,9 @@
 #include "server/server.h"
 
 bool model_name_is_served(const struct server *server, const char *name);
+/* The adapter that has this name, from 1 on; 0: none has. */
+int model_name_lora(const struct server *server, const char *name);
+const char *model_name_of_lora(const struct server *server, int lora);
 bool model_name_is_pattern(const char *name);
 
 #endif

@@ -544,6 +544,13 @@ int params_check_model(const struct server *server, const cJSON *body, struct ap
     return params_refuse_model(server, model->valuestring, err);
 }
 
+/* The adapter that the name is of; a name that stands for all that begin alike is the model's. */
+static int32_t lora_of(const struct server *server, const cJSON *body)
+{
+    const cJSON *model = json_field_find(body, "model");
+    return model ? model_name_lora(server, model->valuestring) : 0;
+}
+
 typedef int step(struct reader *r);
 
 int params_read(const struct server *server, enum api_kind kind, const cJSON *body, const char *text,
@@ -583,6 +590,7 @@ int params_read(const struct server *server, enum api_kind kind, const cJSON *bo
     out->has_nul = nul_text_is_in(text, text_bytes);
     if (!cJSON_IsObject(body)) return json_field_refuse_type(body, "body", "a JSON object", err);
     int status = params_check_model(server, body, err);
+    if (status == 0) out->input->lora = lora_of(server, body);
     step *const *next = kind == API_POOLING ? pooling_steps : kind == API_SCORING ? scoring_steps : steps;
     for (; status == 0 && *next; next++) status = (*next)(&r);
     if (status == 0) settle_sampling(&out->input->sampling);

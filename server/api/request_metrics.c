@@ -6,6 +6,8 @@
 #include "base/check.h"
 #include "base/metrics.h"
 #include "base/version.h"
+#include "config/lora_modules.h"
+#include "server/api/model_names.h"
 #include "server/grammars.h"
 #include "server/masks.h"
 
@@ -25,7 +27,7 @@ static const double n_bounds[] = {1, 2, 5, 10, 20};
 enum finished_reason { FINISHED_STOP, FINISHED_LENGTH, FINISHED_ABORT, FINISHED_ERROR, NUM_FINISHED_REASONS };
 static const char *const finished_reason_names[NUM_FINISHED_REASONS] = {"stop", "length", "abort", "error"};
 
-enum { LABELS_BYTES_MAX = 1024 };
+enum { LABELS_BYTES_MAX = 1024, LORA_LABELS_BYTES = LORA_MODULES_MAX * 2 * LORA_NAME_BYTES + 128 };
 
 /* A counter that follows a total which someone else keeps. */
 struct follower {
@@ -119,14 +121,23 @@ static void register_sleep_state(void)
                    i == 0);
 }
 
-/* The adapters of LoRA, of which there are none; gateways that look for one log an error where it lacks. */
+/* The adapters of LoRA, all of which are always there, as gateways look for them that send requests to where theirs is. */
 static void register_lora(const struct server *server)
 {
+    struct buffer labels;
+    buffer_init(&labels, LORA_LABELS_BYTES);
+    buffer_printf(&labels, "max_lora=\"%d\",waiting_lora_adapters=\"\",running_lora_adapters=\"",
+                  server->num_loras);
+    for (int i = 1; i <= server->num_loras; i++) {
+        if (i > 1) buffer_append_char(&labels, ',');
+        metrics_escape_label(&labels, model_name_of_lora(server, i));
+    }
+    buffer_append_text(&labels, "\"");
     metric_set(metric_register(METRIC_GAUGE, "vllm:lora_requests_info",
-                               "When adapters of LoRA were last looked at, in Unix time: none are served.",
-                               "max_lora=\"0\",waiting_lora_adapters=\"\",running_lora_adapters=\"\"", NULL,
-                               0),
+                               "Since when adapters of LoRA are there, in Unix time: all of them, always.",
+                               buffer_failed(&labels) ? "" : labels.data, NULL, 0),
                (double)server->created);
+    buffer_deinit(&labels);
 }
 
 static void register_state(const struct server *server)

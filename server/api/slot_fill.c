@@ -28,13 +28,13 @@ uint64_t slot_fill_seed(uint64_t request_seed, bool is_clients, int prompt_idx, 
     return (uint64_t)b.word[0] << 32 | b.word[1];
 }
 
-void slot_fill_cache_salt(const char *api_key, const char *cache_salt, size_t cache_salt_bytes,
-                          uint8_t out[CACHE_SALT_BYTES])
+void slot_fill_cache_salt(const struct cache_salt_parts *parts, uint8_t out[CACHE_SALT_BYTES])
 {
     struct sha256_ctx hash;
     sha256_init(&hash);
-    digest_add_text(&hash, api_key ? api_key : "");
-    digest_add_bytes(&hash, cache_salt, cache_salt_bytes);
+    digest_add_text(&hash, parts->api_key ? parts->api_key : "");
+    digest_add_bytes(&hash, parts->salt, parts->salt_bytes);
+    digest_add_int(&hash, parts->lora);
     sha256_digest(&hash, CACHE_SALT_BYTES, out);
 }
 

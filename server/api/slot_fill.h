@@ -12,9 +12,16 @@ int32_t slot_fill_max_tokens(const struct server *server, const struct params *p
  * whatever stands beside it; the others, and the prompts of an unseeded request, each get their own. */
 uint64_t slot_fill_seed(uint64_t request_seed, bool is_clients, int prompt_idx, int i);
 
-/* SHA-256 over key and salt, each with its length before it: no client can name another key's salt. */
-void slot_fill_cache_salt(const char *api_key, const char *cache_salt, size_t cache_salt_bytes,
-                          uint8_t out[CACHE_SALT_BYTES]);
+/* What K and V that sequences share have in common beside their tokens. */
+struct cache_salt_parts {
+    const char *api_key; /* NULL: none */
+    const char *salt;    /* the client's; NULL: none */
+    size_t salt_bytes;
+    int32_t lora; /* the adapter that they are computed with; 0: none */
+};
+
+/* SHA-256 over all, each with its length before it: no client can name another key's salt. */
+void slot_fill_cache_salt(const struct cache_salt_parts *parts, uint8_t out[CACHE_SALT_BYTES]);
 
 /* Fills in an acquired slot for a choice of its prompt. num_tokens: of all prompts. */
 void slot_fill(const struct generation *g, struct choice *c, const struct prompts *prompts,

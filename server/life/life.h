@@ -64,8 +64,8 @@ struct life {
     bool knows_engine;     /* one has served: the link is joined, and a death is no failed start */
     bool engine_was_stuck; /* and was killed for it */
     struct metric *engine_deaths;
-    char *model_name[2]; /* where no option says others; the second may be NULL */
-    bool last_words;     /* everything was aborted; only flushing is left */
+    char **model_names; /* the server's */
+    bool last_words;    /* everything was aborted; only flushing is left */
     bool ending;
     int exit_code;
 };

@@ -371,16 +371,15 @@ static void seeds(void **state)
 static void salts(void **state)
 {
     (void)state;
-    static const struct {
-        const char *key, *salt;
-    } cases[] = {{NULL, NULL}, {"a", NULL}, {NULL, "a"}, {"a", "b"}, {"ab", NULL}, {NULL, "ab"}, {"b", "a"}};
+    static const struct cache_salt_parts cases[] = {
+        {NULL, NULL, 0, 0}, {"a", NULL, 0, 0}, {NULL, "a", 1, 0}, {"a", "b", 1, 0}, {"ab", NULL, 0, 0},
+        {NULL, "ab", 2, 0}, {"b", "a", 1, 0},  {"a", "b", 1, 1},  {"a", "b", 1, 2}};
     uint8_t salt[array_length(cases)][CACHE_SALT_BYTES], again[CACHE_SALT_BYTES];
     for (size_t i = 0; i < array_length(cases); i++) {
-        const char *s = cases[i].salt;
-        slot_fill_cache_salt(cases[i].key, s, s ? strlen(s) : 0, salt[i]);
+        slot_fill_cache_salt(&cases[i], salt[i]);
         for (size_t k = 0; k < i; k++) assert_memory_not_equal(salt[i], salt[k], CACHE_SALT_BYTES);
     }
-    slot_fill_cache_salt("a", "b", 1, again);
+    slot_fill_cache_salt(&cases[3], again);
     assert_memory_equal(again, salt[3], CACHE_SALT_BYTES);
 }
 

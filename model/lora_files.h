@@ -1,0 +1,24 @@
+/* lora_files.h - an adapter of low rank (Hu et al., "LoRA", 2021) beside a model, as PEFT saves it: a directory with adapter_config.json and
+ * adapter_model.safetensors.
+ *
+ * Nothing in the files is trusted, and nothing in them is passed over: a tensor that is not of one of the matrices that adapters
+ * work on here, those of attention (q, k, v, o) and of an MLP (gate, up, down), is refused with a sentence that names it. Those of a
+ * model that came as GGUF have names of Hugging Face's, too, and rows of q and k are put where its converter put the matrices'.
+ * Owner: whoever opened closes, after the device has taken the weights in. Thread: one. */
+#ifndef MODEL_LORA_FILES_H
+#define MODEL_LORA_FILES_H
+
+#include "kernels/device.h"
+#include "model/weights.h"
+
+struct lora_files;
+struct model_files;
+
+int lora_files_open(const char *path, const struct model_files *model, struct lora_files **out,
+                    struct error *err) must_check;
+void lora_files_close(struct lora_files *f);
+
+/* What it adds to a matrix; down.data NULL: nothing. */
+struct lora_part lora_files_part(const struct lora_files *f, enum weight_role role, int32_t layer);
+
+#endif
