@@ -47,6 +47,7 @@ struct server {
     const struct fim_tokens *fim;              /* how it fills in the middle of a text; NULL: not at all */
     struct rerank_template *reranker;          /* NULL: the model is none */
     struct model_identity identity;            /* where answers have receipts */
+    const struct digest_text *lora_identities; /* [num_loras] likewise: of the weights with each adapter */
     struct digest_text files_digest; /* of which files the model is, by their names, sizes and times, */
     int64_t files_bytes;             /* and how large they are */
     bool makes_receipts;             /* --receipts, --journal */

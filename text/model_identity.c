@@ -64,12 +64,12 @@ static int by_name(const struct dirent **a, const struct dirent **b)
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-static int add_directory(struct sha256_ctx *hash, const char *path, struct error *err)
+static int add_directory(struct sha256_ctx *hash, const char *path, const char *config, struct error *err)
 {
     struct dirent **entries;
     int count = scandir(path, &entries, is_safetensors, by_name);
     if (count < 0) return error_set(err, STATUS_IO, "%s: %s", path, strerror(errno));
-    int status = add_member(hash, path, "config.json", true, err);
+    int status = add_member(hash, path, config, true, err);
     for (int i = 0; i < count; i++) {
         if (!status) status = add_member(hash, path, entries[i]->d_name, false, err);
         free(entries[i]);
@@ -147,7 +147,7 @@ int model_identity_read(const char *path, struct model_identity *out, struct err
     sha256_init(&tokenizer);
     if (stat(path, &st)) return error_set(err, STATUS_IO, "%s: %s", path, strerror(errno));
     if (S_ISDIR(st.st_mode)) {
-        status = add_directory(&weights, path, err);
+        status = add_directory(&weights, path, "config.json", err);
         if (!status) status = add_member(&tokenizer, path, "tokenizer.json", true, err);
         if (!status) status = add_member(&tokenizer, path, "tokenizer_config.json", true, err);
     } else {
@@ -156,5 +156,16 @@ int model_identity_read(const char *path, struct model_identity *out, struct err
     }
     out->weights = digest_end(&weights);
     out->tokenizer = digest_end(&tokenizer);
+    return status;
+}
+
+int model_identity_read_lora(const char *path, const struct digest_text *weights, struct digest_text *out,
+                             struct error *err)
+{
+    struct sha256_ctx hash;
+    sha256_init(&hash);
+    digest_add_text(&hash, weights->text);
+    int status = add_directory(&hash, path, "adapter_config.json", err);
+    *out = digest_end(&hash);
     return status;
 }

@@ -17,6 +17,9 @@ struct model_identity {
     struct digest_text weights, tokenizer;
 };
 
+/* Of an adapter (a folder of PEFT's) on top of weights: of both. */
+int model_identity_read_lora(const char *path, const struct digest_text *weights, struct digest_text *out,
+                             struct error *err) must_check;
 int model_identity_read(const char *path, struct model_identity *out, struct error *err) must_check;
 
 #endif

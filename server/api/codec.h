@@ -29,10 +29,11 @@ enum { MADE_ID_CHARS = 40 };
 
 struct answer {
     const struct codec *codec;
-    const char *id;  /* the codec's prefix and 24 hexadecimal digits, or what request_id says */
-    char *made_id;   /* [MADE_ID_CHARS], in the arena */
-    int64_t created; /* unix seconds */
-    const char *model;
+    const char *id;    /* the codec's prefix and 24 hexadecimal digits, or what request_id says */
+    char *made_id;     /* [MADE_ID_CHARS], in the arena */
+    int64_t created;   /* unix seconds */
+    const char *model; /* the adapter's name, if it has one */
+    int32_t lora;      /* that adapter (config/lora_modules.h); 0: none */
     const char *request_id;
     int api_key_idx, num_choices;
     uint64_t arrival_ns;

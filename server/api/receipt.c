@@ -144,13 +144,15 @@ static void append_kernels(struct buffer *out, const struct server *server)
 static void append_members(struct buffer *out, const struct generation *g, const struct receipt_chain *chain)
 {
     const struct server *server = g->api->server;
+    const int32_t lora = g->answer.lora;
     const char *template = server->chat_template ? chat_template_source(server->chat_template) : NULL;
     buffer_printf(out,
                   "{\"answer\":\"%s\",\"chain\":\"%016llx\",\"created\":%lld,\"id\":", digest_answer(g).text,
                   (unsigned long long)g->api->chain_id, (long long)g->answer.created);
     buffer_append_json_text(out, g->answer.id);
     append_kernels(out, server);
-    append_digest(out, "model", server->identity.weights.text);
+    append_digest(out, "model",
+                  lora ? server->lora_identities[lora - 1].text : server->identity.weights.text);
     buffer_printf(out, ",\"number\":%llu,\"path\":\"%s\"", (unsigned long long)chain->number,
                   g->answer.codec->path);
     append_digest(out, "previous", chain->last.text);

@@ -9,8 +9,8 @@
  *    "request": sha256 of prompts, sampling and form, "seed": "17", "template": sha256 or null,
  *    "tokenizer": sha256, "tokens": [[ids], ...], "version": 1, "digest": sha256}
  *
- * digest is of the object without it, its members sorted by name and nothing between them (RFC 8785). model and
- * tokenizer: text/model_identity.h. answer: of each choice its finish reason, its tokens, 4 bytes each, and all that they
+ * digest is of the object without it, its members sorted by name and nothing between them (RFC 8785). model, which is of the adapter,
+ * too, where the answer has one, and tokenizer: text/model_identity.h. answer: of each choice its finish reason, its tokens, 4 bytes each, and all that they
  * became, reasoning, marks and calls with it. tokens only tell where another answer differs: null where there are more
  * than 4,096 together, so that a receipt stays small.
  *

@@ -19,6 +19,7 @@
 #ifndef SERVER_LIFE_LIFE_H
 #define SERVER_LIFE_LIFE_H
 
+#include "config/lora_modules.h"
 #include "server/handover.h"
 #include "server/identity.h"
 #include "server/inherited.h"
@@ -58,6 +59,7 @@ struct life {
     bool loading_text; /* text_thread runs */
     bool has_text;
     struct model_identity identity; /* the text thread's; where answers have receipts */
+    struct digest_text lora_identities[LORA_MODULES_MAX];
     int text_status;
     double text_seconds;
     struct error text_error;

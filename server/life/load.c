@@ -17,8 +17,11 @@
 /* Random weights may have no files at all. */
 static void read_identity(struct life *life)
 {
-    int status =
-        model_identity_read(config_model_path(life->server.config), &life->identity, &life->text_error);
+    const struct config *config = life->server.config;
+    int status = model_identity_read(config_model_path(config), &life->identity, &life->text_error);
+    for (int i = 1; i <= config->lora_modules.num_items && !status; i++)
+        status = model_identity_read_lora(lora_module_path(config, i), &life->identity.weights,
+                                          &life->lora_identities[i - 1], &life->text_error);
     if (status && !life->text_status) life->text_status = status;
 }
 
@@ -91,6 +94,7 @@ static int publish_model(struct life *life, struct error *err)
     fim_tokens_find(life->text.tokenizer, life->text.gguf, &life->fim);
     server->fim = &life->fim;
     server->identity = life->identity;
+    server->lora_identities = life->lora_identities;
     server->files_digest = digest_of(life->files.digest, sizeof life->files.digest);
     server->files_bytes = life->files.num_bytes;
     identity_make(server->config, &life->files, server->facts, server->model_names[0], life->own_identity);

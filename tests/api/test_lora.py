@@ -2,6 +2,7 @@
 model itself, names, prefixes that are not shared, an engine that dies, and what is refused."""
 
 import concurrent.futures
+import json
 import shutil
 import subprocess
 import sys
@@ -172,6 +173,19 @@ def test_a_stream_moves_to_a_process_with_the_same_adapters(paths, tmp_path, cha
             server.upgrade()
             conftest.wait_until(lambda: moved(server) == 1 if goes_on else "another" in server.log(), server)
         assert {name: meaning(r.result()) for name, r in readers.items()} == expected
+
+
+def test_a_receipt_is_of_the_adapter_too(paths, tmp_path):
+    """flashd verify finds the same answer again; another adapter is another model."""
+    body = {"prompt": PROMPT, "max_tokens": 12, "ignore_eos": True}
+    with conftest.running(*modules(**paths), "--receipts", "--served-model-name", "base") as server:
+        receipts = {m: server.post("/v1/completions", {**body, "model": m}).json()["receipt"] for m in ("base", "fox", "hen")}
+        assert len({r["model"] for r in receipts.values()}) == len({json.dumps(r["tokens"]) for r in receipts.values()}) == 3
+        for asked, wanted in (("fox", 0), ("hen", 1)):
+            (tmp_path / "request").write_text(json.dumps({**body, "model": asked}))
+            run = subprocess.run([conftest.BINARY, "verify", "-", "--request", tmp_path / "request", "--url", server.url], capture_output=True, text=True,
+                                 timeout=60, input=json.dumps(receipts["fox"]))
+            assert run.returncode == wanted, run.stdout + run.stderr
 
 
 # ---- what is refused ----
