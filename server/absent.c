@@ -15,6 +15,8 @@
 #define ONE_MODEL                                                                                            \
     "models are not made, copied or removed over the network: the server has the one that it was started "   \
     "with"
+#define ADAPTERS_AT_START                                                                                    \
+    "adapters are named as the server starts (--lora-modules), and asked for by their names, as model"
 #define ONLY_SCORES "vectors are POST /v1/embeddings, scores POST /v1/score and /v1/rerank"
 #define OPENAIS "the protocol is OpenAI's: POST /v1/completions and /v1/chat/completions"
 
@@ -35,8 +37,8 @@ static const struct {
     {"/v1/assistants", NO_THREADS},
     {"/v1/moderations", ONLY_SCORES},
     {"/v1/fine_tuning", ONE_MODEL},
-    {"/v1/load_lora_adapter", ONE_MODEL},
-    {"/v1/unload_lora_adapter", ONE_MODEL},
+    {"/v1/load_lora_adapter", ADAPTERS_AT_START},
+    {"/v1/unload_lora_adapter", ADAPTERS_AT_START},
     {"/api/create", ONE_MODEL},
     {"/api/copy", ONE_MODEL},
     {"/api/delete", ONE_MODEL},
