@@ -203,9 +203,8 @@ struct cuda_device {
     float2 *delta_rates;
     float *delta_decays; /* of states with a decay for each row; else NULL */
     std::vector<struct lora *> loras;
-    __nv_bfloat16
-        *lora_narrow; /* lora.cu: [T][lora_stride], of the product under way; NULL: no linear has adapters */
-    int32_t lora_stride;
+    float *lora_narrow; /* lora.cu: of the product under way; NULL: no linear has adapters */
+    size_t lora_narrow_bytes;
     float *logits;              /* [R][V] */
     size_t sequence_mask_words; /* room for those of a step */
     bool needs_masked;          /* some layer's attention is attention_masked.cu's */

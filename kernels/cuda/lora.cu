@@ -1,28 +1,38 @@
-/* lora.cu - what adapters of low rank add to a linear's results (kernels/device.h: lora_desc): two kernels around the product, down x of all
- * parts at once before it, in bf16, and what up makes of that added behind it, in f32 and rounded, before a gate.
+/* lora.cu - what adapters of low rank add to a linear's results (kernels/device.h: lora_desc): behind the product one kernel makes down x, of all
+ * parts at once, and one adds what up makes of it, in f32 and rounded, and has the gate, too.
  *
  * Both take 16 rows a CTA and compute them with each adapter that any of them has: in a prompt that is one, among decoding sequences as
- * many as are there, each of which reads its matrices once. A row's sums are those of the tensor cores' tile of it alone, in one
- * order over K (four warps' parts, then their sum) and over the ranks. */
+ * many as are there, each of which reads its matrices once. The first one's are asked for before the product has ended. Few rows keep few SMs
+ * busy: K is cut into pieces of PIECE columns, a CTA each, whose sums the second kernel adds in their order. So a row's sums are those of the
+ * tensor cores' tile of it alone, in an order that is K's and the ranks' alone. */
 #include <string.h>
 
+#include <algorithm>
 #include <vector>
 
+#include "kernels/cuda/gate.cuh"
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear.cuh"
-#include "kernels/cuda/mma.cuh"
 
 enum {
     TILE_ROWS = 16,
-    TILE_COLS = 8,
-    LORA_WARPS = 4,
-    LORA_THREADS = 32 * LORA_WARPS,
-    RANK_STEP = 16,
-    WIDE_COLS = 64
+    TILE_COLS = 8,  /* of a product of the tensor cores */
+    RANK_TILE = 16, /* ranks that a CTA makes; they are padded to multiples of it */
+    NARROW_WARPS = 8,
+    NARROW_THREADS = 32 * NARROW_WARPS,
+    WARP_COLS = 128, /* of K */
+    WARP_LOADS = WARP_COLS / 32,
+    PIECE = NARROW_WARPS * WARP_COLS,
+    WIDE_WARPS = 4,
+    WIDE_THREADS = 32 * WIDE_WARPS,
+    UNIT_COLS = 2 * TILE_COLS, /* of a gate and its up, where the linear has them */
+    UNITS_OF_MANY = 8,         /* of a warp, where tiles of rows alone keep all SMs busy */
+    MANY_TILES = 16,
+    NARROW_BYTES_MAX = 32 << 20 /* rows are taken by turns where their pieces' sums would take more */
 };
 
-/* One adapter's, of one linear. Ranks are padded to multiples of RANK_STEP, with zeros. */
+/* One adapter's, of one linear. Ranks are padded to multiples of RANK_TILE, with zeros. */
 struct lora_item {
     const __nv_bfloat16 *down;                 /* [num_ranks][K]; of all parts, one after the other */
     const __nv_bfloat16 *up[LINEAR_PARTS_MAX]; /* [rows of the part][rank] */
@@ -42,29 +52,35 @@ struct lora {
 namespace
 {
 
-/* The rows of a product, and whose they are. */
-struct tile_args {
+/* Rows of a product, and whose they are. */
+struct row_args {
     const int32_t *adapters;   /* [T] */
     const int32_t *logit_rows; /* NULL: rows are tokens */
     const struct lora_item *items;
     int32_t num_rows;
 };
 
-__device__ void read_adapters(int32_t *adapters, const tile_args &a, int32_t first_row)
-{
-    const int32_t row = first_row + (int32_t)threadIdx.x;
-    if (threadIdx.x < TILE_ROWS)
-        adapters[threadIdx.x] = row >= a.num_rows ? 0 : a.adapters[a.logit_rows ? a.logit_rows[row] : row];
-    __syncthreads();
-}
+/* Of the tile's rows, and each one that any of them has once. */
+struct tile_adapters {
+    int32_t of_row[TILE_ROWS], all[TILE_ROWS], num;
+};
 
-/* Whether row i of the tile is the first that has its adapter. The same for all threads. */
-__device__ bool is_first(const int32_t *adapters, int i)
+/* A step's arrays are there before its first kernel, so this need not wait for the one ahead. */
+__device__ void read_adapters(struct tile_adapters *t, const row_args &a, int32_t first_row)
 {
-    if (adapters[i] == 0) return false;
-    for (int before = 0; before < i; before++)
-        if (adapters[before] == adapters[i]) return false;
-    return true;
+    const int32_t lane = (int32_t)threadIdx.x, row = first_row + lane;
+    if (threadIdx.x < 32) {
+        const bool in = lane < TILE_ROWS && row < a.num_rows;
+        const int32_t own = in ? a.adapters[a.logit_rows ? a.logit_rows[row] : row] : 0;
+        bool is_first = own > 0;
+        for (int i = 0; i < TILE_ROWS; i++)
+            is_first = is_first && (__shfl_sync(~0u, own, i) != own || i >= lane);
+        const unsigned firsts = __ballot_sync(~0u, is_first);
+        if (lane < TILE_ROWS) t->of_row[lane] = own;
+        if (is_first) t->all[__popc(firsts & ((1u << lane) - 1))] = own;
+        if (lane == 0) t->num = __popc(firsts);
+    }
+    __syncthreads();
 }
 
 /* 16 bytes of a row, or zeros. */
@@ -73,123 +89,227 @@ __device__ __forceinline__ uint4 load_row(const __nv_bfloat16 *row, bool valid)
     return valid ? *(const uint4 *)row : make_uint4(0, 0, 0, 0);
 }
 
-/* c += x[16][K] down[8][K]^T, of the warp's part of K. The columns of a product of 16 are any 16, as long as both sides have the same. */
-__device__ void multiply_narrow(float c[4], const __nv_bfloat16 *x, int32_t rows, const __nv_bfloat16 *down,
-                                int32_t k)
+/* Two tiles of 8 ranks, of the warp's columns from at on. */
+__device__ void load_down(uint4 w[2][WARP_LOADS], const __nv_bfloat16 *down, int32_t at, int32_t k)
 {
-    const int32_t warp = (int32_t)threadIdx.x / 32, lane = (int32_t)threadIdx.x % 32, g = lane / 4;
-    for (int32_t at = 32 * warp + 8 * (lane % 4); at - 8 * (lane % 4) < k; at += 32 * LORA_WARPS) {
-        const bool in = at < k;
-        const uint4 low = load_row(x + (size_t)g * k + at, in && g < rows),
-                    high = load_row(x + (size_t)(g + 8) * k + at, in && g + 8 < rows),
-                    w = load_row(down + (size_t)g * k + at, in);
-        const uint32_t first[4] = {low.x, high.x, low.y, high.y}, second[4] = {low.z, high.z, low.w, high.w};
-        mma_bf16(c, first, w.x, w.y);
-        mma_bf16(c, second, w.z, w.w);
+    const int32_t g = (int32_t)threadIdx.x % 32 / 4;
+#pragma unroll
+    for (int i = 0; i < WARP_LOADS; i++)
+#pragma unroll
+        for (int tile = 0; tile < 2; tile++)
+            w[tile][i] = load_row(down + (size_t)(tile * TILE_COLS + g) * k + at + 32 * i, at + 32 * i < k);
+}
+
+/* c += x[16][K] down[16][K]^T of these columns. Those of a product of 16 are any 16, as long as both sides have the same. */
+__device__ void multiply_narrow(float c[2][4], const uint4 low[WARP_LOADS], const uint4 high[WARP_LOADS],
+                                const uint4 w[2][WARP_LOADS])
+{
+#pragma unroll
+    for (int i = 0; i < WARP_LOADS; i++) {
+        const uint32_t first[4] = {low[i].x, high[i].x, low[i].y, high[i].y},
+                       second[4] = {low[i].z, high[i].z, low[i].w, high[i].w};
+#pragma unroll
+        for (int tile = 0; tile < 2; tile++) {
+            mma_bf16(c[tile], first, w[tile][i].x, w[tile][i].y);
+            mma_bf16(c[tile], second, w[tile][i].z, w[tile][i].w);
+        }
     }
 }
 
-__global__ void __launch_bounds__(LORA_THREADS)
-    narrow_kernel(__nv_bfloat16 *out, int32_t stride, const __nv_bfloat16 *x, int32_t k, const tile_args a)
+/* out[pieces][rows][stride]: what the warps' columns give together. A CTA has a tile of rows, one of ranks and a piece of K. */
+__global__ void __launch_bounds__(NARROW_THREADS)
+    narrow_kernel(float *out, int32_t stride, const __nv_bfloat16 *x, int32_t k, const row_args a)
 {
-    __shared__ int32_t adapters[TILE_ROWS];
-    __shared__ float partial[LORA_WARPS][TILE_ROWS * TILE_COLS];
-    const int32_t first_row = (int32_t)blockIdx.x * TILE_ROWS, rank = (int32_t)blockIdx.y * TILE_COLS;
-    const int32_t lane = (int32_t)threadIdx.x % 32, row = (int32_t)threadIdx.x / TILE_COLS;
+    __shared__ struct tile_adapters adapters;
+    __shared__ float partial[NARROW_WARPS][TILE_ROWS][RANK_TILE];
+    const int32_t first_row = (int32_t)blockIdx.x * TILE_ROWS, rank = (int32_t)blockIdx.y * RANK_TILE,
+                  warp = (int32_t)threadIdx.x / 32, lane = (int32_t)threadIdx.x % 32, g = lane / 4,
+                  row = (int32_t)threadIdx.x / RANK_TILE, col = (int32_t)threadIdx.x % RANK_TILE,
+                  at = (int32_t)blockIdx.z * PIECE + warp * WARP_COLS + 8 * (lane % 4);
+    uint4 low[WARP_LOADS], high[WARP_LOADS], w[2][WARP_LOADS];
     dependents_launch();
-    dependency_wait();
-    read_adapters(adapters, a, first_row);
-    for (int i = 0; i < TILE_ROWS; i++) {
-        if (!is_first(adapters, i)) continue;
-        const struct lora_item *item = &a.items[adapters[i] - 1];
-        if (rank >= item->first[LINEAR_PARTS_MAX]) continue;
-        float c[4] = {0, 0, 0, 0};
-        multiply_narrow(c, x + (size_t)first_row * k, a.num_rows - first_row, item->down + (size_t)rank * k,
-                        k);
-        float *own = partial[threadIdx.x / 32] + lane / 4 * TILE_COLS + 2 * (lane % 4);
-        own[0] = c[0];
-        own[1] = c[1];
-        own[8 * TILE_COLS] = c[2];
-        own[8 * TILE_COLS + 1] = c[3];
+    read_adapters(&adapters, a, first_row);
+    for (int i = 0; i < max(adapters.num, 1); i++) {
+        const struct lora_item *item = i < adapters.num ? &a.items[adapters.all[i] - 1] : NULL;
+        const bool has_ranks = item && rank < item->first[LINEAR_PARTS_MAX];
+        if (has_ranks) load_down(w, item->down + (size_t)rank * k, at, k);
+        if (i == 0) {
+            dependency_wait();
+#pragma unroll
+            for (int j = 0; j < WARP_LOADS; j++) {
+                const __nv_bfloat16 *from = x + (size_t)(first_row + g) * k + at + 32 * j;
+                low[j] = load_row(from, at + 32 * j < k && first_row + g < a.num_rows);
+                high[j] = load_row(from + (size_t)8 * k, at + 32 * j < k && first_row + g + 8 < a.num_rows);
+            }
+        }
+        if (!has_ranks) continue;
+        float c[2][4] = {};
+        multiply_narrow(c, low, high, w);
+#pragma unroll
+        for (int tile = 0; tile < 2; tile++)
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                partial[warp][g + j / 2 * 8][tile * TILE_COLS + 2 * (lane % 4) + j % 2] = c[tile][j];
         __syncthreads();
-        float sum = 0;
-        for (int warp = 0; warp < LORA_WARPS; warp++) sum += partial[warp][threadIdx.x];
-        if (adapters[row] == adapters[i])
-            out[(size_t)(first_row + row) * stride + rank + threadIdx.x % TILE_COLS] =
-                __float2bfloat16_rn(sum);
+        if (adapters.of_row[row] == adapters.all[i]) {
+            float sum = 0;
+            for (int j = 0; j < NARROW_WARPS; j++) sum += partial[j][row][col];
+            out[((size_t)blockIdx.z * a.num_rows + first_row + row) * stride + rank + col] = sum;
+        }
         __syncthreads();
     }
 }
 
 /* Columns of the linear that are rows of a part's up. */
 struct wide_args {
-    int32_t n, stride;
+    int32_t n, stride, num_pieces;
+    int32_t units; /* of a warp */
     int32_t part_ends[LINEAR_PARTS_MAX];
     bool alternates;
 };
 
-/* Which part's the 8 columns from col on are; *row: the first of its rows. */
-__device__ int part_of(const wide_args &w, int32_t col, int32_t *row)
+/* 8 columns: of which part, from which of its rows on. */
+struct place {
+    int part;
+    int32_t row;
+};
+
+__device__ __forceinline__ struct place place_of(const wide_args &w, int32_t col)
 {
-    if (w.alternates) {
-        *row = col / 16 * 8;
-        return col / 8 % 2;
+    if (w.alternates) return {col / TILE_COLS % 2, col / UNIT_COLS * TILE_COLS};
+    if (col < w.part_ends[0]) return {0, col};
+    if (col < w.part_ends[1]) return {1, col - w.part_ends[0]};
+    return {2, col - w.part_ends[1]};
+}
+
+/* Two words of up's row, of 16 ranks. */
+__device__ __forceinline__ uint2 load_up(const struct lora_item *item, struct place p, int32_t at)
+{
+    const int32_t lane = (int32_t)threadIdx.x % 32, rank = item->first[p.part + 1] - item->first[p.part];
+    if (at >= rank) return make_uint2(0, 0);
+    const uint32_t *up =
+        (const uint32_t *)(item->up[p.part] + (size_t)(p.row + lane / 4) * rank + at + 2 * (lane % 4));
+    return make_uint2(up[0], up[4]);
+}
+
+/* The sums of a row's pieces, of two ranks, in bf16. */
+__device__ uint32_t narrow_pair(const float *from, size_t piece_floats, int32_t num_pieces, bool valid)
+{
+    float2 sum = {0, 0};
+    if (!valid) return 0;
+#pragma unroll 4
+    for (int32_t i = 0; i < num_pieces; i++) {
+        const float2 piece = *(const float2 *)(from + i * piece_floats);
+        sum = {sum.x + piece.x, sum.y + piece.y};
     }
-    int part = 0;
-    while (col >= w.part_ends[part]) part++;
-    *row = part > 0 ? col - w.part_ends[part - 1] : col;
-    return part;
+    return pack_bf16(sum.x, sum.y);
 }
 
-__device__ __forceinline__ void add_pair(__nv_bfloat16 *to, float low, float high)
+/* The tile's rows, as a product has them, of 16 ranks of one adapter; of which is kept from unit to unit. */
+struct narrow_tile {
+    const struct lora_item *item;
+    int32_t first;
+    uint32_t x[4];
+};
+
+__device__ void load_narrow(struct narrow_tile *t, const float *narrow, const wide_args &w, const row_args &a,
+                            int32_t first_row, const struct lora_item *item, int32_t first)
 {
-    const float2 before = unpack_bf16(*(const uint32_t *)to);
-    *(uint32_t *)to = pack_bf16(before.x + low, before.y + high);
+    const int32_t lane = (int32_t)threadIdx.x % 32, row = first_row + lane / 4;
+    const float *from = narrow + (size_t)row * w.stride + first + 2 * (lane % 4);
+    const size_t piece_floats = (size_t)a.num_rows * w.stride;
+    if (t->item == item && t->first == first) return;
+    t->item = item;
+    t->first = first;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        t->x[i] = narrow_pair(from + (size_t)(i % 2 * 8) * w.stride + i / 2 * 8, piece_floats, w.num_pieces,
+                              row + i % 2 * 8 < a.num_rows);
 }
 
-__global__ void __launch_bounds__(LORA_THREADS)
-    wide_kernel(__nv_bfloat16 *out, const __nv_bfloat16 *narrow, const wide_args w, const tile_args a)
+__device__ __forceinline__ uint32_t add_pair(uint32_t pair, float low, float high)
 {
-    __shared__ int32_t adapters[TILE_ROWS];
-    const int32_t first_row = (int32_t)blockIdx.x * TILE_ROWS, warp = (int32_t)threadIdx.x / 32,
-                  lane = (int32_t)threadIdx.x % 32, g = lane / 4, pair = 2 * (lane % 4);
+    const float2 before = unpack_bf16(pair);
+    return pack_bf16(before.x + low, before.y + high);
+}
+
+/* What one adapter adds to 8 columns of its rows: sums[2] are those of row g and of row g + 8. up: load_up's for the first ranks. */
+__device__ void add_wide(uint32_t sums[2], const float *narrow, const wide_args &w, const row_args &a,
+                         const struct tile_adapters &adapters, int32_t first_row, int32_t adapter,
+                         struct place p, uint2 up, struct narrow_tile *tile)
+{
+    const struct lora_item *item = &a.items[adapter - 1];
+    const int32_t g = (int32_t)threadIdx.x % 32 / 4, first = item->first[p.part],
+                  rank = item->first[p.part + 1] - first;
+    float c[4] = {};
+    for (int32_t at = 0; at < rank; at += RANK_TILE) {
+        load_narrow(tile, narrow, w, a, first_row, item, first + at);
+        if (at > 0) up = load_up(item, p, at);
+        mma_bf16(c, tile->x, up.x, up.y);
+    }
+    const float scale = item->scale[p.part];
+    if (rank > 0 && adapters.of_row[g] == adapter) sums[0] = add_pair(sums[0], scale * c[0], scale * c[1]);
+    if (rank > 0 && adapters.of_row[g + 8] == adapter)
+        sums[1] = add_pair(sums[1], scale * c[2], scale * c[3]);
+}
+
+/* What a unit of 16 columns becomes: IS_GATED: 8 columns of out, what the gate makes of 8 of gate and 8 of up; else themselves, in
+ * place. A CTA has a tile of rows and some units. */
+template <bool IS_GATED, enum gate_function GATE>
+__global__ void __launch_bounds__(WIDE_THREADS)
+    wide_kernel(__nv_bfloat16 *out, __nv_bfloat16 *product, const float *narrow, const wide_args w,
+                const row_args a)
+{
+    __shared__ struct tile_adapters adapters;
+    const int32_t first_row = (int32_t)blockIdx.x * TILE_ROWS, lane = (int32_t)threadIdx.x % 32,
+                  row = first_row + lane / 4, pair = 2 * (lane % 4),
+                  first_unit = ((int32_t)blockIdx.y * WIDE_WARPS + (int32_t)threadIdx.x / 32) * w.units;
+    struct narrow_tile tiles[2] = {};
+    bool waits = true;
     dependents_launch();
-    dependency_wait();
-    read_adapters(adapters, a, first_row);
-    const bool has_low = first_row + g < a.num_rows, has_high = first_row + g + 8 < a.num_rows;
-    const __nv_bfloat16 *low = narrow + (size_t)(first_row + g) * w.stride + pair,
-                        *high = low + 8 * (size_t)w.stride;
-    for (int i = 0; i < TILE_ROWS; i++) {
-        if (!is_first(adapters, i)) continue;
-        const struct lora_item *item = &a.items[adapters[i] - 1];
-        for (int32_t col = (int32_t)blockIdx.y * WIDE_COLS + warp * TILE_COLS;
-             col < min(w.n, ((int32_t)blockIdx.y + 1) * WIDE_COLS); col += LORA_WARPS * TILE_COLS) {
-            int32_t row;
-            const int part = part_of(w, col, &row);
-            const int32_t first = item->first[part], rank = item->first[part + 1] - first;
-            const __nv_bfloat16 *up = item->up[part] + (size_t)(row + g) * rank + pair;
-            float c[4] = {0, 0, 0, 0};
-            for (int32_t at = 0; at < rank; at += RANK_STEP) {
-                const uint32_t x[4] = {has_low ? *(const uint32_t *)(low + first + at) : 0,
-                                       has_high ? *(const uint32_t *)(high + first + at) : 0,
-                                       has_low ? *(const uint32_t *)(low + first + at + 8) : 0,
-                                       has_high ? *(const uint32_t *)(high + first + at + 8) : 0};
-                mma_bf16(c, x, *(const uint32_t *)(up + at), *(const uint32_t *)(up + at + 8));
+    read_adapters(&adapters, a, first_row);
+    for (int32_t unit = first_unit; unit < min(first_unit + w.units, (w.n + UNIT_COLS - 1) / UNIT_COLS);
+         unit++) {
+        const int32_t col = unit * UNIT_COLS;
+        const bool has_second = col + TILE_COLS < w.n;
+        const struct place places[2] = {place_of(w, col), place_of(w, has_second ? col + TILE_COLS : col)};
+        uint2 ups[2] = {};
+        if (adapters.num > 0)
+#pragma unroll
+            for (int i = 0; i < 2; i++) ups[i] = load_up(&a.items[adapters.all[0] - 1], places[i], 0);
+        if (waits) dependency_wait();
+        waits = false;
+        uint32_t sums[2][2] = {}; /* of a tile, of a row */
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (row + i % 2 * 8 < a.num_rows && (i < 2 || has_second))
+                sums[i / 2][i % 2] = *(const uint32_t *)(product + (size_t)(row + i % 2 * 8) * w.n + col +
+                                                         i / 2 * TILE_COLS + pair);
+        for (int k = 0; k < adapters.num; k++)
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                add_wide(sums[i], narrow, w, a, adapters, first_row, adapters.all[k], places[i],
+                         k == 0 ? ups[i] : load_up(&a.items[adapters.all[k] - 1], places[i], 0), &tiles[i]);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const size_t to = (size_t)(row + 8 * i);
+            if (to >= (size_t)a.num_rows) continue;
+            if (IS_GATED) {
+                *(uint32_t *)(out + to * (w.n / 2) + col / 2 + pair) = gate_mul<GATE>(sums[0][i], sums[1][i]);
+            } else {
+                *(uint32_t *)(product + to * w.n + col + pair) = sums[0][i];
+                if (has_second) *(uint32_t *)(product + to * w.n + col + TILE_COLS + pair) = sums[1][i];
             }
-            const float scale = item->scale[part];
-            __nv_bfloat16 *to = out + (size_t)(first_row + g) * w.n + col + pair;
-            if (rank > 0 && adapters[g] == adapters[i]) add_pair(to, scale * c[0], scale * c[1]);
-            if (rank > 0 && adapters[g + 8] == adapters[i])
-                add_pair(to + 8 * (size_t)w.n, scale * c[2], scale * c[3]);
         }
     }
+    if (waits) dependency_wait(); /* the next kernel counts on it */
 }
 
 /* ---- making them ---- */
 
 int32_t padded_rank(const struct lora_part *p)
 {
-    return p->down.data ? ((int32_t)p->down.rows + RANK_STEP - 1) / RANK_STEP * RANK_STEP : 0;
+    return p->down.data ? ((int32_t)p->down.rows + RANK_TILE - 1) / RANK_TILE * RANK_TILE : 0;
 }
 
 /* [rows][cols] of v in bf16, with zeros behind. NULL: no room. */
@@ -247,12 +367,25 @@ bool place_parts(struct lora *l, const struct linear *w)
     return fits;
 }
 
-bool make_room(struct cuda_device *d, int32_t num_ranks)
+int32_t num_pieces(const struct lora *l)
 {
-    if (num_ranks <= d->lora_stride) return true;
-    d->lora_stride = num_ranks;
-    d->lora_narrow =
-        (__nv_bfloat16 *)cuda_alloc(&d->base, (size_t)d->limits.num_tokens * num_ranks * 2, "adapters");
+    return (l->k + PIECE - 1) / PIECE;
+}
+
+/* Rows whose pieces' sums are kept at a time. */
+int32_t rows_at_a_time(const struct cuda_device *d, const struct lora *l)
+{
+    const int32_t row_bytes = l->num_ranks * num_pieces(l) * 4,
+                  rows = max(NARROW_BYTES_MAX / row_bytes / TILE_ROWS, 1) * TILE_ROWS;
+    return min(rows, d->limits.num_tokens);
+}
+
+bool make_room(struct cuda_device *d, const struct lora *l)
+{
+    const size_t bytes = (size_t)rows_at_a_time(d, l) * l->num_ranks * num_pieces(l) * 4;
+    if (bytes <= d->lora_narrow_bytes) return true;
+    d->lora_narrow_bytes = bytes;
+    d->lora_narrow = (float *)cuda_alloc(&d->base, bytes, "adapters");
     return d->lora_narrow != NULL;
 }
 
@@ -266,7 +399,7 @@ bool make_items(struct cuda_device *d, struct lora *l, const struct linear *w, c
     const size_t bytes = items.size() * sizeof items[0];
     l->items = (struct lora_item *)cuda_alloc(&d->base, bytes, "adapters");
     return l->items && cuda_upload(&d->base, l->items, items.data(), bytes) == STATUS_OK &&
-           make_room(d, l->num_ranks);
+           (l->num_ranks == 0 || make_room(d, l));
 }
 
 } // namespace
@@ -297,22 +430,56 @@ void cuda_loras_forget(struct cuda_device *d)
     d->loras.clear();
 }
 
+namespace
+{
+
+using wide_function = void (*)(__nv_bfloat16 *, __nv_bfloat16 *, const float *, wide_args, row_args);
+
+wide_function wide_kernel_of(const struct linear *w)
+{
+    if (w->kind != LINEAR_GATE_UP) return wide_kernel<false, GATE_SILU>;
+    return w->gate == GATE_SILU        ? wide_kernel<true, GATE_SILU>
+           : w->gate == GATE_GELU      ? wide_kernel<true, GATE_GELU>
+           : w->gate == GATE_GELU_TANH ? wide_kernel<true, GATE_GELU_TANH>
+                                       : wide_kernel<true, GATE_RELU_SQUARED>;
+}
+
+/* Of rows from first on. */
+void add_rows(struct cuda_device *d, const struct linear *w, const struct lora *l, struct row_args a,
+              int32_t first, __nv_bfloat16 *out, __nv_bfloat16 *product, const __nv_bfloat16 *x)
+{
+    const bool is_gated = w->kind == LINEAR_GATE_UP;
+    const unsigned tiles = (unsigned)((a.num_rows + TILE_ROWS - 1) / TILE_ROWS);
+    wide_args wide = {l->n, l->num_ranks, num_pieces(l), tiles >= MANY_TILES ? UNITS_OF_MANY : 1,
+                      {},   l->alternates};
+    memcpy(wide.part_ends, l->part_ends, sizeof wide.part_ends);
+    const int32_t cta_cols = WIDE_WARPS * wide.units * UNIT_COLS;
+    if (a.logit_rows)
+        a.logit_rows += first;
+    else
+        a.adapters += first;
+    launch_dependent(
+        d, narrow_kernel, dim3(tiles, (unsigned)(l->num_ranks / RANK_TILE), (unsigned)wide.num_pieces),
+        dim3(NARROW_THREADS), 0, d->lora_narrow, l->num_ranks, x + (size_t)first * l->k, l->k, a);
+    launch_dependent(d, wide_kernel_of(w), dim3(tiles, (unsigned)((l->n + cta_cols - 1) / cta_cols)),
+                     dim3(WIDE_THREADS), 0, out + (size_t)first * (is_gated ? l->n / 2 : l->n),
+                     product + (size_t)first * l->n, (const float *)d->lora_narrow, wide, a);
+}
+
+} // namespace
+
 void cuda_linear_lora(struct device *device, const struct batch *b, enum row_set rows, void *out,
                       const void *x, const struct linear *w, const struct lora *l)
 {
     struct cuda_device *d = cuda_of(device);
     const int32_t num_rows = batch_num_rows(b, rows);
-    const bool is_gated = w->kind == LINEAR_GATE_UP;
-    __nv_bfloat16 *sums = is_gated ? d->gate_up : (__nv_bfloat16 *)out;
-    const tile_args a = {b->loras, rows == ROWS_LOGITS ? b->logit_rows : NULL, l->items, num_rows};
-    wide_args wide = {l->n, d->lora_stride, {}, l->alternates};
-    memcpy(wide.part_ends, l->part_ends, sizeof wide.part_ends);
-    const unsigned tiles = (unsigned)((num_rows + TILE_ROWS - 1) / TILE_ROWS);
-    assert_always(b->loras);
-    launch_dependent(d, narrow_kernel, dim3(tiles, (unsigned)(l->num_ranks / TILE_COLS)), dim3(LORA_THREADS),
-                     0, d->lora_narrow, d->lora_stride, (const __nv_bfloat16 *)x, l->k, a);
-    cuda_linear_ungated(d, cuda_linear_padded(w, num_rows, d->limits.num_tokens), sums, x, w);
-    launch_dependent(d, wide_kernel, dim3(tiles, (unsigned)((l->n + WIDE_COLS - 1) / WIDE_COLS)),
-                     dim3(LORA_THREADS), 0, sums, (const __nv_bfloat16 *)d->lora_narrow, wide, a);
-    cuda_linear_gate(d, num_rows, out, w);
+    __nv_bfloat16 *product = w->kind == LINEAR_GATE_UP ? d->gate_up : (__nv_bfloat16 *)out;
+    assert_always(b->loras && l->num_ranks > 0);
+    cuda_linear_ungated(d, cuda_linear_padded(w, num_rows, d->limits.num_tokens), product, x, w);
+    for (int32_t first = 0, num; first < num_rows; first += num) {
+        num = min(rows_at_a_time(d, l), num_rows - first);
+        const struct row_args a = {b->loras, rows == ROWS_LOGITS ? b->logit_rows : NULL, l->items, num};
+        add_rows(d, w, l, a, first, (__nv_bfloat16 *)out, product, (const __nv_bfloat16 *)x);
+    }
+    if (w->kind == LINEAR_UP) cuda_linear_gate(d, num_rows, out, w);
 }
