@@ -619,21 +619,40 @@ static int read_experts(struct keys *k, struct model_config *c)
     return k->status;
 }
 
-/* A file of an encoder that ranks has the head of XLM-RoBERTa's class, whose converter drops that of others. */
+/* The class whose head a file of an encoder that ranks has; NULL: none that is known. */
+static const char *scoring_class(const struct keys *k, const struct family *family)
+{
+    const char *tokenizer = "";
+    size_t num_bytes = 0;
+    if (weight_may_be(family->weight_changes, WEIGHT_POSITION_EMBEDDING)) {
+        gguf_find_text(k->gguf, "tokenizer.ggml.model", &tokenizer, &num_bytes);
+        return text_is(tokenizer, num_bytes, "bert") ? "BertForSequenceClassification"
+                                                     : "XLMRobertaForSequenceClassification";
+    }
+    return family->window == WINDOW_LOCAL ? "ModernBertForSequenceClassification" : NULL;
+}
+
+/* A file of an encoder ranks where it says so, or has a head and says nothing. The converter drops the first product of BERT's own. */
 static int take_score_head(struct keys *k, struct model_config *c)
 {
-    static const char class[] = "XLMRobertaForSequenceClassification";
+    const struct weight_view out = gguf_find_tensor(k->gguf, "cls.output.weight");
     bool ranks = false;
+    int64_t ignored;
     if (!c->family->is_encoder) return k->status;
     (void)pooling_config_read_gguf(k->gguf, k->architecture, POOLING_MEAN, &ranks);
-    if (!ranks) return k->status;
-    if (!weight_may_be(c->family->weight_changes, WEIGHT_POSITION_EMBEDDING))
+    if (!ranks && (!out.data || find_int(k, "pooling_type", &ignored))) return k->status;
+    const char *class = scoring_class(k, c->family);
+    if (!class)
         return fail(k, STATUS_UNSUPPORTED, "a reranker of the architecture %s is not supported",
                     k->architecture);
-    if (!gguf_find_tensor(k->gguf, "cls.output.weight").data)
+    if (!out.data || !gguf_find_tensor(k->gguf, "cls.weight").data)
+        return fail(k, STATUS_UNSUPPORTED, "a reranker without the tensor %s is not supported",
+                    out.data ? "cls.weight" : "cls.output.weight");
+    if (out.rows != 1 && out.cols != 1)
         return fail(k, STATUS_UNSUPPORTED,
-                    "a reranker without the tensor cls.output.weight is not supported");
-    return family_find(NAMES_HF_CLASS, class, sizeof class - 1, k->path, &c->family, k->err);
+                    "a head of %" PRId64 " labels is not supported; one of 1 is, which scores pairs of texts",
+                    out.rows);
+    return family_find(NAMES_HF_CLASS, class, strlen(class), k->path, &c->family, k->err);
 }
 
 /* Tables that are added to embeddings have as many rows as they have. */
@@ -648,7 +667,23 @@ static int read_tables(struct keys *k, struct model_config *c)
         return fail(k, STATUS_INVALID, "the tensor position_embd.weight or token_types.weight is missing");
     if (has_positions) c->num_position_rows = (int32_t)positions.rows;
     if (has_types) c->num_type_rows = (int32_t)types.rows;
+    c->has_second_type =
+        c->family->scores_pairs && c->num_type_rows > 1 && !c->family->positions_follow_padding;
+    /* no file says what the head gets: of ModernBERT's class it is the mean, as in GTE's */
+    if (weight_may_be(c->family->weight_changes, WEIGHT_HEAD_NORM)) c->score_pooling = POOLING_MEAN;
     return k->status;
+}
+
+/* What ModernBERT's relatives may have in the place of its function. */
+static int check_activation(struct keys *k, const struct family *family)
+{
+    const char *name, *own = "gelu";
+    size_t num_bytes;
+    if (family->window != WINDOW_LOCAL || !find_text(k, "hidden_activation", &name, &num_bytes) ||
+        text_is(name, num_bytes, own))
+        return k->status;
+    return fail(k, STATUS_UNSUPPORTED, "the key %s is \"%s\", which is not supported; \"%s\" is",
+                key_name(k, "hidden_activation").text, printable_from(name, num_bytes).text, own);
 }
 
 static int read_encoder(struct keys *k, struct model_config *c)
@@ -659,7 +694,7 @@ static int read_encoder(struct keys *k, struct model_config *c)
     if (is_causal && c->family->is_encoder)
         return fail(k, STATUS_UNSUPPORTED, "the key %s is true, which is not supported",
                     key_name(k, "attention.causal").text);
-    return k->status;
+    return check_activation(k, c->family);
 }
 
 static int expect_taps(struct keys *k, const char *suffix, int32_t num_taps)

@@ -1333,11 +1333,11 @@ const struct weight_change modernbert_weights[] = {
 
 const struct weight_change modernbert_score_weights[] = {
     MODERNBERT_WEIGHTS,
-    {WEIGHT_HEAD_DENSE, {NULL, "/head.dense.weight", DIM_HIDDEN, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_HEAD_DENSE_BIAS, {NULL, "/head.dense.bias", DIM_1, DIM_HIDDEN, PRESENT_MAYBE}},
-    {WEIGHT_HEAD_NORM, {NULL, "/head.norm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_HEAD_OUT, {NULL, "/classifier.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_HEAD_OUT_BIAS, {NULL, "/classifier.bias", DIM_1, DIM_1, PRESENT_ALWAYS}},
+    {WEIGHT_HEAD_DENSE, {"cls.weight", "/head.dense.weight", DIM_HIDDEN, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_HEAD_DENSE_BIAS, {"cls.bias", "/head.dense.bias", DIM_1, DIM_HIDDEN, PRESENT_MAYBE}},
+    {WEIGHT_HEAD_NORM, {"cls.norm.weight", "/head.norm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_HEAD_OUT, {"cls.output.weight", "/classifier.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_HEAD_OUT_BIAS, {"cls.output.bias", "/classifier.bias", DIM_1, DIM_1, PRESENT_ALWAYS}},
     {.role = WEIGHT_ROLE_COUNT},
 };
 

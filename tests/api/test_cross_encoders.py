@@ -12,6 +12,7 @@ import conftest
 
 sys.path.insert(0, str(conftest.ROOT / "tests/golden"))
 import encoder  # noqa: E402
+import encoder_roberta  # noqa: E402
 
 GOLDENS = json.loads((conftest.ROOT / "tests/golden/encoder_goldens.json").read_text())
 QUERY, DOCUMENTS = encoder.QUERY, encoder.DOCUMENTS
@@ -80,10 +81,40 @@ def test_forms_of_pairs_by_name(bert, roberta, start_server, tmp_path):
             assert scores(other, QUERY, DOCUMENTS) == scores(server, QUERY, DOCUMENTS)
 
 
-def test_a_gguf_file_is_the_same_model(roberta, start_server, tmp_path):
-    encoder.write_gguf(tmp_path / "m.gguf", 4, roberta=True, head=True)
-    with start_server("--cpu-isa", "portable", model=tmp_path / "m.gguf") as server:
-        assert scores(server, QUERY, DOCUMENTS) == scores(roberta, QUERY, DOCUMENTS)
+def test_a_gguf_file_is_the_same_model(bert, roberta, start_server, tmp_path):
+    """One that says that it ranks, or nothing of what it makes."""
+    expected = {"roberta": scores(roberta, QUERY, DOCUMENTS)[0], "bert": [sigmoid(x) for x in scores(bert, QUERY, DOCUMENTS)[0]]}
+    for kind, options in (("roberta", ("--cpu-isa", "portable")), ("bert", ())):
+        for pooling_type in (4, None):
+            encoder.write_gguf(tmp_path / "m.gguf", pooling_type, roberta=kind == "roberta", head=True)
+            with start_server(*options, model=tmp_path / "m.gguf") as server:
+                got = scores(server, QUERY, DOCUMENTS)[0]
+                assert all(math.isclose(a, b, abs_tol=1e-12) for a, b in zip(got, expected[kind]))
+
+
+def test_roberta_with_byte_pairs(start_server, tmp_path):
+    encoder_roberta.write(tmp_path / "r", head=True)
+    encoder_roberta.write_gguf(tmp_path / "r.gguf", head=True)
+    with start_server(model=tmp_path / "r") as server, start_server(model=tmp_path / "r.gguf") as file:
+        got, num_tokens = scores(server, QUERY, DOCUMENTS)
+        assert num_tokens == sum(n for n, _ in GOLDENS["bpe_scores"])
+        assert all(abs(mine - sigmoid(theirs)) < 1e-5 for mine, (_, theirs) in zip(got, GOLDENS["bpe_scores"]))
+        assert scores(file, QUERY, DOCUMENTS) == (got, num_tokens)
+
+
+@pytest.mark.parametrize("change, why", [
+    (lambda named: [t for t in named if t[0] != "cls.weight"], "without the tensor cls.weight is not supported"),
+    (lambda named: [t for t in named if t[0] != "cls.output.weight"], "without the tensor cls.output.weight is not supported"),
+    (lambda named: [(n, v.repeat(3, 0) if n == "cls.output.weight" else v) for n, v in named], "a head of 3 labels is not supported"),
+    (lambda named: [(n, v[:, 1:] if n == "cls.output.weight" else v) for n, v in named], "tensor cls.output.weight is 1 x 71 where"),
+    (lambda named: [(n, v[1:] if n == "cls.bias" else v) for n, v in named], "tensor cls.bias is 1 x 71 where"),
+])
+def test_heads_of_gguf_files_that_are_none(tmp_path, monkeypatch, change, why):
+    write = encoder.write_gguf_file
+    monkeypatch.setattr(encoder, "write_gguf_file", lambda path, keys, named: write(path, keys, change(list(named))))
+    encoder.write_gguf(tmp_path / "m.gguf", 4, head=True)
+    done = subprocess.run([conftest.BINARY, "serve", tmp_path / "m.gguf", "--port", "0"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and why in done.stderr, done.stderr
 
 
 def test_rerank(bert, roberta):

@@ -12,6 +12,7 @@ from test_embeddings import embed, floats, ids_of, rows, same
 
 sys.path.insert(0, str(ROOT / "tests/golden"))
 import encoder  # noqa: E402
+import encoder_roberta  # noqa: E402
 
 GOLDENS = json.loads((ROOT / "tests/golden/encoder_goldens.json").read_text())
 TEXTS = ["The sky is blue.", "Der Himmel ist blaú?", "WHY over overly skys", "天天 the\x0bsky\u200b is", "x", "zzz qqq ☃ [SEP] hello"]
@@ -74,6 +75,22 @@ def test_xlm_roberta(start_server, tmp_path):
         with start_server(model=tmp_path / "x.gguf") as file:
             assert same(got, rows(file, lists, normalize=False)) and same(rows(server, TEXTS), rows(file, TEXTS))
         assert len(rows(server, "the " * 298)) == 1 and server.post("/v1/embeddings", {"input": "the " * 299}).status_code == 400
+
+
+def test_roberta_with_byte_pairs(start_server, tmp_path):
+    """A GGUF file is the directory, and says it of a text's ends or not."""
+    lists = encoder_roberta.LISTS
+    encoder_roberta.write(tmp_path / "r", "mean")
+    with start_server(model=tmp_path / "r") as server:
+        got = rows(server, lists, normalize=False)
+        check(got, GOLDENS["bpe_mean"])
+        by_text = rows(server, TEXTS)
+        ids = [server.post("/tokenize", {"prompt": text, "parse_special": False}).json()["tokens"] for text in TEXTS]
+    assert all(i[0] == 0 and i[-1] == 2 and 2 not in i[1:-1] for i in ids)
+    for says_ends in (True, False):
+        encoder_roberta.write_gguf(tmp_path / "r.gguf", 1, says_ends=says_ends)
+        with start_server(model=tmp_path / "r.gguf") as file:
+            assert same(got, rows(file, lists, normalize=False)) and same(by_text, rows(file, TEXTS)) and same(by_text, rows(file, ids))
 
 
 @pytest.mark.slow

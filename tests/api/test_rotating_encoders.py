@@ -58,7 +58,7 @@ def test_modern_is_transformers(modern, start_server, tmp_path):
 
 @pytest.mark.parametrize("period", [3, None])
 def test_modern_as_gguf(modern, start_server, tmp_path, period):
-    """The directory's bits, of ids and of texts (that [MASK] takes the blank before it a GGUF file cannot say); a reranker is refused."""
+    """The directory's bits, of ids and of texts (that [MASK] takes the blank before it a GGUF file cannot say)."""
     texts = [text.replace(" [MASK]", "") for text in TEXTS]
     rotating.write_modern_gguf(tmp_path / "m.gguf", 2, period)
     with start_server(model=tmp_path / "m.gguf") as server:
@@ -66,8 +66,17 @@ def test_modern_as_gguf(modern, start_server, tmp_path, period):
         assert same(rows(modern, texts), rows(server, texts))
         assert [server.post("/tokenize", {"prompt": t}).json()["tokens"] for t in texts] == [
             modern.post("/tokenize", {"prompt": t}).json()["tokens"] for t in texts]
-    rotating.write_modern_gguf(tmp_path / "m.gguf", 4, period)
-    assert "a reranker of the architecture modern-bert is not supported" in refused(tmp_path / "m.gguf")
+
+
+def test_rerankers_of_modern_as_gguf(scorer, start_server, tmp_path):
+    for pooling_type in (4, None):
+        rotating.write_modern_gguf(tmp_path / "m.gguf", pooling_type, head=True)
+        with start_server(model=tmp_path / "m.gguf") as server:
+            assert scores(server, encoder.QUERY, encoder.DOCUMENTS) == scores(scorer, encoder.QUERY, encoder.DOCUMENTS)
+    rotating.write_modern_gguf(tmp_path / "m.gguf", 4)
+    assert "a reranker without the tensor cls.output.weight is not supported" in refused(tmp_path / "m.gguf")
+    rotating.write_modern_gguf(tmp_path / "m.gguf", 1, activation="silu")
+    assert 'modern-bert.hidden_activation is "silu", which is not supported; "gelu" is' in refused(tmp_path / "m.gguf")
 
 
 def test_nomic_is_transformers(nomic, start_server, tmp_path):

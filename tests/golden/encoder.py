@@ -38,7 +38,7 @@ def tensors(config=CONFIG):
     def linear(name, rows, cols):
         return [(name + ".weight", (rows, cols)), (name + ".bias", (rows,))]
 
-    yield "embeddings.word_embeddings.weight", (len(WORDS), HIDDEN)
+    yield "embeddings.word_embeddings.weight", (config["vocab_size"], HIDDEN)
     yield "embeddings.position_embeddings.weight", (config["max_position_embeddings"], HIDDEN)
     yield "embeddings.token_type_embeddings.weight", (config["type_vocab_size"], HIDDEN)
     yield from norm("embeddings.LayerNorm")
@@ -175,7 +175,8 @@ GGUF_NAMES = (
     ("embeddings.token_type_embeddings", "token_types"), ("embeddings.LayerNorm", "token_embd_norm"), ("encoder.layer.", "blk."),
     ("attention.self.query", "attn_q"), ("attention.self.key", "attn_k"), ("attention.self.value", "attn_v"),
     ("attention.output.dense", "attn_output"), ("attention.output.LayerNorm", "attn_output_norm"),
-    ("intermediate.dense", "ffn_up"), ("output.dense", "ffn_down"), ("output.LayerNorm", "layer_output_norm"), ("classifier.dense", "cls"), ("classifier.out_proj", "cls.output"))
+    ("intermediate.dense", "ffn_up"), ("output.dense", "ffn_down"), ("output.LayerNorm", "layer_output_norm"), ("classifier.dense", "cls"), ("classifier.out_proj", "cls.output"),
+    ("bert.pooler.dense", "cls"), ("classifier", "cls.output"))
 
 
 def gguf_text(value):
@@ -210,6 +211,7 @@ def gguf_name(name, names):
 
 def write_gguf_file(path, keys, named):
     """named: (name in the file, array)."""
+    named = list(named)
     infos, data = b"", b""
     for name, values in named:
         infos += gguf_text(name) + struct.pack("<I%dQIQ" % values.ndim, values.ndim, *values.shape[::-1], 0, len(data))
@@ -219,13 +221,28 @@ def write_gguf_file(path, keys, named):
     path.write_bytes(head + bytes(-len(head) % 32) + data)
 
 
-def write_gguf(path, pooling_type, roberta=False, head=False):
-    """As llama.cpp's converter leaves it, all in f32; head: of one that ranks."""
+def gguf_shape(pooling_type, eps):
+    """Keys of BERT's sizes; pooling_type None: they say nothing of it."""
     numbers = {"bert.block_count": LAYERS, "bert.context_length": POSITIONS, "bert.embedding_length": HIDDEN,
                "bert.feed_forward_length": INNER, "bert.attention.head_count": HEADS, "bert.pooling_type": pooling_type}
-    keys = {name: struct.pack("<II", 4, number) for name, number in numbers.items()}
-    keys["bert.attention.layer_norm_epsilon"] = struct.pack("<If", 6, 1e-12)
+    keys = {name: struct.pack("<II", 4, number) for name, number in numbers.items() if number is not None}
+    keys["bert.attention.layer_norm_epsilon"] = struct.pack("<If", 6, eps)
     keys["bert.attention.causal"] = struct.pack("<I?", 7, False)
+    return keys
+
+
+def gguf_tensors(config, roberta, head):
+    """(name in the file, array)."""
+    for name, shape in list(tensors(config)) + (list(head_tensors(roberta)) if head else []):
+        values = make_values(name, shape)
+        if roberta and "position" in name:  # only those that are used
+            values = values[2:]
+        yield gguf_name(name, GGUF_NAMES), values
+
+
+def write_gguf(path, pooling_type, roberta=False, head=False):
+    """As llama.cpp's converter leaves it, all in f32; head: of one that ranks."""
+    keys = gguf_shape(pooling_type, 1e-5 if roberta else 1e-12)
     keys.update(gguf_words("bert"))
     if roberta:
         vocab = roberta_tokenizer()["model"]["vocab"]
@@ -235,11 +252,4 @@ def write_gguf(path, pooling_type, roberta=False, head=False):
         keys["tokenizer.ggml.tokens"] = gguf_array(8, [gguf_text(w) for w, _ in vocab])
         keys["tokenizer.ggml.scores"] = gguf_array(6, [struct.pack("<f", score) for _, score in vocab])
         keys["tokenizer.ggml.remove_extra_whitespaces"] = struct.pack("<I?", 7, True)
-        keys["bert.attention.layer_norm_epsilon"] = struct.pack("<If", 6, 1e-5)
-    named = []
-    for name, shape in list(tensors(ROBERTA if roberta else CONFIG)) + (list(head_tensors(roberta)) if head else []):
-        values = make_values(name, shape)
-        if roberta and "position" in name:  # only those that are used
-            values = values[2:]
-        named.append((gguf_name(name, GGUF_NAMES), values))
-    write_gguf_file(path, keys, named)
+    write_gguf_file(path, keys, gguf_tensors(ROBERTA if roberta else CONFIG, roberta, head))

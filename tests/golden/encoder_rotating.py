@@ -230,11 +230,12 @@ def write_nomic_gguf(path, pooling_type):
 
 MODERN_GGUF_NAMES = (
     ("embeddings.tok_embeddings", "token_embd"), ("embeddings.norm", "token_embd_norm"), ("final_norm", "output_norm"), ("layers.", "blk."),
-    ("attn.Wqkv", "attn_qkv"), ("attn.Wo", "attn_output"), ("mlp_norm", "ffn_norm"), ("mlp.Wi", "ffn_up"), ("mlp.Wo", "ffn_down"))
+    ("attn.Wqkv", "attn_qkv"), ("attn.Wo", "attn_output"), ("mlp_norm", "ffn_norm"), ("mlp.Wi", "ffn_up"), ("mlp.Wo", "ffn_down"),
+    ("head.dense", "cls"), ("head.norm", "cls.norm"), ("classifier", "cls.output"))
 
 
-def write_modern_gguf(path, pooling_type, period=3):
-    """As llama.cpp's converter leaves it, all in f32. period: of layers that see all; None: what the family has."""
+def write_modern_gguf(path, pooling_type, period=3, head=False, activation="gelu"):
+    """As llama.cpp's converter leaves it, all in f32. period: of layers that see all; None: what the family has. head: of one that ranks."""
     def number(value):
         return struct.pack("<II", 4, value)
 
@@ -248,10 +249,12 @@ def write_modern_gguf(path, pooling_type, period=3):
     keys["modern-bert.attention.layer_norm_epsilon"] = real(1e-5)
     keys["modern-bert.rope.freq_base"] = real(160000.0)
     keys["modern-bert.rope.freq_base_swa"] = real(10000.0)
+    keys["modern-bert.hidden_activation"] = struct.pack("<I", 8) + encoder.gguf_text(activation)
     keys["modern-bert.rope.scaling.type"] = struct.pack("<I", 8) + encoder.gguf_text("none")
     keys["modern-bert.attention.causal"] = struct.pack("<I?", 7, False)
     keys.update(modern_gguf_tokenizer())
-    tensors = [(encoder.gguf_name(name, MODERN_GGUF_NAMES), make_values(name, shape)) for name, shape in modern_tensors()]
+    named = list(modern_tensors()) + (list(modern_head_tensors()) if head else [])
+    tensors = [(encoder.gguf_name(name, MODERN_GGUF_NAMES), make_values(name, shape)) for name, shape in named]
     encoder.write_gguf_file(path, keys, tensors)
 
 

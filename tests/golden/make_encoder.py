@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes encoder_goldens.json: small models of BERT's, XLM-RoBERTa's, ModernBERT's, Nomic BERT's, GTE's, EmbeddingGemma's and EuroBERT's kind, their weights by make_values, and what
+"""Writes encoder_goldens.json: small models of BERT's, RoBERTa's, XLM-RoBERTa's, ModernBERT's, Nomic BERT's, GTE's, EmbeddingGemma's and EuroBERT's kind, their weights by make_values, and what
 transformers in float32 gives for lists of ids: the first token's hidden state and the mean; and what those with a head for one
 label give for a query with each document.
 
@@ -14,10 +14,12 @@ import torch
 import transformers
 from transformers import (BertConfig, BertForSequenceClassification, BertModel, GteForSequenceClassification, GteModel, XLMRobertaConfig,
                           ModernBertConfig, ModernBertForSequenceClassification, ModernBertModel, NomicBertModel,
-                          EuroBertModel, Gemma3TextModel, LlamaModel, Qwen2Model, XLMRobertaForSequenceClassification, XLMRobertaModel)
+                          EuroBertModel, Gemma3TextModel, LlamaModel, Qwen2Model, RobertaForSequenceClassification, RobertaModel,
+                          XLMRobertaForSequenceClassification, XLMRobertaModel)
 
 import encoder_gemma
 import encoder_llama
+import encoder_roberta
 import encoder_rotating as rotating
 from encoder import (CONFIG, DOCUMENTS, LISTS, QUERY, ROBERTA, ROBERTA_LISTS, head_tensors, make_values, roberta_tokenizer,
                      score_config, tensors, tokenizer)
@@ -74,11 +76,11 @@ def modern_scores(pooling):
             yield len(ids), model(torch.tensor([ids])).logits[0, 0].item()
 
 
-def from_directory(kind, write):
+def from_directory(kind, write, **options):
     """transformers renames what it reads of a directory as published."""
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder) / "m")
-        model, told = kind.from_pretrained(Path(folder) / "m", output_loading_info=True)
+        model, told = kind.from_pretrained(Path(folder) / "m", output_loading_info=True, **options)
     assert not any(told[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys")), told
     return model.float().eval()
 
@@ -90,8 +92,9 @@ def stretch(rope):
     rope.inv_freq.copy_(1 / (20000 * rotating.NTK) ** exponents / rotating.NTK ** (2 / dim))
 
 
-def gte_scores(model):
-    reader = tokenizers.Tokenizer.from_str(json.dumps(tokenizer()))
+def read_scores(model, own_tokenizer):
+    """Of pairs without types."""
+    reader = tokenizers.Tokenizer.from_str(json.dumps(own_tokenizer))
     reader.encode_special_tokens = True
     with torch.no_grad():
         for document in DOCUMENTS:
@@ -112,6 +115,8 @@ stretch(gte_model.rotary_emb)
 stretched_gte = states(gte_model, LISTS)
 gte_scorer = from_directory(GteForSequenceClassification, lambda path: rotating.write_gte_scorer(path, saved=True))
 stretch(gte_scorer.gte.rotary_emb)
+bpe = states(from_directory(RobertaModel, encoder_roberta.write, add_pooling_layer=False), encoder_roberta.LISTS)
+bpe_scorer = from_directory(RobertaForSequenceClassification, lambda path: encoder_roberta.write(path, head=True))
 gemma = states(from_directory(Gemma3TextModel, encoder_gemma.write), encoder_gemma.LISTS)
 both_sides = {kind: states(from_directory(model, lambda path, kind=kind, own=own: encoder_llama.write(path, kind, **own)), encoder_llama.LISTS)
               for kind, model, own in (("eurobert", EuroBertModel, {}), ("llama", LlamaModel, {"model_type": "llama", "is_causal": False}), ("qwen2", Qwen2Model, {}))}
@@ -134,9 +139,11 @@ print(json.dumps({
     "nomic_mean": [numbers(r.mean(0)) for r in nomic],
     "gte_first": [numbers(r[0]) for r in gte],
     "stretched_gte_first": [numbers(r[0]) for r in stretched_gte],
+    "bpe_mean": [numbers(r.mean(0)) for r in bpe],
+    "bpe_scores": [[n, float("%.9g" % v)] for n, v in read_scores(bpe_scorer, encoder_roberta.tokenizer())],
     "gemma_first": [numbers(r[0]) for r in gemma],
     "gemma_mean": [numbers(r.mean(0)) for r in gemma],
     **{kind + "_mean": [numbers(r.mean(0)) for r in rows] for kind, rows in both_sides.items()},
     "qwen2_last": [numbers(r[-1]) for r in both_sides["qwen2"]],
-    "gte_scores": [[n, float("%.9g" % v)] for n, v in gte_scores(gte_scorer)],
+    "gte_scores": [[n, float("%.9g" % v)] for n, v in read_scores(gte_scorer, tokenizer())],
 }))

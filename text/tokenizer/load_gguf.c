@@ -491,9 +491,9 @@ static int read_id(const struct tokenizer *t, const struct gguf *g, const char *
     return 0;
 }
 
-static int read_ends(struct tokenizer *t, const struct gguf *g, bool add_bos, struct error *err)
+/* add_bos, add_eos: where the file says nothing. */
+static int read_ends(struct tokenizer *t, const struct gguf *g, bool add_bos, bool add_eos, struct error *err)
 {
-    bool add_eos = t->unigram.is_used;
     (void)gguf_find_bool(g, "tokenizer.ggml.add_bos_token", &add_bos);
     (void)gguf_find_bool(g, "tokenizer.ggml.add_eos_token", &add_eos);
     int status = read_id(t, g, "tokenizer.ggml.bos_token_id", &t->bos_id, err);
@@ -503,6 +503,32 @@ static int read_ends(struct tokenizer *t, const struct gguf *g, bool add_bos, st
     if (add_bos && t->bos_id >= 0) t->before[t->num_before++] = t->bos_id;
     if (add_eos && t->eos_id >= 0) t->after[t->num_after++] = t->eos_id;
     return status;
+}
+
+/* One token before the first text, num_separators ends between both, and one behind: BERT's way with one, RoBERTa's with two. */
+static void set_up_pairs(struct tokenizer *t, int num_separators)
+{
+    if (num_separators == 0 || t->num_before != 1 || t->num_after != 1) return;
+    t->pair = (struct pair_template){.is_there = true,
+                                     .num_first = t->wordpiece.is_used ? 1 : -1,
+                                     .ids = {{t->bos_id}, {t->eos_id, t->eos_id}, {t->eos_id}},
+                                     .num = {1, num_separators, 1}};
+}
+
+/* Of an encoder's byte-level tokenizer; 0: it is no encoder's. Such files need not say that a text has ends. */
+static int num_separators(const struct gguf *g)
+{
+    static const struct {
+        const char *pre;
+        int num;
+    } known[] = {{"modern-bert", 1}, {"roberta-bpe", 2}, {"jina-v1-en", 2}, {"jina-v2-code", 2},
+                 {"jina-es", 2},     {"jina-de", 2},     {"jina-v2-es", 2}, {"jina-v2-de", 2}};
+    const char *pre;
+    size_t num_bytes;
+    if (!gguf_find_text(g, "tokenizer.ggml.pre", &pre, &num_bytes)) return 0;
+    for (size_t i = 0; i < array_length(known); i++)
+        if (text_is(pre, num_bytes, known[i].pre)) return known[i].num;
+    return 0;
 }
 
 /* [CLS] and [SEP] are around every text; the key of the latter is spelled so. */
@@ -522,6 +548,7 @@ static int read_word_ends(struct tokenizer *t, const struct gguf *g, struct erro
                          "The GGUF file does not say which tokens are [CLS], [SEP] and [UNK].");
     t->before[t->num_before++] = t->bos_id;
     t->after[t->num_after++] = t->eos_id;
+    set_up_pairs(t, 1);
     return 0;
 }
 
@@ -538,13 +565,9 @@ static int read_unigram(struct tokenizer *t, const struct gguf *g, struct error 
     int status = set_up_unigram(t, g, err);
     if (!status) status = read_tokens(t, g, err);
     if (!status) status = read_unigram_scores(t, g, err);
-    if (!status) status = read_ends(t, g, true, err);
+    if (!status) status = read_ends(t, g, true, true, err);
     if (status) return status;
-    if (t->num_before == 1 && t->num_after == 1) /* as XLM-RoBERTa has them */
-        t->pair = (struct pair_template){.is_there = true,
-                                         .num_first = -1,
-                                         .ids = {{t->bos_id}, {t->eos_id, t->eos_id}, {t->eos_id}},
-                                         .num = {1, 2, 1}};
+    set_up_pairs(t, 2);
     t->unigram.unknown_id = t->bpe.unknown_id;
     if (t->unigram.unknown_id < 0 || t->unigram.num_scores == 0)
         return error_set(err, STATUS_INVALID, "The GGUF file does not say which token is the unknown one.");
@@ -578,8 +601,11 @@ static int read_all(struct tokenizer *t, const struct gguf *g, struct error *err
     int status = has_spaces ? set_up_spaces(t, g, is_scored, err) : set_up_byte_level(t, g, &add_bos, err);
     if (!status) status = read_tokens(t, g, err);
     if (!status) status = is_scored ? read_scores(t, g, err) : read_merges(t, g, err);
-    if (!status) status = read_ends(t, g, add_bos, err);
-    return status ? status : tables_finish(t, err);
+    const int separators = has_spaces ? 0 : num_separators(g);
+    if (!status) status = read_ends(t, g, add_bos || separators > 0, separators > 0, err);
+    if (status) return status;
+    set_up_pairs(t, separators);
+    return tables_finish(t, err);
 }
 
 int tokenizer_open_gguf(const struct gguf *gguf, struct tokenizer **out, struct error *err)
