@@ -119,11 +119,13 @@ struct moe_desc {
         quantise_input; /* as in linear_desc, of the experts' products; the shared one's are linears of their own */
     bool
         scale_input; /* an expert's input is multiplied by the score, not what it makes; the shared one's by nothing */
-    enum gate_function gate;           /* of the product with gate, or of that with up where there is none */
-    struct weight_view router;         /* [E][H] */
-    struct weight_view router_bias;    /* [1][E]: of its logits; data NULL: none */
-    struct weight_view choice_bias;    /* [1][E]: added to scores where experts are chosen; data NULL: none */
-    struct weight_view score_factors;  /* [1][E]: of those chosen, behind scale; data NULL: none */
+    enum gate_function gate;          /* of the product with gate, or of that with up where there is none */
+    struct weight_view router;        /* [E][H] */
+    struct weight_view router_bias;   /* [1][E]: of its logits; data NULL: none */
+    struct weight_view choice_bias;   /* [1][E]: added to scores where experts are chosen; data NULL: none */
+    struct weight_view score_factors; /* [1][E]: of those chosen, behind scale; data NULL: none */
+    struct weight_view
+        out_bias; /* [1][H]: what they make is added to it; data NULL: to 0. None with a space of their own */
     const struct expert_desc *experts; /* [E]; of L in the place of H where they have a space of their own */
     struct weight_view to_experts, from_experts; /* [L][H], [H][L]; data NULL: they have not */
     struct expert_desc shared;                   /* up.data NULL: none */

@@ -41,6 +41,16 @@ static const struct family falcon_serial = {FALCON, .weight_changes = falcon_ser
 static const struct family stablelm_side_by_side = {STABLELM, .weight_changes = stablelm_parallel_weights,
                                                     .is_parallel = true};
 
+#define NOMIC                                                                                                \
+    .is_encoder = true, .has_embedding_norm = true, .norms_sums = true, .has_gpt2_keys = true,               \
+    .hf_layers = "encoder.layers", .kv_heads_may_be_missing = true, .max_position_embeddings = 2048,         \
+    .theta = 1000, .norm_eps = 1e-12
+#define NOMIC_MIXTURE                                                                                        \
+    NOMIC, .weight_changes = nomic_moe_weights, .gate = GATE_GELU, .has_experts = true,                      \
+           .hf_downs_transposed = true
+static const struct family nomic_with_experts = {.names = {NULL, "NomicBertModel", "nomic_bert"},
+                                                 NOMIC_MIXTURE};
+
 static const struct family families[] = {
     {
         .names = {"llama", "LlamaForCausalLM", "llama"}, /* SmolLM2 too */
@@ -1282,19 +1292,11 @@ static const struct family families[] = {
      .scores_pairs = true,
      .theta = 160000,
      GTE},
-    {
-        .names = {"nomic-bert", "NomicBertModel", "nomic_bert"}, /* nomic-embed-text v1, v1.5 */
-        .is_encoder = true,
-        .has_embedding_norm = true,
-        .norms_sums = true,
-        .has_gpt2_keys = true,
-        .hf_layers = "encoder.layers",
-        .weight_changes = nomic_weights,
-        .kv_heads_may_be_missing = true,
-        .max_position_embeddings = 2048,
-        .theta = 1000,
-        .norm_eps = 1e-12,
-    },
+    {.names = {"nomic-bert", "NomicBertModel", "nomic_bert"}, /* nomic-embed-text v1, v1.5 */
+     NOMIC,
+     .weight_changes = nomic_weights,
+     .with_experts = &nomic_with_experts},
+    {.names = {"nomic-bert-moe", NULL, NULL}, NOMIC_MIXTURE}, /* v2 */
 };
 
 /* Known by name, so that the sentence can say why not. */
@@ -1321,7 +1323,6 @@ static const struct other_family {
     {{"dream", "DreamModel", "Dream"}, DIFFUSION},
     {{"t5", "T5ForConditionalGeneration", "t5"}, "an encoder beside the decoder"},
     {{"phimoe", NULL, NULL}, "a routing that GGUF's programs do not have; as a directory it is read"},
-    {{"nomic-bert-moe", NULL, NULL}, "an encoder with experts"},
     {{"mimo2", NULL, NULL}, "what its GGUF files have; as a directory it is read"},
 #define SPARSE "attention to tokens that are chosen by an indexer"
     {{"deepseek32", "DeepseekV32ForCausalLM", "deepseek_v32"}, SPARSE},

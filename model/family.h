@@ -172,6 +172,9 @@ struct family {
     bool hf_experts_alternate; /* the rows of gate and up take turns in the tensor that has both */
     bool
         hf_experts_transposed; /* tensors of all experts are [E][columns][rows], or of newer files [E][rows][columns] */
+    bool hf_downs_transposed; /* those of what experts make lie [E columns][rows] there */
+    const struct family *
+        with_experts; /* where moe_every_n_layers of a config.json says that there are some: this in its place */
     bool scales_expert_input; /* by the score, not what an expert makes of it */
     bool
         has_dense_size; /* intermediate_size is of experts, shared or not, intermediate_size_mlp of other layers */

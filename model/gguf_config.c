@@ -575,6 +575,17 @@ static int read_choice(struct keys *k, struct model_config *c)
     return k->status;
 }
 
+/* Nomic's. */
+static int read_second_layers(struct keys *k, struct model_config *c)
+{
+    const int32_t period = required_int(k, "moe_every_n_layers");
+    if (period < 2)
+        return fail(k, STATUS_UNSUPPORTED, "the key %s is supported from 2 on",
+                    key_name(k, "moe_every_n_layers").text);
+    model_config_add_second_layers(c, period);
+    return k->status;
+}
+
 static int read_experts(struct keys *k, struct model_config *c)
 {
     int64_t num = 0, first = 0, step = 1, shared = 0, num_shared = 0, num_latents;
@@ -610,6 +621,7 @@ static int read_experts(struct keys *k, struct model_config *c)
                         "shared experts that are averaged with the others are not supported");
         c->router_normalizes |= c->router_scores == ROUTER_SOFTMAX; /* of those chosen alone */
     }
+    if (find_int(k, "moe_every_n_layers", &step)) return read_second_layers(k, c);
     /* files of Hy3 do not say that the first layer has none */
     for (int64_t i = max_of(first, (int64_t)0);
          i < min_of(c->num_layers, LAYERS_MAX) && !c->family->mlps_are_layers; i++)

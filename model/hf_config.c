@@ -177,7 +177,8 @@ static void read_shape(struct json_reader *r, struct model_config *c)
 {
     const struct family *family = c->family;
     c->hidden_size = hf_size(r, hf_own_key(r, family, "hidden_size"), 0);
-    const bool has_experts_alone = family->has_experts && !json_find(r, "intermediate_size");
+    const bool has_experts_alone =
+        family->has_experts && !family->has_gpt2_keys && !json_find(r, "intermediate_size");
     const char *width =
         has_experts_alone ? "moe_intermediate_size" : hf_own_key(r, family, "intermediate_size");
     const int64_t four_times = min_of(4 * (int64_t)c->hidden_size, (int64_t)INT32_MAX);
@@ -388,6 +389,18 @@ static void change_layers(const cJSON *list, uint64_t *layers, bool add)
     }
 }
 
+/* Nomic's. */
+static int read_second_layers(struct json_reader *r, struct model_config *c)
+{
+    static const char *const must_be_false[] = {"moe_normalize_expert_weights", "expert_choice_router"};
+    const int32_t period = hf_size(r, "moe_every_n_layers", 2);
+    if (period < 2)
+        return error_set(r->err, STATUS_UNSUPPORTED, "%s: moe_every_n_layers is supported from 2 on",
+                         r->path);
+    model_config_add_second_layers(c, period);
+    return hf_want_false(r, must_be_false, array_length(must_be_false));
+}
+
 /* Which layers have experts: a list says of each, or those of a list have, or all but the first ones, every so many, and not those
  * of another list. */
 static int read_sparse_layers(struct json_reader *r, struct model_config *c)
@@ -398,6 +411,7 @@ static int read_sparse_layers(struct json_reader *r, struct model_config *c)
                                                  "num_dense_layers"},
                              *const names_of_step[] = {"decoder_sparse_step", "interleave_moe_layer_step",
                                                        "moe_layer_interval"};
+    if (json_find(r, "moe_every_n_layers")) return read_second_layers(r, c);
     if (cJSON_IsArray(json_find(r, "moe_layer_freq")))
         return hf_read_layer_flags(r, "moe_layer_freq", c->num_layers, c->sparse_layers);
     if (json_find(r, "mlp_layer_types"))
@@ -508,8 +522,9 @@ static int read_experts(struct json_reader *r, struct model_config *c)
 {
     static const char *const names_of_number[] = {"num_experts", "num_local_experts", "n_routed_experts",
                                                   "moe_num_experts"},
-                             *const names_of_chosen[] = {"num_experts_per_tok", "num_experts_per_token",
-                                                         "moe_k", "moe_topk", "top_k_experts"};
+                             *const names_of_chosen[] = {
+                                 "num_experts_per_tok", "num_experts_per_token", "moe_k", "moe_topk",
+                                 "moe_top_k",           "top_k_experts"};
     if (!c->family->has_experts) return STATUS_OK;
     if (c->family->mlp_beside_experts && !json_bool(r, "enable_moe_block", false)) return r->status;
     if (c->family->mlps_are_layers && !model_config_has_sparse_layers(c)) return STATUS_OK;
@@ -691,9 +706,17 @@ static void take_decoder(struct json_reader *r, struct model_config *c)
     if (json_bool(r, "alibi", false)) c->alibi_most = 8;
 }
 
+/* Nomic's. */
+static void take_mixture(struct json_reader *r, struct model_config *c)
+{
+    const bool has_experts = json_int(r, "moe_every_n_layers", 0, 0, INT32_MAX) > 0;
+    if (has_experts && c->family->with_experts) c->family = c->family->with_experts;
+}
+
 static int read_text_config(struct json_reader *r, struct model_config *c)
 {
     take_decoder(r, c);
+    take_mixture(r, c);
     c->gate = c->family->gate;
     c->is_parallel = c->family->is_parallel;
     c->is_encoder = c->family->is_encoder || !json_bool(r, "is_causal", true);

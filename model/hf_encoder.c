@@ -87,7 +87,8 @@ void hf_read_norm_eps(struct json_reader *r, struct model_config *c)
  * by how long each text is, that length is the longest. */
 static int read_gpt2_keys(struct json_reader *r, struct model_config *c)
 {
-    const char *activation = json_text(r, "activation_function", "swiglu");
+    const char *own = c->family->gate == GATE_GELU ? "gelu" : "swiglu",
+               *activation = json_text(r, "activation_function", own);
     const int64_t made_for = json_int(r, "max_trained_positions", INT32_MAX, 1, INT32_MAX),
                   multiple = json_int(r, "pad_vocab_size_multiple", 1, 1, 1 << 20);
     if (!c->family->has_gpt2_keys) return STATUS_OK;
@@ -98,23 +99,32 @@ static int read_gpt2_keys(struct json_reader *r, struct model_config *c)
         return error_set(r->err, STATUS_UNSUPPORTED,
                          "%s: rotary_emb_fraction or rotary_emb_scale_base is set, which is not supported",
                          r->path);
-    if (!strcmp(activation, "swiglu")) return r->status;
-    return error_set(r->err, STATUS_UNSUPPORTED,
-                     "%s: activation_function \"%s\" is not supported; \"swiglu\" is", r->path,
-                     printable_from(activation, strlen(activation)).text);
+    if (!strcmp(activation, own)) return r->status;
+    return error_set(r->err, STATUS_UNSUPPORTED, "%s: activation_function \"%s\" is not supported; \"%s\" is",
+                     r->path, printable_from(activation, strlen(activation)).text, own);
+}
+
+/* Nomic's products have biases all, or none. */
+static int check_biases(struct json_reader *r, const struct family *family)
+{
+    static const char *const keys[] = {"qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias"};
+    const bool has_biases = weight_may_be(family->weight_changes, WEIGHT_UP_BIAS);
+    if (!has_biases) return hf_want_false(r, keys, array_length(keys));
+    for (size_t i = 0; i < array_length(keys); i++)
+        if (!json_bool(r, keys[i], true))
+            return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s is false, which is not supported", r->path,
+                             keys[i]);
+    return r->status;
 }
 
 /* Fields that change what an encoder is into something that is not computed here. */
-static int check_encoder(struct json_reader *r)
+static int check_encoder(struct json_reader *r, const struct family *family)
 {
     static const char *const must_be_false[] = {"norm_bias",
                                                 "attention_bias",
                                                 "prenorm",
                                                 "parallel_block",
                                                 "rotary_emb_interleaved",
-                                                "qkv_proj_bias",
-                                                "mlp_fc1_bias",
-                                                "mlp_fc2_bias",
                                                 "use_rms_norm",
                                                 "causal",
                                                 "scale_attn_by_inverse_layer_idx",
@@ -124,7 +134,8 @@ static int check_encoder(struct json_reader *r)
         return error_set(r->err, STATUS_UNSUPPORTED,
                          "%s: layer_norm_type or pack_qkv is not supported; \"layer_norm\" and true are",
                          r->path);
-    return hf_want_false(r, must_be_false, array_length(must_be_false));
+    int status = hf_want_false(r, must_be_false, array_length(must_be_false));
+    return status ? status : check_biases(r, family);
 }
 
 /* Tables of rows that are added to the embedding: of types of tokens, and of places unless it rotates. */
@@ -161,7 +172,7 @@ int hf_read_encoder(struct json_reader *r, struct model_config *c)
 {
     int status = check_sides(r, c->family);
     if (status || !c->family->has_embedding_norm) return status;
-    status = check_encoder(r);
+    status = check_encoder(r, c->family);
     if (status) return status;
     hf_read_norm_eps(r, c);
     status = read_tables(r, c);

@@ -333,6 +333,17 @@ static struct linear *create_up(struct builder *b, int32_t layer)
 
 /* ---- experts ---- */
 
+/* data NULL where all of it is 0. */
+static struct weight_view find_nonzero(struct builder *b, enum weight_role role, int32_t layer)
+{
+    const struct weight_view view = find_weight(b, role, layer);
+    const unsigned char *bytes = view.data;
+    const uint64_t num = view.data ? weight_view_bytes(&view) : 0;
+    for (uint64_t i = 0; i < num; i++)
+        if (bytes[i] != 0) return view;
+    return (struct weight_view){0};
+}
+
 static struct moe_desc describe_moe(struct builder *b, int32_t layer)
 {
     const struct model_config *c = &b->m->config;
@@ -354,6 +365,7 @@ static struct moe_desc describe_moe(struct builder *b, int32_t layer)
                              .to_experts = find_weight(b, WEIGHT_TO_EXPERTS, layer),
                              .from_experts = find_weight(b, WEIGHT_FROM_EXPERTS, layer),
                              .score_factors = find_weight(b, WEIGHT_SCORE_FACTORS, layer),
+                             .out_bias = find_nonzero(b, WEIGHT_EXPERTS_BIAS, layer),
                              .shared = {.gate = find_weight(b, WEIGHT_SHARED_GATE, layer),
                                         .up = find_weight(b, WEIGHT_SHARED_UP, layer),
                                         .down = find_weight(b, WEIGHT_SHARED_DOWN, layer)},

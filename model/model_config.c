@@ -81,6 +81,12 @@ void model_config_add_layers(uint64_t *layers, int32_t num_layers, int32_t perio
         if (period == 0 || (i + 1) % period != 0) bit_set_add(layers, (size_t)i);
 }
 
+void model_config_add_second_layers(struct model_config *c, int32_t period)
+{
+    for (int64_t i = 1; i < min_of(c->num_layers, LAYERS_MAX); i += period)
+        bit_set_add(c->sparse_layers, (size_t)i);
+}
+
 int model_config_halve_intermediate(struct model_config *c, const char *source, struct error *err)
 {
     const int32_t both = c->intermediate_size;

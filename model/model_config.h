@@ -185,6 +185,9 @@ void model_config_rotate_dense_layers(struct model_config *c);
 /* What follows from c->latent, whose sizes are positive: the one K/V head, and what scores are multiplied by. */
 void model_config_take_latent(struct model_config *c);
 
+/* Of every period layers the second has experts; period > 1. */
+void model_config_add_second_layers(struct model_config *c, int32_t period);
+
 /* Layers [0, num_layers) but for every period-th; period 0: all. */
 void model_config_add_layers(uint64_t *layers, int32_t num_layers, int32_t period);
 

@@ -268,12 +268,13 @@ static int find_in_safetensors(const struct model_files *f, enum weight_role rol
 
 static bool is_transposed(const struct model_files *f, enum weight_role role)
 {
+    if (role == WEIGHT_EXPERT_DOWN && f->safetensors && f->config.family->hf_downs_transposed) return true;
     if (weight_is_of_expert(role)) return f->has_transposed_experts && !is_vector_of_expert(f, role);
     return f->safetensors && f->config.family->hf_layers_transposed && (int)role >= FIRST_LAYER_ROLE &&
            line_of(f, role)->rows != DIM_1;
 }
 
-/* A matrix [columns][rows], or one expert's of a tensor of all of them, [E][columns][rows]. */
+/* A matrix [columns][rows], or one expert's of a tensor of all of them, [E][columns][rows] or [E columns][rows]. */
 static int find_transposed(const struct model_files *f, enum weight_role role, const char *name,
                            int32_t expert, struct weight_view *out, struct error *err)
 {
@@ -284,11 +285,19 @@ static int find_transposed(const struct model_files *f, enum weight_role role, c
         return error_set(err, STATUS_UNSUPPORTED,
                          "%s: tensor %s is of type %s; what lies transposed may be F32, F16 and BF16",
                          f->path, name, t->dtype_text);
-    const uint64_t *dims = is_expert ? t->dims + 1 : t->dims;
-    if (is_expert && (t->num_dims != 3 || t->dims[0] != (uint64_t)f->config.num_experts))
+    const uint64_t num_experts = is_expert ? (uint64_t)f->config.num_experts : 1;
+    const bool is_stack = is_expert && f->config.family->hf_downs_transposed;
+    if (is_expert && !is_stack && (t->num_dims != 3 || t->dims[0] != num_experts))
         return error_set(err, STATUS_INVALID, "%s: tensor %s should have three dimensions, %d experts first",
                          f->path, name, f->config.num_experts);
-    if (t->num_dims != (is_expert ? 3 : 2) || dims[0] > INT64_MAX || dims[1] > INT64_MAX || t->num_bytes == 0)
+    if (is_stack && (t->num_dims != 2 || t->dims[0] % num_experts != 0))
+        return error_set(err, STATUS_INVALID,
+                         "%s: tensor %s should have two dimensions, the first of %d experts", f->path, name,
+                         f->config.num_experts);
+    const uint64_t dims[] = {is_stack ? t->dims[0] / num_experts : t->dims[t->num_dims - 2],
+                             t->dims[t->num_dims - 1]};
+    if (t->num_dims != (is_expert && !is_stack ? 3 : 2) || dims[0] > INT64_MAX || dims[1] > INT64_MAX ||
+        t->num_bytes == 0)
         return error_set(err, STATUS_INVALID, "%s: tensor %s has an impossible shape", f->path, name);
     const uint64_t row_bytes = dtype_row_bytes((enum dtype)t->dtype, dims[1]);
     *out = weight_view_transposed((const char *)t->data + (uint64_t)expert * dims[0] * row_bytes,
@@ -551,7 +560,7 @@ static int resolve_weight(struct model_files *f, enum weight_role role, int32_t 
     const struct model_config *c = &f->config;
     struct weight_view view = {0};
     char name[NAME_BYTES_MAX];
-    if (!weight_is_wanted(c, line->presence, layer) || (!f->gguf && !line->hf_name)) return STATUS_OK;
+    if (!weight_is_wanted(c, line->presence, layer) || !name_in_file(f, role)) return STATUS_OK;
     name_weight(f, role, layer, expert, name);
     const bool is_alone = is_transposed(f, role) || is_in_quantised_stack(f, role, name);
     const struct stack stack = stack_of(f, role, layer, expert, is_alone);

@@ -129,6 +129,7 @@ static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
                           PRESENT_IF_SPARSE},
     [WEIGHT_EXPERT_DOWN] = {"ffn_down_exps.weight", "mlp.experts.*.down_proj.weight", DIM_HIDDEN, DIM_EXPERT,
                             PRESENT_IF_SPARSE},
+    [WEIGHT_EXPERTS_BIAS] = {.presence = PRESENT_NEVER},
     [WEIGHT_EXPERT_GATE_BIAS] = {.presence = PRESENT_NEVER},
     [WEIGHT_EXPERT_UP_BIAS] = {.presence = PRESENT_NEVER},
     [WEIGHT_EXPERT_DOWN_BIAS] = {.presence = PRESENT_NEVER},
@@ -1341,31 +1342,52 @@ const struct weight_change modernbert_score_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
-/* Norms where BERT has them, the only ones with biases, and an MLP with a gate. */
+/* clang-format off */
+#define NOMIC_NORM(role, gguf, hf) \
+    {role, {gguf ".weight", hf ".weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {role##_BIAS, {gguf ".bias", hf ".bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}
+/* Norms where BERT has them. */
+#define NOMIC_WEIGHTS \
+    {WEIGHT_TOKEN_EMBEDDING, {"token_embd.weight", "embeddings.word_embeddings.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {WEIGHT_TYPE_EMBEDDING, {"token_types.weight", "embeddings.token_type_embeddings.weight", DIM_TYPES, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    NOMIC_NORM(WEIGHT_EMBEDDING_NORM, "token_embd_norm", "emb_ln"), \
+    {WEIGHT_OUTPUT_NORM, {.presence = PRESENT_NEVER}}, \
+    {WEIGHT_ATTENTION_NORM, {.presence = PRESENT_NEVER}}, \
+    QKV_IN_ONE("attn_qkv.weight", "attn.Wqkv.weight"), \
+    {WEIGHT_O, {"attn_output.weight", "attn.out_proj.weight", DIM_HIDDEN, DIM_Q, PRESENT_ALWAYS}}, \
+    NOMIC_NORM(WEIGHT_ATTENTION_POST_NORM, "attn_output_norm", "norm1"), \
+    {WEIGHT_MLP_NORM, {.presence = PRESENT_NEVER}}, \
+    NOMIC_NORM(WEIGHT_MLP_POST_NORM, "layer_output_norm", "norm2")
+
+/* The only biases are norms', and the MLP has a gate. */
 const struct weight_change nomic_weights[] = {
-    {WEIGHT_TOKEN_EMBEDDING,
-     {"token_embd.weight", "embeddings.word_embeddings.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_TYPE_EMBEDDING,
-     {"token_types.weight", "embeddings.token_type_embeddings.weight", DIM_TYPES, DIM_HIDDEN,
-      PRESENT_ALWAYS}},
-    {WEIGHT_EMBEDDING_NORM, {"token_embd_norm.weight", "emb_ln.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_EMBEDDING_NORM_BIAS, {"token_embd_norm.bias", "emb_ln.bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_OUTPUT_NORM, {.presence = PRESENT_NEVER}},
-    {WEIGHT_ATTENTION_NORM, {.presence = PRESENT_NEVER}},
-    QKV_IN_ONE("attn_qkv.weight", "attn.Wqkv.weight"),
-    {WEIGHT_O, {"attn_output.weight", "attn.out_proj.weight", DIM_HIDDEN, DIM_Q, PRESENT_ALWAYS}},
-    {WEIGHT_ATTENTION_POST_NORM,
-     {"attn_output_norm.weight", "norm1.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_ATTENTION_POST_NORM_BIAS,
-     {"attn_output_norm.bias", "norm1.bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_MLP_NORM, {.presence = PRESENT_NEVER}},
+    NOMIC_WEIGHTS,
     {WEIGHT_GATE, {"ffn_gate.weight", "mlp.fc12.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
     {WEIGHT_UP, {"ffn_up.weight", "mlp.fc11.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
     {WEIGHT_DOWN, {"ffn_down.weight", "mlp.fc2.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_ALWAYS}},
-    {WEIGHT_MLP_POST_NORM, {"layer_output_norm.weight", "norm2.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_MLP_POST_NORM_BIAS, {"layer_output_norm.bias", "norm2.bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
     {.role = WEIGHT_ROLE_COUNT},
 };
+
+/* All products have biases but experts', of which a directory has one together, and none has a gate. */
+const struct weight_change nomic_moe_weights[] = {
+    NOMIC_WEIGHTS,
+    {WEIGHT_Q_BIAS, {"attn_qkv.bias", "attn.Wqkv.bias", DIM_1, DIM_Q, PRESENT_ALWAYS}},
+    {WEIGHT_K_BIAS, {"attn_qkv.bias", "attn.Wqkv.bias", DIM_1, DIM_KV, PRESENT_ALWAYS}},
+    {WEIGHT_V_BIAS, {"attn_qkv.bias", "attn.Wqkv.bias", DIM_1, DIM_KV, PRESENT_ALWAYS}},
+    {WEIGHT_O_BIAS, {"attn_output.bias", "attn.out_proj.bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_GATE, {.presence = PRESENT_NEVER}},
+    {WEIGHT_UP, {"ffn_up.weight", "mlp.fc1.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_IF_DENSE}},
+    {WEIGHT_UP_BIAS, {"ffn_up.bias", "mlp.fc1.bias", DIM_1, DIM_INTERMEDIATE, PRESENT_IF_DENSE}},
+    {WEIGHT_DOWN, {"ffn_down.weight", "mlp.fc2.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_IF_DENSE}},
+    {WEIGHT_DOWN_BIAS, {"ffn_down.bias", "mlp.fc2.bias", DIM_1, DIM_HIDDEN, PRESENT_IF_DENSE}},
+    {WEIGHT_ROUTER, {"ffn_gate_inp.weight", "mlp.router.layer.weight", DIM_EXPERTS, DIM_HIDDEN, PRESENT_IF_SPARSE}},
+    {WEIGHT_EXPERTS_BIAS, {NULL, "mlp.experts.bias", DIM_1, DIM_HIDDEN, PRESENT_MAYBE}},
+    {WEIGHT_EXPERT_GATE, {.presence = PRESENT_NEVER}},
+    {WEIGHT_EXPERT_UP, {"ffn_up_exps.weight", "mlp.experts.mlp.w1", DIM_EXPERT, DIM_HIDDEN, PRESENT_IF_SPARSE}},
+    {WEIGHT_EXPERT_DOWN, {"ffn_down_exps.weight", "mlp.experts.mlp.w2", DIM_HIDDEN, DIM_EXPERT, PRESENT_IF_SPARSE}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+/* clang-format on */
 
 /* clang-format off */
 #define LAYER_NORM(role, name) \

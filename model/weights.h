@@ -128,6 +128,7 @@ enum weight_role {
     /* of experts with a space of their own, of L values, which is their H below (device.h: moe_desc) */
     WEIGHT_TO_EXPERTS,   /* [L][H] */
     WEIGHT_FROM_EXPERTS, /* [H][L] */
+    WEIGHT_EXPERTS_BIAS, /* [1][H]: added to what experts make together */
     /* per expert */
     WEIGHT_EXPERT_GATE, /* [J][H] */
     WEIGHT_EXPERT_UP,   /* [J][H] */
@@ -249,13 +250,13 @@ extern const struct weight_change weightless_norm_weights[], nanochat_weights[],
     stablelm_parallel_weights[], cohere_weights[], cohere_moe_weights[], gate_up_weights[],
     granite_hybrid_weights[], nemotron_h_weights[], jais2_weights[], hunyuan_weights[], apertus_weights[],
     phimoe_weights[], lfm2_weights[], lfm3_weights[], modernbert_weights[], modernbert_score_weights[],
-    nomic_weights[], gte_weights[], gte_score_weights[], hunyuan_moe_weights[], hy3_weights[],
-    exaone_moe_weights[], hyperclovax_weights[], afmoe_weights[], laguna_weights[], muse_glimmer_weights[],
-    falcon_h1_weights[], olmo_hybrid_weights[], kimi_linear_weights[], bailing_weights[], decilm_weights[],
-    granite_swa_weights[], granite_moe_swa_weights[], gemma4_weights[], gemma3n_weights[], mimo_weights[],
-    numbered_weights[], llama4_numbered_weights[], sparse_block_numbered_weights[], bailing_1_weights[],
-    flint_weights[], axk1_weights[], gptj_weights[], falcon_weights[], falcon_40b_weights[], qwen_weights[],
-    baichuan_weights[], phi4_mm_weights[];
+    nomic_weights[], nomic_moe_weights[], gte_weights[], gte_score_weights[], hunyuan_moe_weights[],
+    hy3_weights[], exaone_moe_weights[], hyperclovax_weights[], afmoe_weights[], laguna_weights[],
+    muse_glimmer_weights[], falcon_h1_weights[], olmo_hybrid_weights[], kimi_linear_weights[],
+    bailing_weights[], decilm_weights[], granite_swa_weights[], granite_moe_swa_weights[], gemma4_weights[],
+    gemma3n_weights[], mimo_weights[], numbered_weights[], llama4_numbered_weights[],
+    sparse_block_numbered_weights[], bailing_1_weights[], flint_weights[], axk1_weights[], gptj_weights[],
+    falcon_weights[], falcon_40b_weights[], qwen_weights[], baichuan_weights[], phi4_mm_weights[];
 
 /* changes: NULL for none. */
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role);

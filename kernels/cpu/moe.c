@@ -29,6 +29,7 @@ struct moe {
     struct linear *router, *shared_gate;      /* shared_gate: NULL: the shared expert is weighed by 1 */
     struct linear *to_experts, *from_experts; /* NULL: they have no space of their own */
     const float *choice_bias, *score_factors; /* [E], NULL: none */
+    const float *out_bias;                    /* [H], NULL: none */
     struct expert *experts;                   /* [E], then the shared one if there is one */
     bool has_shared;
 };
@@ -148,6 +149,8 @@ int cpu_moe_create(struct device *d, const struct moe_desc *desc, struct moe **o
     struct cpu_device *c = cpu_device_of(d);
     const int32_t num_groups = max_of(desc->num_groups, 1);
     assert_always(!c->sealed && desc->num_chosen > 0 && desc->num_chosen <= desc->num_experts);
+    assert_always(!desc->out_bias.data ||
+                  (!desc->to_experts.data && desc->out_bias.cols == desc->router.cols));
     assert_always(num_groups == 1 ||
                   (num_groups <= MOE_GROUPS_MAX && desc->num_experts % num_groups == 0 &&
                    desc->num_chosen_groups > 0 && desc->num_chosen_groups <= num_groups &&
@@ -171,7 +174,8 @@ int cpu_moe_create(struct device *d, const struct moe_desc *desc, struct moe **o
         m->experts =
             device_memory_alloc_array(&c->memory, (uint64_t)desc->num_experts + 1, sizeof *m->experts);
     if (!m || !m->experts || !take_vector(c, &desc->choice_bias, &m->choice_bias) ||
-        !take_vector(c, &desc->score_factors, &m->score_factors) || !reserve_scratch(c, desc))
+        !take_vector(c, &desc->score_factors, &m->score_factors) ||
+        !take_vector(c, &desc->out_bias, &m->out_bias) || !reserve_scratch(c, desc))
         return error_set(err, STATUS_NO_MEMORY, "no memory for a mixture of %d experts", desc->num_experts);
     *out = m;
     return create_experts(d, desc, m, err);
@@ -383,6 +387,18 @@ static void run_expert(struct cpu_device *c, struct moe_task t, int32_t expert)
     cpu_device_run(c, work, add_rows, &t);
 }
 
+/* What is added to. */
+static void begin_rows(const struct moe_task *t)
+{
+    const size_t row_bytes = (size_t)t->hidden * sizeof(float);
+    if (!t->m->out_bias) {
+        memset(t->out, 0, (size_t)t->num_rows * row_bytes);
+        return;
+    }
+    for (int32_t row = 0; row < t->num_rows; row++)
+        memcpy(t->out + row * t->hidden, t->m->out_bias, row_bytes);
+}
+
 void cpu_moe(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
              const void *seen, const struct moe *m)
 {
@@ -401,7 +417,7 @@ void cpu_moe(struct device *d, const struct batch *b, enum row_set rows, void *o
         t.out = s->own_made;
         t.hidden = m->expert_hidden;
     }
-    memset(t.out, 0, (size_t)t.num_rows * (size_t)t.hidden * sizeof(float));
+    begin_rows(&t);
     for (int32_t e = 0; e < m->num_experts; e++) run_expert(c, t, e);
     if (m->to_experts)
         cpu_linear_run(m->from_experts, c->pool, c->linear_scratch, t.num_rows, s->own_made, out);

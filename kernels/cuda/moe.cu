@@ -281,6 +281,9 @@ int check_desc(const struct cuda_device *d, const struct moe_desc *desc, struct 
             err, STATUS_UNSUPPORTED,
             "the CUDA device has clamped gates and biases for experts that have both, and no shared "
             "expert (gpt-oss); the CPU device has others");
+    if (desc->out_bias.data)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "the CUDA device has no bias of what experts make together");
     if (desc->scores == ROUTER_SPARSE && desc->num_groups > 1)
         return error_set(err, STATUS_UNSUPPORTED,
                          "the CUDA device does not choose experts of groups by their logits");

@@ -16,6 +16,7 @@ from test_encoders import check
 
 sys.path.insert(0, str(conftest.ROOT / "tests/golden"))
 import encoder  # noqa: E402
+import encoder_mixture as mixture  # noqa: E402
 import encoder_rotating as rotating  # noqa: E402
 
 GOLDENS = json.loads((conftest.ROOT / "tests/golden/encoder_goldens.json").read_text())
@@ -88,6 +89,54 @@ def test_nomic_is_transformers(nomic, start_server, tmp_path):
     rotating.write_nomic_gguf(tmp_path / "m.gguf", 1)
     with start_server("--cpu-isa", "portable", model=tmp_path / "m.gguf") as server:
         assert same(mean, rows(server, encoder.LISTS, normalize=False)) and same(rows(nomic, TEXTS), rows(server, TEXTS))
+
+
+def test_nomic_with_experts_is_its_own_code(start_server, tmp_path):
+    """With a bias of what experts make together and without, which no GGUF file has; the same bits alone."""
+    mixture.write(tmp_path / "m", "mean")
+    with start_server("--cpu-isa", "portable", model=tmp_path / "m") as server:
+        check(rows(server, mixture.LISTS, normalize=False), GOLDENS["mixture_mean"])
+    mixture.write(tmp_path / "plain", "cls", has_bias=False)
+    mixture.write_gguf(tmp_path / "m.gguf", 2)
+    with start_server(model=tmp_path / "plain") as server, start_server(model=tmp_path / "m.gguf") as file:
+        got = rows(server, mixture.LISTS, normalize=False)
+        check(got, GOLDENS["mixture_plain_first"])
+        assert same(got, [rows(server, [ids], normalize=False)[0] for ids in mixture.LISTS])
+        assert same(got, rows(file, mixture.LISTS, normalize=False)) and same(rows(server, TEXTS), rows(file, TEXTS))
+
+
+@pytest.mark.parametrize("change, changes, why", [
+    (None, {"moe_every_n_layers": 1}, "moe_every_n_layers is supported from 2 on"),
+    (None, {"moe_normalize_expert_weights": True}, "moe_normalize_expert_weights is set"),
+    (None, {"expert_choice_router": True}, "expert_choice_router is set"),
+    (None, {"mlp_fc1_bias": False}, "mlp_fc1_bias is false, which is not supported"),
+    (None, {"activation_function": "swiglu"}, 'activation_function "swiglu" is not supported; "gelu" is'),
+    (None, {"num_experts": None}, "the number of experts is missing"),
+    (None, {"moe_top_k": 5}, "the number of experts of a token is 5"),
+    (None, {"num_experts": 3}, "mlp.router.layer.weight is 4 x 72"),
+    (lambda v: v.update({"encoder.layers.1.mlp.experts.mlp.w2": v["encoder.layers.1.mlp.experts.mlp.w2"][1:]}), {}, "the first of 4 experts"),
+    (lambda v: v.update({"encoder.layers.1.mlp.experts.mlp.w2": v["encoder.layers.1.mlp.experts.mlp.w2"][:, 1:]}), {}, "mlp.experts.mlp.w2 is 71 x 200"),
+    (lambda v: v.update({"encoder.layers.1.mlp.experts.mlp.w2": v["encoder.layers.1.mlp.experts.mlp.w2"][None]}), {}, "should have two dimensions"),
+    (lambda v: v.update({"encoder.layers.1.mlp.experts.bias": v["encoder.layers.1.mlp.experts.bias"][1:]}), {}, "mlp.experts.bias is 1 x 71"),
+    (lambda v: v.pop("encoder.layers.3.mlp.router.layer.weight"), {}, "encoder.layers.3.mlp.router.layer.weight is missing"),
+])
+def test_mixtures_that_do_not_start(tmp_path, change, changes, why):
+    mixture.write(tmp_path / "m", "mean", **({"change": change} if change else {}), **changes)
+    assert why in refused(tmp_path / "m")
+
+
+@pytest.mark.parametrize("changes, why", [
+    ({"moe_every_n_layers": 1}, "moe_every_n_layers is supported from 2 on"),
+    ({"moe_every_n_layers": 1 << 31}, "moe_every_n_layers has the impossible value"),
+    ({"moe_every_n_layers": 3}, "blk.3.ffn_up.weight is missing"),
+    ({"expert_count": 1 << 30}, "experts"),
+    ({"expert_count": None}, "expert_count is missing"),
+    ({"expert_used_count": 5}, "the number of experts of a token is 5"),
+    ({"pooling_type": 4}, "a reranker of the architecture nomic-bert-moe is not supported"),
+])
+def test_mixtures_as_gguf_that_do_not_start(tmp_path, changes, why):
+    mixture.write_gguf(tmp_path / "m.gguf", **{"pooling_type": 1, **changes})
+    assert why in refused(tmp_path / "m.gguf")
 
 
 def test_gte_is_transformers(start_server, tmp_path):

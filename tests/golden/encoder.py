@@ -202,6 +202,18 @@ def gguf_words(architecture):
     return keys
 
 
+def gguf_scores(architecture):
+    """The same, of the tokenizer of scores."""
+    keys, vocab = gguf_words(architecture), roberta_tokenizer()["model"]["vocab"]
+    for name, number in (("cls", 0), ("seperator", 2), ("bos", 0), ("eos", 2), ("unknown", 3)):
+        keys["tokenizer.ggml.%s_token_id" % name] = struct.pack("<II", 4, number)
+    keys["tokenizer.ggml.model"] = struct.pack("<I", 8) + gguf_text("t5")
+    keys["tokenizer.ggml.tokens"] = gguf_array(8, [gguf_text(w) for w, _ in vocab])
+    keys["tokenizer.ggml.scores"] = gguf_array(6, [struct.pack("<f", score) for _, score in vocab])
+    keys["tokenizer.ggml.remove_extra_whitespaces"] = struct.pack("<I?", 7, True)
+    return keys
+
+
 def gguf_name(name, names):
     """What a tensor is called there, by pairs of what stands in its name and what then does."""
     for long_name, short in names:
@@ -243,13 +255,5 @@ def gguf_tensors(config, roberta, head):
 def write_gguf(path, pooling_type, roberta=False, head=False):
     """As llama.cpp's converter leaves it, all in f32; head: of one that ranks."""
     keys = gguf_shape(pooling_type, 1e-5 if roberta else 1e-12)
-    keys.update(gguf_words("bert"))
-    if roberta:
-        vocab = roberta_tokenizer()["model"]["vocab"]
-        for name, number in (("cls", 0), ("seperator", 2), ("bos", 0), ("eos", 2), ("unknown", 3)):
-            keys["tokenizer.ggml.%s_token_id" % name] = struct.pack("<II", 4, number)
-        keys["tokenizer.ggml.model"] = struct.pack("<I", 8) + gguf_text("t5")
-        keys["tokenizer.ggml.tokens"] = gguf_array(8, [gguf_text(w) for w, _ in vocab])
-        keys["tokenizer.ggml.scores"] = gguf_array(6, [struct.pack("<f", score) for _, score in vocab])
-        keys["tokenizer.ggml.remove_extra_whitespaces"] = struct.pack("<I?", 7, True)
+    keys.update(gguf_scores("bert") if roberta else gguf_words("bert"))
     write_gguf_file(path, keys, gguf_tensors(ROBERTA if roberta else CONFIG, roberta, head))

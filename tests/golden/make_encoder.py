@@ -19,6 +19,7 @@ from transformers import (BertConfig, BertForSequenceClassification, BertModel, 
 
 import encoder_gemma
 import encoder_llama
+import encoder_mixture
 import encoder_roberta
 import encoder_rotating as rotating
 from encoder import (CONFIG, DOCUMENTS, LISTS, QUERY, ROBERTA, ROBERTA_LISTS, head_tensors, make_values, roberta_tokenizer,
@@ -118,6 +119,8 @@ stretch(gte_scorer.gte.rotary_emb)
 bpe = states(from_directory(RobertaModel, encoder_roberta.write, add_pooling_layer=False), encoder_roberta.LISTS)
 bpe_scorer = from_directory(RobertaForSequenceClassification, lambda path: encoder_roberta.write(path, head=True))
 gemma = states(from_directory(Gemma3TextModel, encoder_gemma.write), encoder_gemma.LISTS)
+mixture = [encoder_mixture.states(ids) for ids in encoder_mixture.LISTS]
+plain_mixture = [encoder_mixture.states(ids, has_bias=False) for ids in encoder_mixture.LISTS]
 both_sides = {kind: states(from_directory(model, lambda path, kind=kind, own=own: encoder_llama.write(path, kind, **own)), encoder_llama.LISTS)
               for kind, model, own in (("eurobert", EuroBertModel, {}), ("llama", LlamaModel, {"model_type": "llama", "is_causal": False}), ("qwen2", Qwen2Model, {}))}
 rows = last_states(BertModel(BertConfig(**CONFIG), add_pooling_layer=False).float().eval(), CONFIG, LISTS)
@@ -139,6 +142,8 @@ print(json.dumps({
     "nomic_mean": [numbers(r.mean(0)) for r in nomic],
     "gte_first": [numbers(r[0]) for r in gte],
     "stretched_gte_first": [numbers(r[0]) for r in stretched_gte],
+    "mixture_mean": [numbers(r.mean(0)) for r in mixture],
+    "mixture_plain_first": [numbers(r[0]) for r in plain_mixture],
     "bpe_mean": [numbers(r.mean(0)) for r in bpe],
     "bpe_scores": [[n, float("%.9g" % v)] for n, v in read_scores(bpe_scorer, encoder_roberta.tokenizer())],
     "gemma_first": [numbers(r[0]) for r in gemma],
