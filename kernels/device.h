@@ -280,6 +280,7 @@ struct rope_args {
     const float *q_norm,
         *k_norm;         /* device memory [D]: RMSNorm over each head before the rotation; NULL: none */
     bool norm_all_heads; /* it is over all of a token's q, and over all of its k: [Hq D], [Hk D] */
+    const float *q_norm_bias, *k_norm_bias; /* then it is LayerNorm, with these; NULL: RMSNorm */
     bool norm_by_head;   /* it is LayerNorm over each head, with weights of its own: [Hq D], [Hk D] */
     bool norm_follows;   /* it is over each head behind the rotation */
     const float *v_norm; /* device memory [D]: RMSNorm over each head of v; NULL: none */

@@ -51,6 +51,18 @@ static const struct family stablelm_side_by_side = {STABLELM, .weight_changes = 
 static const struct family nomic_with_experts = {.names = {NULL, "NomicBertModel", "nomic_bert"},
                                                  NOMIC_MIXTURE};
 
+#define JINA                                                                                                 \
+    .is_encoder = true, .has_embedding_norm = true, .norms_sums = true, .has_alibi = true,                   \
+    .hf_layers = "encoder.layer", .gguf_may_fuse_gate = true, .gate = GATE_GELU,                             \
+    .kv_heads_may_be_missing = true, .max_position_embeddings = 8192, .norm_eps = 1e-12
+/* jina-embeddings-v2-base-code */
+static const struct family jina_with_norms = {.names = {"jina-bert-v2", "JinaBertModel", "bert"},
+                                              JINA,
+                                              .weight_changes = jina_normed_weights,
+                                              .qk_norm = true,
+                                              .qk_norm_all_heads = true,
+                                              .up_leads = true};
+
 static const struct family families[] = {
     {
         .names = {"llama", "LlamaForCausalLM", "llama"}, /* SmolLM2 too */
@@ -1278,7 +1290,7 @@ static const struct family families[] = {
      MODERNBERT}, /* GTE-reranker */
 #define GTE                                                                                                  \
     .is_encoder = true, .has_embedding_norm = true, .norms_sums = true, .hf_layers = "encoder.layer",        \
-    .hf_up_leads = true, .gate = GATE_GELU, .has_ntk = true, .kv_heads_may_be_missing = true,                \
+    .up_leads = true, .gate = GATE_GELU, .has_ntk = true, .kv_heads_may_be_missing = true,                   \
     .max_position_embeddings = 8192, .norm_eps = 1e-12
     /* GTE multilingual and English v1.5, snowflake-arctic-embed v2's medium one */
     {.names = {NULL, "NewModel", "new"}, .weight_changes = gte_weights, GTE},
@@ -1297,6 +1309,14 @@ static const struct family families[] = {
      .weight_changes = nomic_weights,
      .with_experts = &nomic_with_experts},
     {.names = {"nomic-bert-moe", NULL, NULL}, NOMIC_MIXTURE}, /* v2 */
+    {.names = {"jina-bert-v2", "JinaBertModel", "bert"},
+     JINA,
+     .weight_changes = jina_weights,
+     .with_qk_norms = &jina_with_norms},
+    {.names = {NULL, "JinaBertForMaskedLM", "bert"}, /* as jina-embeddings-v2 are published */
+     JINA,
+     .weight_changes = jina_weights,
+     .with_qk_norms = &jina_with_norms},
 };
 
 /* Known by name, so that the sentence can say why not. */
@@ -1349,7 +1369,7 @@ static const struct other_family {
     {{"eagle3", NULL, NULL}, GUESSES},
     {{"dflash", NULL, NULL}, GUESSES},
     {{"t5encoder", "T5EncoderModel", "t5"}, "scores that depend on the distance by a table"},
-    {{"jina-bert-v2", NULL, NULL}, "ALiBi, scores that fall with the distance, in an encoder"},
+    {{NULL, "JinaBertForSequenceClassification", NULL}, "slopes of ALiBi of its own"},
     {{"chameleon", "ChameleonForConditionalGeneration", "chameleon"}, "LayerNorm of q and k"},
     {{"rnd1", NULL, NULL}, DIFFUSION},
     {{"step35", NULL, NULL}, "limits of gate and up that differ from layer to layer"},

@@ -65,6 +65,7 @@ struct family {
         has_mpt_keys; /* what attention is stands in an object of its own, attn_config, and the MLP's width in expansion_ratio */
     const struct family
         *with_two_norms; /* where attention and the MLP beside it have one each: this in its place */
+    const struct family *with_qk_norms; /* where a file has norms of q and k: this in its place */
     const struct family *if_parallel; /* where a file has both side by side, of one norm: this in its place */
     bool gguf_may_fuse_qkv;           /* some of its GGUF files have Q, K and V in one tensor */
     bool is_in_text_config;           /* its config.json may have the text model's in an object of its own */
@@ -166,7 +167,9 @@ struct family {
     bool router_normalizes; /* unless a config.json says otherwise */
     bool has_router_bias, has_shared_weight;
     bool gguf_tells_scores; /* how the router's logits become scores, and whether it has a bias */
-    bool hf_up_leads;       /* where the rows of gate and up are in one tensor, those of up come first */
+    bool up_leads;          /* where the rows of gate and up are in one tensor, those of up come first */
+    bool
+        gguf_may_fuse_gate; /* some of its GGUF files have gate and up in one tensor, which is called as that of up */
     const struct weight_change *
         hf_numbered_experts; /* names where a directory has each expert by itself, of a family whose tensors have all, or by other names */
     bool hf_experts_alternate; /* the rows of gate and up take turns in the tensor that has both */

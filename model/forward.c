@@ -108,6 +108,12 @@ static void pick_streams(const struct model *m, const struct batch *b)
                                 (size_t)m->config.hidden_size * (size_t)d->res_bytes);
 }
 
+/* Whether what attention has got goes on beside the sum. */
+static bool keeps_input(const struct model *m, const struct layer *layer)
+{
+    return m->config.is_parallel || layer->inner_norm.weight;
+}
+
 /* In the last layer nothing but logits comes of it, so it is computed where they are asked for. In a decode
  * step those are all rows. all: of all tokens. */
 static struct tail last_tail(const struct model *m, const struct batch *b, const struct step *step,
@@ -134,7 +140,7 @@ static struct tail last_tail(const struct model *m, const struct batch *b, const
     if (m->state_mixed)
         d->ops->pick_logit_rows(d, b, tail.state_mixed, m->state_mixed,
                                 (size_t)model_config_delta_width(c) * (size_t)d->act_bytes);
-    if (c->is_parallel)
+    if (keeps_input(m, &m->layers[c->num_layers - 1]))
         d->ops->pick_logit_rows(d, b, tail.normed, m->normed, (size_t)c->hidden_size * (size_t)d->act_bytes);
     if (m->layer_inputs)
         d->ops->pick_logit_rows(d, b, m->layer_logit_inputs, m->layer_inputs,
@@ -180,7 +186,7 @@ static void project_tokens(const struct model *m, const struct batch *b, const s
                          own = layer->delta_net ? (struct adapted){layer->projections, NULL} : qkv;
     const bool has_both = layer->delta_net && layer->qkv;
     if (!layer->attention.latent && !layer->gates && !has_both && !layer->laurel.wide &&
-        !m->config.is_parallel && !is_replaced(layer)) {
+        !keeps_input(m, layer) && !is_replaced(layer)) {
         multiply_normed(m, b, residual, n, projected, own, false);
         return;
     }
@@ -227,6 +233,11 @@ static void project_mixed(const struct model *m, const struct batch *b, const st
     const enum row_set rows = t->residual.rows;
     multiply_adapted(m, b, rows, m->delta, t->attended, (struct adapted){layer->o, layer->o_lora});
     t->delta = m->delta;
+    if (layer->inner_norm.weight) {
+        const struct next_norm inner = {&layer->inner_norm, m->delta, m->delta};
+        norm_rows(m, b, &t->residual, &inner);
+        t->delta = t->normed;
+    }
     if (!layer->state_o) return;
     const struct next_norm sum = {&layer->sum, m->delta, t->normed};
     norm_rows(m, b, &t->residual, &sum);

@@ -15,6 +15,8 @@ struct product {
 
 struct layer {
     struct norm_args attention_norm, mlp_norm; /* before each; with what the one before it leaves */
+    struct norm_args
+        inner_norm; /* of the sum behind attention, which is added to what attention has got; without a weight there is none */
     struct norm_args sum; /* where there are both delta_net and qkv: what adds attention */
     /* qkv NULL where there is delta_net alone, or attention.latent; o alone: it is what stands in their place; both NULL: nothing does */
     struct linear *qkv, *o;

@@ -973,6 +973,7 @@ int gguf_config_read(const struct gguf *g, const char *path, struct model_config
         return fail(&k, STATUS_UNSUPPORTED, "LayerNorm of q and k is not supported");
     if (config->family->with_two_norms && gguf_find_tensor(g, "blk.0.attn_norm_2.weight").data)
         config->family = config->family->with_two_norms;
+    if (config->family->with_qk_norms && has_qk_norm) config->family = config->family->with_qk_norms;
     config->qkv_bias = config->family->qkv_bias;
     read_multipliers(&k, config);
     if (config->latent.rank > 0) config->attention_scale *= (float)config->rope.score_factor;

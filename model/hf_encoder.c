@@ -134,6 +134,9 @@ static int check_encoder(struct json_reader *r, const struct family *family)
         return error_set(r->err, STATUS_UNSUPPORTED,
                          "%s: layer_norm_type or pack_qkv is not supported; \"layer_norm\" and true are",
                          r->path);
+    if (strcmp(json_text(r, "feed_forward_type", "geglu"), "geglu") != 0)
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: feed_forward_type is not supported unless it is \"geglu\"", r->path);
     int status = hf_want_false(r, must_be_false, array_length(must_be_false));
     return status ? status : check_biases(r, family);
 }
@@ -142,7 +145,9 @@ static int check_encoder(struct json_reader *r, const struct family *family)
 static int read_tables(struct json_reader *r, struct model_config *c)
 {
     const bool has_positions = weight_may_be(c->family->weight_changes, WEIGHT_POSITION_EMBEDDING);
-    const char *own = has_positions ? "absolute" : "rope",
+    const char *own = c->family->has_alibi ? "alibi"
+                      : has_positions      ? "absolute"
+                                           : "rope",
                *positions = json_text(r, "position_embedding_type", own);
     if (weight_may_be(c->family->weight_changes, WEIGHT_TYPE_EMBEDDING))
         c->num_type_rows = hf_size(r, "type_vocab_size", 2);

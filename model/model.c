@@ -143,6 +143,8 @@ static void create_qk_norms(struct builder *b, int32_t i, struct rope_args *rope
     }
     rope->q_norm = create_norm(b, WEIGHT_Q_NORM, i, 1);
     rope->k_norm = create_norm(b, WEIGHT_K_NORM, i, 1);
+    rope->q_norm_bias = create_vector(b, WEIGHT_Q_NORM_BIAS, i, 0, 1);
+    rope->k_norm_bias = create_vector(b, WEIGHT_K_NORM_BIAS, i, 0, 1);
     if (b->m->config.family->norms_v) rope->v_norm = create_ones(b);
     if (!b->m->config.family->scales_q) return;
     if (!rope->q_norm) rope->q_norm = create_ones(b);
@@ -571,6 +573,7 @@ static void create_norms(struct builder *b, int32_t i)
         layer->attention_norm.replaces = true;
     }
     if (m->config.family->norms_sums) {
+        create_layer_norm(b, WEIGHT_ATTENTION_INNER_NORM, i, 1, &layer->inner_norm);
         create_layer_norm(b, WEIGHT_ATTENTION_POST_NORM, i, 1, &layer->mlp_norm);
         create_layer_norm(b, WEIGHT_MLP_POST_NORM, i, 1, next);
         return;
@@ -935,8 +938,8 @@ static void describe_layer(const struct model_config *c, const struct kv_layout 
     assert_debug(!config.rope || config.rope->rotary_dim <= config.head_dim);
     layer->kv_layer = place.layer;
     layer->mixed_width = (int32_t)model_config_mixed_width(c, i);
-    layer->attention_norm = layer->mlp_norm = layer->sum = layer->input_norm = layer->laurel_norm =
-        norm_args(c);
+    layer->attention_norm = layer->mlp_norm = layer->inner_norm = layer->sum = layer->input_norm =
+        layer->laurel_norm = norm_args(c);
     layer->altup = (struct altup_args){.hidden_size = c->hidden_size, .eps = c->rms_norm_eps};
     layer->intermediate_size = config.intermediate_size;
     layer->has_sparse_gate = config.has_sparse_gate;

@@ -45,6 +45,7 @@ struct model_files {
     struct model_config config;
     struct generation_defaults defaults;
     bool has_transposed_experts, has_fused_experts, has_stacked_experts, has_numbered_experts, has_fused_qkv;
+    bool has_fused_gate;
     struct gguf *gguf; /* one of these three */
     struct safetensors *safetensors;
     struct dummy_weights *dummy;
@@ -95,6 +96,7 @@ static const char *gguf_name(const struct model_files *f, enum weight_role role)
 {
     if (f->has_fused_qkv && role >= WEIGHT_Q && role <= WEIGHT_V) return FUSED_QKV;
     if (f->has_fused_qkv && role >= WEIGHT_Q_BIAS && role <= WEIGHT_V_BIAS) return "attn_qkv.bias";
+    if (f->has_fused_gate && role == WEIGHT_GATE) role = WEIGHT_UP;
     const bool is_fused = role == WEIGHT_EXPERT_GATE || role == WEIGHT_EXPERT_UP;
     return f->has_fused_experts && is_fused ? FUSED_EXPERTS : line_of(f, role)->gguf_name;
 }
@@ -453,7 +455,7 @@ static int64_t num_turns(const struct model_files *f, enum weight_role role, int
 /* In a tensor of both. */
 static bool comes_before(const struct model_files *f, enum weight_role a, enum weight_role b)
 {
-    const bool up_leads = !f->gguf && f->config.family->hf_up_leads && (a == WEIGHT_GATE || a == WEIGHT_UP) &&
+    const bool up_leads = f->config.family->up_leads && (a == WEIGHT_GATE || a == WEIGHT_UP) &&
                           (b == WEIGHT_GATE || b == WEIGHT_UP);
     return up_leads ? a > b : a < b;
 }
@@ -722,6 +724,25 @@ static void find_fused_qkv(struct model_files *f)
         f->config.family->gguf_may_fuse_qkv && gguf_find_tensor(f->gguf, "blk.0." FUSED_QKV).data;
 }
 
+static void find_fused_gate(struct model_files *f)
+{
+    f->has_fused_gate =
+        f->config.family->gguf_may_fuse_gate && !gguf_find_tensor(f->gguf, "blk.0.ffn_gate.weight").data;
+}
+
+/* A directory does not say that it has norms of q and k. */
+static void find_qk_norms(struct model_files *f)
+{
+    const struct family *other = f->config.family->with_qk_norms;
+    char name[NAME_BYTES_MAX];
+    if (!other) return;
+    snprintf(name, sizeof name, "%s%s.0.%s", hf_prefix(f)->all, hf_layers(f),
+             weight_line(other->weight_changes, WEIGHT_Q_NORM)->hf_name);
+    if (!safetensors_find(f->safetensors, name)) return;
+    f->config.family = other;
+    f->config.qk_norm = true;
+}
+
 static void find_fused_experts(struct model_files *f)
 {
     const int32_t layer = first_sparse_layer(f);
@@ -751,6 +772,7 @@ static int open_gguf(struct model_files *f, struct error *err)
     if (!status) status = allocate_views(f, err);
     if (!status) find_fused_experts(f);
     if (!status) find_fused_qkv(f);
+    if (!status) find_fused_gate(f);
     if (!status) status = resolve_all(f, err);
     return status ? status : open_dense(f, err);
 }
@@ -780,6 +802,7 @@ static int open_directory(struct model_files *f, bool is_dummy, struct error *er
     if (is_dummy) return open_dummy(f, err);
     status = safetensors_open(f->path, &f->safetensors, err);
     if (status) return status;
+    find_qk_norms(f);
     find_stacked_experts(f);
     find_numbered_experts(f);
     find_transposed_experts(f);

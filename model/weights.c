@@ -54,6 +54,10 @@ static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
     [WEIGHT_V] = {"attn_v.weight", "self_attn.v_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS},
     [WEIGHT_O] = {"attn_output.weight", "self_attn.o_proj.weight", DIM_HIDDEN, DIM_Q, PRESENT_ALWAYS},
     [WEIGHT_REPLACEMENT] = {.presence = PRESENT_NEVER},
+    [WEIGHT_Q_NORM_BIAS] = {.presence = PRESENT_NEVER},
+    [WEIGHT_K_NORM_BIAS] = {.presence = PRESENT_NEVER},
+    [WEIGHT_ATTENTION_INNER_NORM] = {.presence = PRESENT_NEVER},
+    [WEIGHT_ATTENTION_INNER_NORM_BIAS] = {.presence = PRESENT_NEVER},
     [WEIGHT_Q_BIAS] = {"attn_q.bias", "self_attn.q_proj.bias", DIM_1, DIM_Q, PRESENT_IF_QKV_BIAS},
     [WEIGHT_K_BIAS] = {"attn_k.bias", "self_attn.k_proj.bias", DIM_1, DIM_KV, PRESENT_IF_QKV_BIAS},
     [WEIGHT_V_BIAS] = {"attn_v.bias", "self_attn.v_proj.bias", DIM_1, DIM_KV, PRESENT_IF_QKV_BIAS},
@@ -1390,6 +1394,43 @@ const struct weight_change nomic_moe_weights[] = {
 /* clang-format on */
 
 /* clang-format off */
+#define WITH_BIAS(role, gguf, hf, rows, cols) \
+    {role, {gguf ".weight", hf ".weight", rows, cols, PRESENT_ALWAYS}}, \
+    {role##_BIAS, {gguf ".bias", hf ".bias", DIM_1, (rows) == DIM_1 ? (cols) : (rows), PRESENT_ALWAYS}}
+/* BERT's without positions; gate_up, down, out: what a directory calls the MLP's two products and the norm behind it. Older GGUF files have gate and up
+ * apart. */
+#define JINA_WEIGHTS(gate_up, down, out) \
+    {WEIGHT_TOKEN_EMBEDDING, {"token_embd.weight", "embeddings.word_embeddings.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {WEIGHT_TYPE_EMBEDDING, {"token_types.weight", "embeddings.token_type_embeddings.weight", DIM_TYPES, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    WITH_BIAS(WEIGHT_EMBEDDING_NORM, "token_embd_norm", "embeddings.LayerNorm", DIM_1, DIM_HIDDEN), \
+    {WEIGHT_OUTPUT_NORM, {.presence = PRESENT_NEVER}}, \
+    {WEIGHT_ATTENTION_NORM, {.presence = PRESENT_NEVER}}, \
+    WITH_BIAS(WEIGHT_Q, "attn_q", "attention.self.query", DIM_Q, DIM_HIDDEN), \
+    WITH_BIAS(WEIGHT_K, "attn_k", "attention.self.key", DIM_KV, DIM_HIDDEN), \
+    WITH_BIAS(WEIGHT_V, "attn_v", "attention.self.value", DIM_KV, DIM_HIDDEN), \
+    WITH_BIAS(WEIGHT_O, "attn_output", "attention.output.dense", DIM_HIDDEN, DIM_Q), \
+    {WEIGHT_MLP_NORM, {.presence = PRESENT_NEVER}}, \
+    {WEIGHT_GATE, {"ffn_gate.weight", gate_up ".weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {WEIGHT_UP, {"ffn_up.weight", gate_up ".weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    WITH_BIAS(WEIGHT_DOWN, "ffn_down", down, DIM_HIDDEN, DIM_INTERMEDIATE), \
+    WITH_BIAS(WEIGHT_MLP_POST_NORM, "layer_output_norm", out, DIM_1, DIM_HIDDEN)
+
+const struct weight_change jina_weights[] = {
+    JINA_WEIGHTS("mlp.gated_layers", "mlp.wo", "mlp.layernorm"),
+    WITH_BIAS(WEIGHT_ATTENTION_POST_NORM, "attn_output_norm", "attention.output.LayerNorm", DIM_1, DIM_HIDDEN),
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+/* Norms of q and k, and two behind attention. */
+const struct weight_change jina_normed_weights[] = {
+    JINA_WEIGHTS("mlp.up_gated_layer", "mlp.down_layer", "layer_norm_2"),
+    WITH_BIAS(WEIGHT_Q_NORM, "attn_q_norm", "attention.self.layer_norm_q", DIM_1, DIM_Q),
+    WITH_BIAS(WEIGHT_K_NORM, "attn_k_norm", "attention.self.layer_norm_k", DIM_1, DIM_KV),
+    WITH_BIAS(WEIGHT_ATTENTION_INNER_NORM, "attn_output_norm", "attention.output.LayerNorm", DIM_1, DIM_HIDDEN),
+    WITH_BIAS(WEIGHT_ATTENTION_POST_NORM, "attn_norm_2", "layer_norm_1", DIM_1, DIM_HIDDEN),
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
 #define LAYER_NORM(role, name) \
     {role, {NULL, name ".weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}, \
     {role##_BIAS, {NULL, name ".bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}
@@ -1446,7 +1487,8 @@ bool weight_is_norm(enum weight_role role)
            role == WEIGHT_MLP_POST_NORM_BESIDE || role == WEIGHT_EXPERTS_POST_NORM ||
            role == WEIGHT_LAYER_PROJECTION_NORM || role == WEIGHT_LAUREL_NORM ||
            role == WEIGHT_ALTUP_ROUTER_NORM || role == WEIGHT_LAYER_INPUT_NORM ||
-           role == WEIGHT_ATTENTION_POST_NORM || role == WEIGHT_MLP_NORM || role == WEIGHT_MLP_POST_NORM;
+           role == WEIGHT_ATTENTION_POST_NORM || role == WEIGHT_ATTENTION_INNER_NORM ||
+           role == WEIGHT_MLP_NORM || role == WEIGHT_MLP_POST_NORM;
 }
 
 float weight_norm_offset(const struct model_config *c, enum weight_role role)

@@ -55,8 +55,12 @@ enum weight_role {
     WEIGHT_SINKS,               /* [1][heads]: scores without a value (attention_args) */
     WEIGHT_Q_NORM,              /* [1][D], or [1][Q] */
     WEIGHT_K_NORM,              /* [1][D], or [1][KV] */
+    WEIGHT_Q_NORM_BIAS,         /* [1][Q]: of LayerNorm */
+    WEIGHT_K_NORM_BIAS,         /* [1][KV] */
     WEIGHT_ATTENTION_POST_NORM, /* [1][H]: of what attention gives, before it is added; of encoders: of the sum */
     WEIGHT_ATTENTION_POST_NORM_BIAS,
+    WEIGHT_ATTENTION_INNER_NORM, /* [1][H]: of the sum, which then is added to what attention has got, and normed by the former */
+    WEIGHT_ATTENTION_INNER_NORM_BIAS,
     /* of latent attention (device.h: latent_desc) */
     WEIGHT_LATENT_Q_A,     /* [R][H] */
     WEIGHT_LATENT_Q_NORM,  /* [1][R] */
@@ -250,13 +254,14 @@ extern const struct weight_change weightless_norm_weights[], nanochat_weights[],
     stablelm_parallel_weights[], cohere_weights[], cohere_moe_weights[], gate_up_weights[],
     granite_hybrid_weights[], nemotron_h_weights[], jais2_weights[], hunyuan_weights[], apertus_weights[],
     phimoe_weights[], lfm2_weights[], lfm3_weights[], modernbert_weights[], modernbert_score_weights[],
-    nomic_weights[], nomic_moe_weights[], gte_weights[], gte_score_weights[], hunyuan_moe_weights[],
-    hy3_weights[], exaone_moe_weights[], hyperclovax_weights[], afmoe_weights[], laguna_weights[],
-    muse_glimmer_weights[], falcon_h1_weights[], olmo_hybrid_weights[], kimi_linear_weights[],
-    bailing_weights[], decilm_weights[], granite_swa_weights[], granite_moe_swa_weights[], gemma4_weights[],
-    gemma3n_weights[], mimo_weights[], numbered_weights[], llama4_numbered_weights[],
-    sparse_block_numbered_weights[], bailing_1_weights[], flint_weights[], axk1_weights[], gptj_weights[],
-    falcon_weights[], falcon_40b_weights[], qwen_weights[], baichuan_weights[], phi4_mm_weights[];
+    nomic_weights[], nomic_moe_weights[], jina_weights[], jina_normed_weights[], gte_weights[],
+    gte_score_weights[], hunyuan_moe_weights[], hy3_weights[], exaone_moe_weights[], hyperclovax_weights[],
+    afmoe_weights[], laguna_weights[], muse_glimmer_weights[], falcon_h1_weights[], olmo_hybrid_weights[],
+    kimi_linear_weights[], bailing_weights[], decilm_weights[], granite_swa_weights[],
+    granite_moe_swa_weights[], gemma4_weights[], gemma3n_weights[], mimo_weights[], numbered_weights[],
+    llama4_numbered_weights[], sparse_block_numbered_weights[], bailing_1_weights[], flint_weights[],
+    axk1_weights[], gptj_weights[], falcon_weights[], falcon_40b_weights[], qwen_weights[],
+    baichuan_weights[], phi4_mm_weights[];
 
 /* changes: NULL for none. */
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role);

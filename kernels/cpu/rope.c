@@ -77,6 +77,17 @@ static void layer_norm_heads(float *x, const float *weights, int32_t num_heads, 
     }
 }
 
+/* All as one; biases NULL: RMSNorm. */
+static void norm_all_heads(float *x, const float *weights, const float *biases, int32_t num_heads,
+                           const struct rope_args *a)
+{
+    const int32_t n = num_heads * a->head_dim;
+    if (biases)
+        layer_norm_row(x, x, weights, biases, a->norm_eps, n);
+    else
+        norm_row(x, x, weights, a->norm_eps, n);
+}
+
 /* As the pool gets it; room: [head_dim]. */
 static const float *value_head(const struct rope_args *a, float *v, int32_t v_dim, float *room)
 {
@@ -103,8 +114,8 @@ static void rope_token(const struct rope_task *t, int64_t token, struct rotation
     rotation_at(r, a, t->step->positions[token]);
     if (a->clip > 0) clip_row(q, a->clip, stride);
     if (a->norm_all_heads) {
-        norm_row(q, q, a->q_norm, a->norm_eps, a->num_heads * a->head_dim);
-        if (!a->q_alone) norm_row(k, k, a->k_norm, a->norm_eps, num_kv_heads * a->head_dim);
+        norm_all_heads(q, a->q_norm, a->q_norm_bias, a->num_heads, a);
+        if (!a->q_alone) norm_all_heads(k, a->k_norm, a->k_norm_bias, num_kv_heads, a);
     }
     if (a->norm_by_head) {
         layer_norm_heads(q, a->q_norm, a->num_heads, a);

@@ -402,6 +402,40 @@ __global__ void __launch_bounds__(ROPE_THREADS) norm_all_heads_kernel(rope_kerne
         x[i] = __float2bfloat16_rn((float)x[i] * scale * weight[i]);
 }
 
+/* Of the block, in that order. room: [ROPE_THREADS / 32]. */
+__device__ __forceinline__ float sum_of_block(float sum, float *room)
+{
+    sum = sum_of_warp(sum);
+    __syncthreads(); /* what was there before has been read */
+    if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = sum;
+    __syncthreads();
+    sum = 0;
+    for (int w = 0; w < ROPE_THREADS / 32; w++) sum += room[w];
+    return sum;
+}
+
+/* LayerNorm over all heads of Q (blockIdx.y 0) or of K (1) of a token. */
+__global__ void __launch_bounds__(ROPE_THREADS)
+    layer_norm_all_heads_kernel(rope_kernel_args a, const float *q_bias, const float *k_bias)
+{
+    __shared__ float room[ROPE_THREADS / 32];
+    dependents_launch();
+    bool is_k = blockIdx.y == 1;
+    int32_t n = (is_k ? a.num_kv_heads : a.num_heads) * a.head_dim;
+    size_t row = (size_t)(a.num_heads + 2 * a.num_kv_heads) * a.head_dim;
+    __nv_bfloat16 *x = a.qkv + blockIdx.x * row + (is_k ? (size_t)a.num_heads * a.head_dim : 0);
+    const float *weight = is_k ? a.k_norm : a.q_norm, *bias = is_k ? k_bias : q_bias;
+    dependency_wait();
+    float sum = 0, squares = 0;
+    for (int i = threadIdx.x; i < n; i += ROPE_THREADS) sum += (float)x[i];
+    float mean = sum_of_block(sum, room) / n;
+    for (int i = threadIdx.x; i < n; i += ROPE_THREADS)
+        squares = __fmaf_rn((float)x[i] - mean, (float)x[i] - mean, squares);
+    float scale = rsqrtf(sum_of_block(squares, room) / n + a.eps);
+    for (int i = threadIdx.x; i < n; i += ROPE_THREADS)
+        x[i] = __float2bfloat16_rn(((float)x[i] - mean) * scale * weight[i] + bias[i]);
+}
+
 /* A token's q, k and v. */
 __global__ void __launch_bounds__(ROPE_THREADS) clip_kernel(rope_kernel_args a, float bound)
 {
@@ -499,9 +533,12 @@ void cuda_rope_kv_write(struct device *d, const struct batch *b, void *qkv, stru
                  (unsigned)(((a.num_heads + 2 * a.num_kv_heads) * a.head_dim + ROPE_THREADS - 1) /
                             ROPE_THREADS)),
             dim3(ROPE_THREADS), 0, a, args->clip);
-    if (args->norm_all_heads)
-        launch_dependent(cuda_of(d), norm_all_heads_kernel, dim3((unsigned)b->num_tokens, 2),
-                         dim3(ROPE_THREADS), 0, a);
+    const dim3 rows((unsigned)b->num_tokens, 2);
+    if (args->norm_all_heads && args->q_norm_bias)
+        launch_dependent(cuda_of(d), layer_norm_all_heads_kernel, rows, dim3(ROPE_THREADS), 0, a,
+                         args->q_norm_bias, args->k_norm_bias);
+    else if (args->norm_all_heads)
+        launch_dependent(cuda_of(d), norm_all_heads_kernel, rows, dim3(ROPE_THREADS), 0, a);
     if (args->norm_by_head)
         launch_dependent(cuda_of(d), layer_norm_heads_kernel,
                          dim3((unsigned)b->num_tokens, (unsigned)((a.num_heads + a.num_kv_heads + 3) / 4)),

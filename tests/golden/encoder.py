@@ -207,6 +207,7 @@ def gguf_scores(architecture):
     keys, vocab = gguf_words(architecture), roberta_tokenizer()["model"]["vocab"]
     for name, number in (("cls", 0), ("seperator", 2), ("bos", 0), ("eos", 2), ("unknown", 3)):
         keys["tokenizer.ggml.%s_token_id" % name] = struct.pack("<II", 4, number)
+    keys["tokenizer.ggml.token_type_count"] = struct.pack("<II", 4, 1)
     keys["tokenizer.ggml.model"] = struct.pack("<I", 8) + gguf_text("t5")
     keys["tokenizer.ggml.tokens"] = gguf_array(8, [gguf_text(w) for w, _ in vocab])
     keys["tokenizer.ggml.scores"] = gguf_array(6, [struct.pack("<f", score) for _, score in vocab])

@@ -45,6 +45,7 @@ def write_gguf(path, pooling_type=None, head=False, says_ends=True):
     keys = encoder.gguf_shape(pooling_type, 1e-5)
     keys.update(("tokenizer.ggml.%s_token_id" % name, struct.pack("<II", 4, number))
                 for name, number in (("bos", 0), ("eos", 2), ("unknown", 3), ("seperator", 2), ("padding", 1), ("cls", 0), ("mask", len(WORDS) - 1)))
+    keys["tokenizer.ggml.token_type_count"] = struct.pack("<II", 4, 1)
     if says_ends:
         keys.update(("tokenizer.ggml." + name, struct.pack("<I?", 7, True)) for name in ("add_bos_token", "add_eos_token", "add_sep_token"))
     for name, value in (("general.architecture", "bert"), ("tokenizer.ggml.model", "gpt2"), ("tokenizer.ggml.pre", "roberta-bpe")):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes encoder_goldens.json: small models of BERT's, RoBERTa's, XLM-RoBERTa's, ModernBERT's, Nomic BERT's, GTE's, EmbeddingGemma's and EuroBERT's kind, their weights by make_values, and what
+"""Writes encoder_goldens.json: small models of BERT's, RoBERTa's, XLM-RoBERTa's, ModernBERT's, Nomic BERT's, GTE's, Jina's, EmbeddingGemma's and EuroBERT's kind, their weights by make_values, and what
 transformers in float32 gives for lists of ids: the first token's hidden state and the mean; and what those with a head for one
 label give for a query with each document.
 
@@ -18,6 +18,7 @@ from transformers import (BertConfig, BertForSequenceClassification, BertModel, 
                           XLMRobertaForSequenceClassification, XLMRobertaModel)
 
 import encoder_gemma
+import encoder_jina
 import encoder_llama
 import encoder_mixture
 import encoder_roberta
@@ -121,6 +122,7 @@ bpe_scorer = from_directory(RobertaForSequenceClassification, lambda path: encod
 gemma = states(from_directory(Gemma3TextModel, encoder_gemma.write), encoder_gemma.LISTS)
 mixture = [encoder_mixture.states(ids) for ids in encoder_mixture.LISTS]
 plain_mixture = [encoder_mixture.states(ids, has_bias=False) for ids in encoder_mixture.LISTS]
+jina = {kind: [encoder_jina.states(ids, kind) for ids in encoder_jina.LISTS] for kind in encoder_jina.KINDS}
 both_sides = {kind: states(from_directory(model, lambda path, kind=kind, own=own: encoder_llama.write(path, kind, **own)), encoder_llama.LISTS)
               for kind, model, own in (("eurobert", EuroBertModel, {}), ("llama", LlamaModel, {"model_type": "llama", "is_causal": False}), ("qwen2", Qwen2Model, {}))}
 rows = last_states(BertModel(BertConfig(**CONFIG), add_pooling_layer=False).float().eval(), CONFIG, LISTS)
@@ -142,6 +144,7 @@ print(json.dumps({
     "nomic_mean": [numbers(r.mean(0)) for r in nomic],
     "gte_first": [numbers(r[0]) for r in gte],
     "stretched_gte_first": [numbers(r[0]) for r in stretched_gte],
+    **{kind + "_mean": [numbers(r.mean(0)) for r in rows] for kind, rows in jina.items()},
     "mixture_mean": [numbers(r.mean(0)) for r in mixture],
     "mixture_plain_first": [numbers(r[0]) for r in plain_mixture],
     "bpe_mean": [numbers(r.mean(0)) for r in bpe],

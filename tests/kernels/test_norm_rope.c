@@ -382,9 +382,10 @@ struct rope_case {
     enum {
         NO_NORM,
         OF_A_HEAD,
-        OF_ALL_HEADS, /* of a token's q, and of its k */
-        BEHIND,       /* of a head behind the rotation */
-        OF_EACH_HEAD  /* LayerNorm with weights of its own */
+        OF_ALL_HEADS,   /* of a token's q, and of its k */
+        OF_ALL_CENTRED, /* LayerNorm of these, with biases */
+        BEHIND,         /* of a head behind the rotation */
+        OF_EACH_HEAD    /* LayerNorm with weights of its own */
     } norm;
 };
 
@@ -416,21 +417,34 @@ static void reference_layer_norm(double *x, const struct rope_args *a, const flo
         x[i] = (x[i] - mean) / sqrt(variance + (double)a->norm_eps) * (double)norm[i];
 }
 
-/* norm: the weights of this head's values. all: those that the norm is over, but of one behind the rotation. */
+/* The head's own values of it: all num_all values are normed together. */
+static void reference_layer_norm_of_all(double *x, const struct rope_args *a, const float *norm,
+                                        const float *bias, const float *all, int32_t num_all)
+{
+    double mean = 0, variance = 0;
+    for (int32_t i = 0; i < num_all; i++) mean += (double)all[i] / num_all;
+    for (int32_t i = 0; i < num_all; i++) variance += pow((double)all[i] - mean, 2) / num_all;
+    for (int32_t i = 0; i < a->head_dim; i++)
+        x[i] = (x[i] - mean) / sqrt(variance + (double)a->norm_eps) * (double)norm[i] + (double)bias[i];
+}
+
+/* norm: the weights of this head's values; bias NULL: none. all: those that the norm is over, but of one behind the rotation. */
 static void reference_head(double *x, const struct rope_args *a, const float *cos_sin, const float *norm,
-                           const float *all, int32_t num_all)
+                           const float *bias, const float *all, int32_t num_all)
 {
     double sum = 0, sum_behind = 0;
     for (int32_t i = 0; i < num_all; i++) sum += (double)all[i] * (double)all[i];
     if (norm && a->norm_by_head) reference_layer_norm(x, a, norm);
-    if (norm && !a->norm_follows && !a->norm_by_head) reference_norm(x, a, norm, sum, num_all);
+    if (bias) reference_layer_norm_of_all(x, a, norm, bias, all, num_all);
+    if (norm && !bias && !a->norm_follows && !a->norm_by_head) reference_norm(x, a, norm, sum, num_all);
     reference_rotation(x, a, cos_sin);
     for (int32_t i = 0; i < a->head_dim; i++) sum_behind += x[i] * x[i];
     if (norm && a->norm_follows) reference_norm(x, a, norm, sum_behind, a->head_dim);
 }
 
 static void check_rope(const struct bench *b, const struct rope_args *a, const float *cos_sin,
-                       const float *norms[2], const float *before, const float *after, int32_t num_tokens)
+                       const float *norms[2], const float *biases[2], const float *before, const float *after,
+                       int32_t num_tokens)
 {
     int32_t num_rotated = a->num_heads + a->num_kv_heads, num_heads = num_rotated + a->num_kv_heads,
             D = a->head_dim;
@@ -443,9 +457,10 @@ static void check_rope(const struct bench *b, const struct rope_args *a, const f
         int32_t own = head - (is_k ? a->num_heads : 0),
                 in_all = a->norm_all_heads ? own : 0; /* of the heads normed with it */
         const float *norm = norms[is_k] ? norms[is_k] + (a->norm_by_head ? own : in_all) * D : NULL,
-                    *all = before + (i - in_all) * D;
+                    *bias = biases[is_k] ? biases[is_k] + own * D : NULL, *all = before + (i - in_all) * D;
         int32_t num_all = a->norm_all_heads ? (is_k ? a->num_kv_heads : a->num_heads) * D : D;
-        if (head < num_rotated) reference_head(x, a, cos_sin + position * a->rotary_dim, norm, all, num_all);
+        if (head < num_rotated)
+            reference_head(x, a, cos_sin + position * a->rotary_dim, norm, bias, all, num_all);
         for (int32_t d = 0; d < D; d++) largest = fmax(largest, fabs(x[d]));
         double tolerance = largest * (b->d->act_bytes == 2 ? 0x1p-8 : 8 * 0x1p-24);
         if ((a->norm_all_heads || a->norm_by_head) && b->d->act_bytes == 2)
@@ -466,16 +481,19 @@ static void rope_of(const char *isa, const struct rope_case *c, int32_t num_toke
     size_t table_count = 2 * TOKENS_MAX * (size_t)max_of(c->rotary_dim, 2);
     float *qkv = random_values(random, count, b.d->act_bytes, 2.0f), *after = malloc(count * sizeof *after);
     float *cos_sin = malloc(table_count * sizeof *cos_sin);
-    const bool has_all = c->norm == OF_ALL_HEADS || c->norm == OF_EACH_HEAD;
+    const bool is_centred = c->norm == OF_ALL_CENTRED,
+               has_all = c->norm == OF_ALL_HEADS || c->norm == OF_EACH_HEAD || is_centred;
     size_t num_q = (size_t)(c->head_dim * (has_all ? c->num_heads : 1)),
            num_k = (size_t)(c->head_dim * (has_all ? c->num_kv_heads : 1));
-    float *weights = random_values(random, num_q + num_k, 4, 1.0f);
+    float *weights = random_values(random, num_q + num_k, 4, 1.0f),
+          *added = random_values(random, num_q + num_k, 4, 1.0f);
     for (size_t i = 0; i < table_count; i += 2) {
         double angle = 6.2831853 * random_uniform(random);
         cos_sin[i] = (float)cos(angle);
         cos_sin[i + 1] = (float)sin(angle);
     }
-    const float *norms[2] = {c->norm ? weights : NULL, c->norm ? weights + num_q : NULL};
+    const float *norms[2] = {c->norm ? weights : NULL, c->norm ? weights + num_q : NULL},
+                *biases[2] = {is_centred ? added : NULL, is_centred ? added + num_q : NULL};
     struct rope_args args = {
         .num_heads = c->num_heads, .num_kv_heads = c->num_kv_heads, .head_dim = c->head_dim};
     args.rotary_dim = c->rotary_dim;
@@ -483,7 +501,9 @@ static void rope_of(const char *isa, const struct rope_case *c, int32_t num_toke
     args.cos_sin = device_upload(b.d, cos_sin, table_count);
     args.q_norm = c->norm ? device_upload(b.d, norms[0], num_q) : NULL;
     args.k_norm = c->norm ? device_upload(b.d, norms[1], num_k) : NULL;
-    args.norm_all_heads = c->norm == OF_ALL_HEADS;
+    args.q_norm_bias = is_centred ? device_upload(b.d, biases[0], num_q) : NULL;
+    args.k_norm_bias = is_centred ? device_upload(b.d, biases[1], num_k) : NULL;
+    args.norm_all_heads = c->norm == OF_ALL_HEADS || is_centred;
     args.norm_follows = c->norm == BEHIND;
     args.norm_by_head = c->norm == OF_EACH_HEAD;
     args.clip = random_below(random, 2) ? 1.25f : 0;
@@ -495,26 +515,28 @@ static void rope_of(const char *isa, const struct rope_case *c, int32_t num_toke
     device_read(b.d, after, device_qkv, count, false);
     test_step_end(b.d, NULL);
     for (size_t i = 0; i < count && args.clip > 0; i++) qkv[i] = fminf(fmaxf(qkv[i], -args.clip), args.clip);
-    check_rope(&b, &args, cos_sin, norms, qkv, after, num_tokens);
+    check_rope(&b, &args, cos_sin, norms, biases, qkv, after, num_tokens);
     free(qkv);
     free(after);
     free(cos_sin);
     free(weights);
+    free(added);
     bench_close(&b);
 }
 
 static void ropes(const char *isa)
 {
     static const struct rope_case cases[] = {
-        {9, 3, 64, 64, ROPE_PAIRS, NO_NORM},       {9, 3, 64, 64, ROPE_HALVES, NO_NORM},
-        {4, 2, 128, 128, ROPE_HALVES, OF_A_HEAD},  {2, 1, 80, 32, ROPE_HALVES, NO_NORM},
-        {4, 4, 96, 96, ROPE_PAIRS, OF_A_HEAD},     {8, 1, 256, 64, ROPE_PAIRS, NO_NORM},
-        {1, 1, 256, 256, ROPE_HALVES, OF_A_HEAD},  {8, 4, 128, 128, ROPE_HALVES, OF_A_HEAD},
-        {3, 1, 64, 26, ROPE_HALVES, OF_A_HEAD},    {2, 2, 80, 18, ROPE_PAIRS, NO_NORM},
-        {8, 2, 64, 64, ROPE_HALVES, OF_ALL_HEADS}, {5, 5, 128, 128, ROPE_HALVES, OF_ALL_HEADS},
-        {4, 2, 64, 0, ROPE_HALVES, NO_NORM},       {3, 1, 128, 96, ROPE_HALVES, NO_NORM},
-        {4, 2, 128, 128, ROPE_HALVES, BEHIND},     {3, 1, 64, 26, ROPE_PAIRS, BEHIND},
-        {6, 2, 64, 64, ROPE_PAIRS, OF_EACH_HEAD},  {3, 1, 80, 20, ROPE_HALVES, OF_EACH_HEAD},
+        {9, 3, 64, 64, ROPE_PAIRS, NO_NORM},        {9, 3, 64, 64, ROPE_HALVES, NO_NORM},
+        {4, 2, 128, 128, ROPE_HALVES, OF_A_HEAD},   {2, 1, 80, 32, ROPE_HALVES, NO_NORM},
+        {4, 4, 96, 96, ROPE_PAIRS, OF_A_HEAD},      {8, 1, 256, 64, ROPE_PAIRS, NO_NORM},
+        {1, 1, 256, 256, ROPE_HALVES, OF_A_HEAD},   {8, 4, 128, 128, ROPE_HALVES, OF_A_HEAD},
+        {3, 1, 64, 26, ROPE_HALVES, OF_A_HEAD},     {2, 2, 80, 18, ROPE_PAIRS, NO_NORM},
+        {8, 2, 64, 64, ROPE_HALVES, OF_ALL_HEADS},  {5, 5, 128, 128, ROPE_HALVES, OF_ALL_HEADS},
+        {4, 2, 64, 0, ROPE_HALVES, NO_NORM},        {3, 1, 128, 96, ROPE_HALVES, NO_NORM},
+        {4, 2, 128, 128, ROPE_HALVES, BEHIND},      {3, 1, 64, 26, ROPE_PAIRS, BEHIND},
+        {6, 6, 64, 0, ROPE_HALVES, OF_ALL_CENTRED}, {5, 1, 24, 8, ROPE_PAIRS, OF_ALL_CENTRED},
+        {6, 2, 64, 64, ROPE_PAIRS, OF_EACH_HEAD},   {3, 1, 80, 20, ROPE_HALVES, OF_EACH_HEAD},
     };
     struct random random = {.seed = test_seed()};
     for (size_t i = 0; i < array_length(cases); i++) {
