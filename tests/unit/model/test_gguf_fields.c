@@ -196,6 +196,14 @@ static void every_field_of_a_spm_model(void **state)
     every_field("spm");
 }
 
+static void every_field_of_encoders(void **state)
+{
+    (void)state;
+    every_field("jina");
+    every_field("mixture");
+    every_field("roberta");
+}
+
 /* Whether two dimensions begin behind this field, and a type and an offset follow. */
 static bool is_before_two_dimensions(int i)
 {
@@ -262,6 +270,7 @@ int main(void)
         cmocka_unit_test(every_field_of_a_gemma_4_model),
         cmocka_unit_test(every_field_of_a_gemma_3n_model),
         cmocka_unit_test(every_field_of_a_spm_model),
+        cmocka_unit_test(every_field_of_encoders),
         cmocka_unit_test(pairs_of_dimensions),
         cmocka_unit_test(three_dimensions),
     };
