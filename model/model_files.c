@@ -287,8 +287,9 @@ static int find_transposed(const struct model_files *f, enum weight_role role, c
         return error_set(err, STATUS_UNSUPPORTED,
                          "%s: tensor %s is of type %s; what lies transposed may be F32, F16 and BF16",
                          f->path, name, t->dtype_text);
-    const uint64_t num_experts = is_expert ? (uint64_t)f->config.num_experts : 1;
     const bool is_stack = is_expert && f->config.family->hf_downs_transposed;
+    const uint64_t num_experts = is_expert ? (uint64_t)f->config.num_experts : 1;
+    const int num_dims = is_expert && !is_stack ? 3 : 2;
     if (is_expert && !is_stack && (t->num_dims != 3 || t->dims[0] != num_experts))
         return error_set(err, STATUS_INVALID, "%s: tensor %s should have three dimensions, %d experts first",
                          f->path, name, f->config.num_experts);
@@ -296,10 +297,9 @@ static int find_transposed(const struct model_files *f, enum weight_role role, c
         return error_set(err, STATUS_INVALID,
                          "%s: tensor %s should have two dimensions, the first of %d experts", f->path, name,
                          f->config.num_experts);
-    const uint64_t dims[] = {is_stack ? t->dims[0] / num_experts : t->dims[t->num_dims - 2],
-                             t->dims[t->num_dims - 1]};
-    if (t->num_dims != (is_expert && !is_stack ? 3 : 2) || dims[0] > INT64_MAX || dims[1] > INT64_MAX ||
-        t->num_bytes == 0)
+    const uint64_t *last = t->dims + num_dims - 2,
+                   dims[] = {is_stack ? last[0] / num_experts : last[0], last[1]};
+    if (t->num_dims != num_dims || dims[0] > INT64_MAX || dims[1] > INT64_MAX || t->num_bytes == 0)
         return error_set(err, STATUS_INVALID, "%s: tensor %s has an impossible shape", f->path, name);
     const uint64_t row_bytes = dtype_row_bytes((enum dtype)t->dtype, dims[1]);
     *out = weight_view_transposed((const char *)t->data + (uint64_t)expert * dims[0] * row_bytes,

@@ -1,12 +1,18 @@
 """What a model's files mean once it is served."""
 import json
 import shutil
+import subprocess
+import sys
 
 import byte_tokenizer
+import numpy as np
 import pytest
 
-from conftest import MODEL
+from conftest import BINARY, MODEL, ROOT
 from test_tools import TEMPLATE
+
+sys.path.insert(0, str(ROOT / "tests/golden"))
+import encoder  # noqa: E402
 
 CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 96,
           "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 64, "num_hidden_layers": 2, "vocab_size": 258,
@@ -42,6 +48,19 @@ def test_tools_without_a_tokenizer(start_server, tmp_path):
             body = {"messages": turns, "tools": [tool], "tool_choice": choice, "max_tokens": 8}
             reply = server.post("/v1/chat/completions", body)
             assert reply.status_code == 200, reply.text
+
+
+@pytest.mark.parametrize("shape", [(), (192,), (64 * 192,), (64, 192, 1), (64, 191), (192, 64)])
+def test_matrices_that_lie_transposed_have_two_dimensions(tmp_path, shape):
+    """GPT-2's; of other shapes than [64][192]."""
+    config = {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_embd": 64, "n_head": 2, "n_layer": 1, "n_positions": 16, "vocab_size": 258}
+    shapes = {"wte.weight": (258, 64), "wpe.weight": (16, 64), "h.0.attn.c_attn.weight": shape}
+    shapes.update((name + part, (64,)) for name in ("ln_f", "h.0.ln_1") for part in (".weight", ".bias"))
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    byte_tokenizer.write(tmp_path, ("<s>", "<|im_end|>"))
+    encoder.write_safetensors(tmp_path / "model.safetensors", {name: np.zeros(own, np.float32) for name, own in shapes.items()})
+    done = subprocess.run([BINARY, "serve", tmp_path, "--port", "0"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "tensor h.0.attn.c_attn.weight" in done.stderr, done.stderr
 
 
 def test_a_file_that_is_cut_once_it_is_loaded(start_server, tmp_path):
