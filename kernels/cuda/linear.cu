@@ -137,9 +137,10 @@ void run_gate_mul(struct cuda_device *d, int32_t rows, void *out, const struct l
 {
     int32_t num_out = w->n / 2;
     dim3 grid((unsigned)rows, (unsigned)((num_out / 8 + SILU_THREADS - 1) / SILU_THREADS));
-    auto kernel = w->gate == GATE_SILU   ? gate_mul_kernel<GATE_SILU>
-                  : w->gate == GATE_GELU ? gate_mul_kernel<GATE_GELU>
-                                         : gate_mul_kernel<GATE_GELU_TANH>;
+    auto kernel = w->gate == GATE_SILU           ? gate_mul_kernel<GATE_SILU>
+                  : w->gate == GATE_GELU         ? gate_mul_kernel<GATE_GELU>
+                  : w->gate == GATE_RELU_SQUARED ? gate_mul_kernel<GATE_RELU_SQUARED>
+                                                 : gate_mul_kernel<GATE_GELU_TANH>;
     kernel<<<checked_grid(grid), SILU_THREADS, 0, d->stream>>>((__nv_bfloat16 *)out, d->gate_up, num_out);
 }
 

@@ -115,12 +115,15 @@ static void test_parts_may_differ(void **state)
 static void test_gate_up(void **state)
 {
     (void)state;
-    const enum dtype dtypes[][2] = {
-        {DTYPE_Q4_1, DTYPE_Q4_1}, {DTYPE_Q4_K, DTYPE_Q6_K}, {DTYPE_F32, DTYPE_F16}};
-    FOR_EACH_ISA(isa) for (int i = 0; i < 3; i++)
+    const enum dtype dtypes[][2] = {{DTYPE_Q4_1, DTYPE_Q4_1},
+                                    {DTYPE_Q4_K, DTYPE_Q6_K},
+                                    {DTYPE_F32, DTYPE_F16},
+                                    {DTYPE_TQ2_0, DTYPE_TQ2_0}};
+    const enum gate_function gates[] = {GATE_SILU, GATE_GELU, GATE_GELU_TANH, GATE_RELU_SQUARED};
+    FOR_EACH_ISA(isa) for (int i = 0; i < (int)array_length(gates); i++)
     {
         struct linear_case c = {.isa = isa, .cols = 512, .desc.kind = LINEAR_GATE_UP};
-        c.desc.gate = i == 2 ? GATE_GELU_TANH : i == 1 ? GATE_GELU : GATE_SILU;
+        c.desc.gate = gates[i];
         for (int j = 0; j < 2; j++) case_add_part(&c, &random_numbers, dtypes[i][j], 45, i == 1);
         case_add_tokens(&c, &random_numbers, 70);
         struct linear *const l = case_create(&c, pools[1]);

@@ -113,7 +113,8 @@ static struct expected expected_of(const struct product *p, const struct device 
     if (p->desc.kind == LINEAR_GATE_UP) {
         double up = dot(w + (size_t)p->n * (size_t)p->k, x, p->k, &up_magnitude),
                f = gate_of(p->desc.gate, value);
-        double gate_error = 1.13 * (rounding * fabs(value) + sums * magnitude),
+        double value_error = rounding * fabs(value) + sums * magnitude,
+               gate_error = gate_slope(p->desc.gate, value, value_error) * value_error,
                up_error = rounding * fabs(up) + sums * up_magnitude;
         return (struct expected){f * up, gate_error * fabs(up) + (fabs(f) + gate_error) * up_error +
                                              (rounding + 1e-5) * fabs(f * up) + 1e-6 * fabs(value * up)};
@@ -172,7 +173,9 @@ static void products(const char *isa)
     struct product p[PRODUCTS + GATES_ALONE] = {0};
     for (int i = 0; i < PRODUCTS; i++)
         product_make(&p[i], d, &random, i % 3 == 2 ? LINEAR_GATE_UP : LINEAR_PLAIN, i % 3 == 1,
-                     i % 6 == 2 ? GATE_SILU : GATE_GELU_TANH);
+                     i == 2   ? GATE_SILU
+                     : i == 8 ? GATE_RELU_SQUARED
+                              : GATE_GELU_TANH);
     for (int i = 0; i < GATES_ALONE; i++)
         product_make(&p[PRODUCTS + i], d, &random, LINEAR_UP, i % 2 == 0, alone[i]);
     assert_int_equal(d->ops->weights_done(d, &err), 0);
