@@ -10,6 +10,7 @@
 #include "base/thread_limit.h"
 #include "kernels/device.h"
 #include "lab/attention/lab.h"
+#include "model/unpacked.h"
 
 enum {
     ROWS_CPU = 256,
@@ -140,6 +141,23 @@ static int fill_input(struct probe *p, int32_t cols)
     return status;
 }
 
+/* The product of w, in the form in which the device takes it. */
+static int create_product(struct probe *p, const struct model_config *c, struct weight_view w,
+                          struct error *err)
+{
+    struct device *d = p->d;
+    struct unpacked unpacked = {0};
+    struct linear_desc desc = {.num_parts = 1, .quantise_input = c->quantisation.wants_quantised_activations};
+    int status = STATUS_OK;
+    while (!status && unpacked_is_needed(&w, d->has_rare_dtypes))
+        status = unpacked_make(&unpacked, &w, true, err);
+    desc.parts[0] = w;
+    if (!status) status = d->ops->linear_create(d, &desc, &p->product, err);
+    if (!status) status = d->ops->weights_done(d, err);
+    unpacked_clear(&unpacked);
+    return status;
+}
+
 static int prepare(struct probe *p, const struct model_config *c, struct weight_view w, struct error *err)
 {
     struct device *d = p->d;
@@ -154,11 +172,8 @@ static int prepare(struct probe *p, const struct model_config *c, struct weight_
                                              .num_kv_heads = c->num_kv_heads,
                                              .head_dim = c->head_dim,
                                              .scale = c->attention_scale};
-    struct linear_desc desc = {
-        .num_parts = 1, .parts = {w}, .quantise_input = c->quantisation.wants_quantised_activations};
     int status = d->ops->prepare(d, &limits, 32, widest, widest, &attention, 1, err);
-    if (!status) status = d->ops->linear_create(d, &desc, &p->product, err);
-    if (!status) status = d->ops->weights_done(d, err);
+    if (!status) status = create_product(p, c, w, err);
     if (status) return status;
     p->flops = 2.0 * p->rows * num_out * (double)w.cols;
     p->zeros = calloc((size_t)p->rows, sizeof *p->zeros);
