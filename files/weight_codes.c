@@ -125,6 +125,8 @@ void weight_read_codes(const struct code_block *b, int64_t col, int num_cols, ui
     case WEIGHT_TABLE:
     case WEIGHT_TURNED:
     case WEIGHT_NVFP4:
+    case WEIGHT_TERNARY:
+    case WEIGHT_TERNARY_FLOATS:
         assert_always(false);
     }
 }

@@ -8,8 +8,8 @@
 #include "base/status.h"
 #include "files/dtype.h"
 
-/* How a matrix's values stand for weights. In all but the first and WEIGHT_TABLE, WEIGHT_NVFP4 and WEIGHT_TRANSPOSED a weight is
- * (code - zero) * scale, in f32: the difference is exact, the product is rounded. */
+/* How a matrix's values stand for weights. In all but the first and WEIGHT_TABLE, WEIGHT_NVFP4, WEIGHT_TRANSPOSED and the last two a
+ * weight is (code - zero) * scale, in f32: the difference is exact, the product is rounded. */
 enum weight_scheme {
     WEIGHT_PLAIN, /* as the dtype says; blocks of GGUF's types carry their own scales */
     WEIGHT_SCALED, /* rows of codes; scales [rows / scale_rows][cols / scale_cols], rounded up; zeros, for scale_rows
@@ -23,6 +23,8 @@ enum weight_scheme {
     WEIGHT_TRANSPOSED, /* plain values [cols][rows], none of them in blocks */
     WEIGHT_TURNED, /* WEIGHT_SCALED the other way round, without zeros, which weight_turned.h makes of it: codes [cols][rows], of four
                       bits two columns' in a byte; scales [cols / scale_cols][rows / scale_rows], whose side counts as there */
+    WEIGHT_TERNARY,        /* -1, 0 and 1 in two bits, weight_ternary.h */
+    WEIGHT_TERNARY_FLOATS, /* plain values that become such */
 };
 
 enum scale_type {

@@ -374,7 +374,8 @@ struct device {
         prefill_keys_max; /* since kv_pool_create: of a step's prompts in all, each of which counts whole blocks of what its
                                  last token sees and one more; 0: any */
     bool kv_any_dtype;
-    bool has_rare_dtypes; /* takes weights of dtype_is_rare as they are; else they come as BF16 */
+    int32_t norm_values_max; /* of a row that rms_norm takes; 0: any */
+    bool has_rare_dtypes;    /* takes weights of dtype_is_rare as they are; else they come as BF16 */
     /* Set before the first weight: those in a GGUF file's blocks stay so where the device can, as there is no room for
      * more. */
     bool keeps_packed;

@@ -478,6 +478,17 @@ static const struct family families[] = {
         .theta = 12e6,
     },
     {
+        .names = {"bitnet", "BitNetForCausalLM", "bitnet"}, /* b1.58 2B-4T */
+        .weight_changes = bitnet_weights,
+        .gate = GATE_RELU_SQUARED,
+        .may_have_silu = true,
+        .gguf_may_scale = true,
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 2048,
+        .norm_eps = 1e-5,
+        .theta = 500000,
+    },
+    {
         .names = {"nemotron", "NemotronForCausalLM", "nemotron"}, /* Minitron */
         .weight_changes = nemotron_weights,
         .has_layer_norm = true,
@@ -1330,7 +1341,9 @@ static const struct other_family {
     {{NULL, "FalconMambaForCausalLM", "falcon_mamba"},
      "states of Mamba-1, whose steps and decays are each channel's own"},
     {{"mamba2", "Mamba2ForCausalLM", "mamba2"}, "a model without attention in any layer"},
-    {{"bitnet", "BitNetForCausalLM", "bitnet"}, "norms inside attention and MLP"},
+    {{NULL, "BitnetForCausalLM", NULL},
+     "floats that become ternary, though nothing in the directory says so; as GGUF it is read"},
+    {{"bitnet-b1.58", NULL, NULL}, "weights of type I2_S; llama.cpp's own architecture is bitnet"},
     {{"dbrx", "DbrxForCausalLM", "dbrx"}, "Q, K and V that are clipped"},
     {{"openelm", "OpenELMForCausalLM", "openelm"}, "layers that differ in their heads and widths"},
     {{"smallthinker", "SmallThinkerForCausalLM", "smallthinker"}, "experts that are chosen before attention"},

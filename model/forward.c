@@ -225,12 +225,20 @@ static void mix_tokens(const struct model *m, const struct batch *b, const struc
     if (gated || layer->gates) k->apply_gates(d, b, m->attended, m->gates, &layer->attention);
 }
 
+/* x[T][hidden_size of n] (act) becomes its norm. */
+static void norm_in_place(const struct model *m, const struct batch *b, enum row_set rows, void *x,
+                          const struct norm_args *n)
+{
+    if (n->delta_weight) m->device->ops->rms_norm(m->device, b, rows, x, m->sub_normed, x, n);
+}
+
 /* What attention, or a state, has made, as the next norm adds it; of both attention's at once. */
 static void project_mixed(const struct model *m, const struct batch *b, const struct layer *layer,
                           struct tail *t)
 {
     const struct kernel_table *k = m->device->ops;
     const enum row_set rows = t->residual.rows;
+    norm_in_place(m, b, rows, t->attended, &layer->o_norm);
     multiply_adapted(m, b, rows, m->delta, t->attended, (struct adapted){layer->o, layer->o_lora});
     t->delta = m->delta;
     if (layer->inner_norm.weight) {
@@ -329,6 +337,7 @@ static void run_mlp(const struct model *m, const struct batch *b, const struct l
         return;
     }
     if (!is_parallel) run_gate_up(m, b, layer, t, &between);
+    norm_in_place(m, b, rows, m->mlp, &layer->down_norm);
     multiply_adapted(m, b, rows, m->delta, m->mlp, down_of(layer));
 }
 

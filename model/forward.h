@@ -15,6 +15,7 @@ struct product {
 
 struct layer {
     struct norm_args attention_norm, mlp_norm; /* before each; with what the one before it leaves */
+    struct norm_args o_norm, down_norm; /* of what o and down get; without delta_weight there is none */
     struct norm_args
         inner_norm; /* of the sum behind attention, which is added to what attention has got; without a weight there is none */
     struct norm_args sum; /* where there are both delta_net and qkv: what adds attention */
@@ -79,6 +80,7 @@ struct model {
     void *state_mixed; /* (act) [T][U] what a delta_net beside attention gives; NULL where there is none */
     void *seen,
         *both; /* of an MLP beside experts: [T][H] (act) what the router gets, [T][H] (res) their sum; seen is room for experts beside attention */
+    void *sub_normed; /* [T][Q or I] (res): room for norms of what o and down get; NULL: there are none */
     void *layer_rows, *layer_inputs, *layer_logit_inputs; /* [T][L P] (res) [T][L P] (act) [R][L P] (act) */
     struct altup_streams streams, logit_streams;          /* [N][T][H] (res) [N][R][H] (res) */
     void *altup_others, *gate_and_up; /* [N - 1][T][H] (act) [T][2 I] (act): of gates that are cut */

@@ -473,10 +473,26 @@ static void read_layer_sizes(struct keys *k, struct model_config *c)
     }
 }
 
+/* Of the MLP's gate. Older files say nothing, and mean SiLU. */
+static int read_activation(struct keys *k, struct model_config *c)
+{
+    const char *name = "silu";
+    size_t num_bytes = strlen(name);
+    c->gate = c->family->gate;
+    if (!c->family->may_have_silu) return k->status;
+    (void)find_text(k, "hidden_activation", &name, &num_bytes);
+    if (num_bytes == 4 && !memcmp(name, "silu", 4))
+        c->gate = GATE_SILU;
+    else if (num_bytes != 5 || memcmp(name, "relu2", 5) != 0)
+        return fail(k, STATUS_UNSUPPORTED, "the key %s is \"%s\", which is not supported; silu and relu2 are",
+                    key_name(k, "hidden_activation").text, printable_from(name, num_bytes).text);
+    return k->status;
+}
+
 static int read_shape(struct keys *k, struct model_config *c)
 {
     int64_t window = 0, num_guessing;
-    c->gate = c->family->gate;
+    if (read_activation(k, c)) return k->status;
     if (c->family->if_parallel && !has_layer_tensor(k, 0, "ffn_norm.weight")) /* whatever a key says */
         c->family = c->family->if_parallel;
     c->is_parallel = c->family->is_parallel;

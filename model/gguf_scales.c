@@ -42,6 +42,10 @@ int gguf_scales_apply(const struct gguf *g, const char *path, const char *name, 
     const float scale = scale_at(&scales, count == 1 ? 0 : expert);
     if (!isfinite(scale))
         return error_set(err, STATUS_INVALID, "%s: tensor %s has what is no number", path, found);
+    if (view->scheme != WEIGHT_NVFP4 && scale != 1)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "%s: tensor %s multiplies %s, which is supported of type NVFP4 alone", path, found,
+                         name);
     view->codes.scale_factor = scale;
     return STATUS_OK;
 }

@@ -5,8 +5,8 @@
 
 #include "files/gguf.h"
 
-/* view: of WEIGHT_NVFP4, of the tensor of this name (it ends in ".weight"), or of one expert of num of it; num is 1 where there are none. No scale
- * is a scale of 1. path: for sentences. */
+/* view: of the tensor of this name (it ends in ".weight"), or of one expert of num of it; num is 1 where there are none. No scale is a scale
+ * of 1; another one is supported of WEIGHT_NVFP4 alone, and else STATUS_UNSUPPORTED. path: for sentences. */
 int gguf_scales_apply(const struct gguf *g, const char *path, const char *name, int32_t expert, int32_t num,
                       struct weight_view *view, struct error *err) must_check;
 

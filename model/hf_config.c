@@ -77,6 +77,7 @@ static int read_activation(struct json_reader *r, struct model_config *c)
             act = own; /* as Gemma's first files say */
         if (is_gelu && !strcmp(act, names[GATE_GELU])) c->gate = GATE_GELU;
         if (is_gelu && !strcmp(act, names[GATE_GELU_TANH])) c->gate = GATE_GELU_TANH;
+        if (family->may_have_silu && !strcmp(act, names[GATE_SILU])) c->gate = GATE_SILU;
         own = names[c->gate];
         if (strcmp(act, own) != 0)
             return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s \"%s\" is not supported; \"%s\" is", r->path,

@@ -1,5 +1,6 @@
 #include "model/model.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -596,6 +597,14 @@ static void create_norms(struct builder *b, int32_t i)
     if (may_be(m, WEIGHT_LAYER_SCALE)) next->sum_scale = layer_scale(b, i);
 }
 
+/* Of what o and down get. */
+static void create_sub_norms(struct builder *b, int32_t i)
+{
+    struct layer *layer = &b->m->layers[i];
+    layer->o_norm.delta_weight = create_norm(b, WEIGHT_ATTENTION_SUB_NORM, i, 1);
+    layer->down_norm.delta_weight = create_norm(b, WEIGHT_MLP_SUB_NORM, i, 1);
+}
+
 /* The router's input is divided by the root of H. */
 static void create_norms_beside(struct builder *b, int32_t i)
 {
@@ -742,6 +751,7 @@ static void create_layer(struct builder *b, int32_t i)
     struct model *m = b->m;
     struct layer *layer = &m->layers[i];
     create_norms(b, i);
+    create_sub_norms(b, i);
     create_layer_input(b, i);
     create_altup_layer(b, i);
     if (bit_set_has(m->config.stateful_layers, (size_t)i)) create_state_layer(b, i);
@@ -883,6 +893,19 @@ static void create_inputs(struct builder *b)
                  "what states give");
 }
 
+/* Room for the norms of what o and down get. */
+static void create_sub_normed(struct builder *b, int64_t width)
+{
+    const struct device *d = b->m->device;
+    if (!b->status && d->norm_values_max > 0 && width > d->norm_values_max)
+        b->status =
+            error_set(b->err, STATUS_UNSUPPORTED,
+                      "the device %s has norms of at most %d values; attention or an MLP gives %" PRId64,
+                      d->name, d->norm_values_max, width);
+    b->m->sub_normed = alloc(b, (uint64_t)b->limits->num_tokens, (uint64_t)width * (uint64_t)d->res_bytes,
+                             "norms inside attention and MLP");
+}
+
 static void create_activations(struct builder *b)
 {
     struct model *m = b->m;
@@ -903,6 +926,8 @@ static void create_activations(struct builder *b)
         m->both = alloc(b, (uint64_t)tokens, (uint64_t)c->hidden_size * (uint64_t)m->device->res_bytes,
                         "sums of MLP and experts");
     }
+    if (may_be(m, WEIGHT_ATTENTION_SUB_NORM) || may_be(m, WEIGHT_MLP_SUB_NORM))
+        create_sub_normed(b, max_of(mixed_width, (int64_t)model_config_mlp_width(c)));
     m->delta = alloc_act(b, tokens, c->hidden_size, "linear outputs");
     m->mlp = alloc_act(b, tokens, model_config_mlp_width(c), "MLP activations");
     m->logit_residual = alloc(b, (uint64_t)b->limits->num_logits + 1,
@@ -923,6 +948,12 @@ static struct norm_args norm_args(const struct model_config *c)
                               .replaces = c->family->norms_sums};
 }
 
+/* Of a row that becomes its norm. */
+static struct norm_args sub_norm_args(const struct model_config *c, int32_t width)
+{
+    return (struct norm_args){.delta_scale = 1, .eps = c->rms_norm_eps, .hidden_size = width, .begins = true};
+}
+
 /* Where no sequence is so long that queries would be multiplied by anything but 1, there is none. */
 static int32_t temperature_floor(const struct layer_config *layer, int32_t max_model_len)
 {
@@ -940,6 +971,8 @@ static void describe_layer(const struct model_config *c, const struct kv_layout 
     layer->mixed_width = (int32_t)model_config_mixed_width(c, i);
     layer->attention_norm = layer->mlp_norm = layer->inner_norm = layer->sum = layer->input_norm =
         layer->laurel_norm = norm_args(c);
+    layer->o_norm = sub_norm_args(c, layer->mixed_width);
+    layer->down_norm = sub_norm_args(c, config.intermediate_size);
     layer->altup = (struct altup_args){.hidden_size = c->hidden_size, .eps = c->rms_norm_eps};
     layer->intermediate_size = config.intermediate_size;
     layer->has_sparse_gate = config.has_sparse_gate;

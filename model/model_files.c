@@ -594,7 +594,8 @@ static int resolve_weight(struct model_files *f, enum weight_role role, int32_t 
             "%s: tensor %s is quantised and has rows of Q, K and V by heads, which is not supported", f->path,
             name);
     view = rows_of(&view, &stack, shape.rows);
-    if (view.scheme == WEIGHT_NVFP4 && !has_scale_of_its_own(f, role)) {
+    if ((view.scheme == WEIGHT_NVFP4 || (f->gguf && c->family->gguf_may_scale)) &&
+        !has_scale_of_its_own(f, role)) {
         status = gguf_scales_apply(f->gguf, f->path, name, expert, num_of_role(f, role), &view, err);
         if (status) return status;
     }

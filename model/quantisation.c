@@ -130,6 +130,30 @@ static int read_weights_alone(struct json_reader *r, struct quantisation *q)
     return r->status;
 }
 
+/* Activations of 8 bits are of BitNet's class of products as well, and are not wanted here of plain weights. */
+static int read_bitnet(struct json_reader *r, struct quantisation *q)
+{
+    const char *class = json_text(r, "linear_class", "bitlinear"),
+               *mode = json_text(r, "quantization_mode", "offline");
+    const bool is_auto = !strcmp(class, "autobitlinear"), is_online = !strcmp(mode, "online");
+    const cJSON *item;
+    if (!is_auto && strcmp(class, "bitlinear") != 0)
+        return refuse(r, "linear_class", class, "bitlinear and autobitlinear are");
+    if (!is_online && strcmp(mode, "offline") != 0)
+        return refuse(r, "quantization_mode", mode, "online and offline are");
+    if (json_bool(r, "use_rms_norm", false))
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: quantization_config has use_rms_norm, which is not supported", r->path);
+    q->scales_divide = !is_auto;
+    q->has_floats = is_auto && is_online;
+    cJSON_ArrayForEach(item, json_find(r, "modules_to_not_convert"))
+    {
+        if (q->has_floats && cJSON_IsString(item) && strcmp(item->valuestring, "lm_head") != 0)
+            return refuse(r, "modules_to_not_convert", item->valuestring, "lm_head is");
+    }
+    return r->status;
+}
+
 /* Its classes of tensors that are bytes; what they are is seen where each is found. */
 static int read_torchao(struct json_reader *r, struct quantisation *q)
 {
@@ -262,6 +286,7 @@ static const struct scheme schemes[] = {
     {"auto-round", "auto_round:llm_compressor", QUANT_MIXED, "NVFP4 or MXFP4", read_nothing},
     {"quark", NULL, QUANT_MIXED, "FP8 or MXFP4", read_nothing},
     {"torchao", NULL, QUANT_MIXED, "torchao", read_torchao},
+    {"bitnet", NULL, QUANT_TERNARY, "BitNet", read_bitnet},
     {"bitsandbytes", NULL, QUANT_BITSANDBYTES, "bitsandbytes", read_bitsandbytes},
     {"compressed-tensors", "float-quantized", QUANT_BYTES, "FP8", read_config_groups},
     {"compressed-tensors", "int-quantized", QUANT_BYTES, "int8", read_config_groups},

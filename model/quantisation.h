@@ -20,6 +20,7 @@ enum quant_format {
     QUANT_GPTQ,
     QUANT_AWQ,
     QUANT_BITSANDBYTES, /* what it is says each matrix */
+    QUANT_TERNARY,      /* BitNet's: codes of two bits, or floats that become such */
     QUANT_MIXED,        /* as above to QUANT_MXFP4, which says each matrix */
 };
 
@@ -31,6 +32,8 @@ struct quantisation {
     bool has_integers;                /* QUANT_BYTES: and no floats */
     bool has_zeros;                   /* zero points of their own */
     bool zeros_less_one;              /* GPTQ's first format: stored zero points are one too small */
+    bool scales_divide;               /* QUANT_TERNARY */
+    bool has_floats;                  /* QUANT_TERNARY: all matrices of layers are, and no codes */
     bool wants_quantised_activations; /* without zero points */
 };
 

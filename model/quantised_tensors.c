@@ -1,5 +1,6 @@
 #include "model/quantised_tensors.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -261,6 +262,44 @@ static struct weight_view find_transposed(struct finder *f, const struct quantis
     return v;
 }
 
+/* ---- BitNet ---- */
+
+/* Whether a part of the name between dots is a number. */
+static bool is_of_layer(const char *name)
+{
+    for (; (name = strchr(name, '.')); name++)
+        if (name[1 + strspn(name + 1, "0123456789")] == '.' && name[1] != '.') return true;
+    return false;
+}
+
+static struct weight_view find_ternary_floats(struct finder *f)
+{
+    const struct safetensor *t = finder_look_up(f, "weight");
+    if (!t || !is_of_layer(f->name)) return (struct weight_view){.data = NULL};
+    if (!tensor_is_of(t, "BF16") && !tensor_is_of(t, "F16") && !tensor_is_of(t, "F32"))
+        finder_fail(f, "weight", "is not of BF16, F16 or F32");
+    return finder_view(f, WEIGHT_TERNARY_FLOATS, t->dtype < 0 ? DTYPE_F32 : (enum dtype)t->dtype,
+                       finder_require(f, "weight", t->dtype_text, f->rows, f->cols));
+}
+
+static struct weight_view find_ternary(struct finder *f, const struct quantisation *q)
+{
+    const struct safetensor *t = finder_look_up(f, "weight");
+    if (q->has_floats) return find_ternary_floats(f);
+    if (!t && !finder_look_up(f, "weight_scale")) return (struct weight_view){.data = NULL};
+    if (t && !tensor_is_of(t, "U8") && !finder_look_up(f, "weight_scale"))
+        return (struct weight_view){.data = NULL};
+    if (f->rows % 4) finder_fail(f, "weight", "is of a matrix whose rows are no multiple of 4");
+    struct weight_view v =
+        finder_view(f, WEIGHT_TERNARY, DTYPE_I8, finder_require(f, "weight", "U8", f->rows / 4, f->cols));
+    const struct weight_side scale = finder_scales(f, "weight_scale", 1, 1);
+    if (!scale.data) return v;
+    const float own = weight_scale_at(&scale, 0, 0);
+    if (!isfinite(own) || own == 0) finder_fail(f, "weight_scale", "is 0, or no number");
+    *(q->scales_divide ? &v.codes.scale_divisor : &v.codes.scale_factor) = own;
+    return v;
+}
+
 /* ---- checkpoints whose matrices differ in form ---- */
 
 /* Columns that have one scale. */
@@ -342,7 +381,7 @@ int quantised_find(const struct quantisation *q, const struct safetensors *files
         [QUANT_NVFP4] = find_fp4,           [QUANT_MXFP4] = find_fp4,
         [QUANT_MXFP4_BLOCKS] = find_blocks, [QUANT_GPTQ] = find_transposed,
         [QUANT_AWQ] = find_transposed,      [QUANT_BITSANDBYTES] = find_bitsandbytes,
-        [QUANT_MIXED] = find_mixed};
+        [QUANT_TERNARY] = find_ternary,     [QUANT_MIXED] = find_mixed};
     struct finder f = {.files = files, .path = path, .name = name, .rows = rows, .cols = cols, .err = err};
     *out = (struct weight_view){.data = NULL};
     if (q->format == QUANT_NONE || tensor_name_is_weight(name) == (q->format == QUANT_MXFP4_BLOCKS))

@@ -11,6 +11,7 @@
 #include "files/weight_factors.h"
 #include "files/weight_nvfp4.h"
 #include "files/weight_table.h"
+#include "files/weight_ternary.h"
 #include "files/weight_turned.h"
 
 enum { CHUNK = 256 /* columns at a time */, LEAST_VALUES = 1 << 18 /* that are worth a thread */ };
@@ -42,6 +43,10 @@ static void read_chunk(const struct weight_view *v, int64_t row, int64_t col, in
         return;
     case WEIGHT_NVFP4:
         weight_nvfp4_to_f32(v, row, col, num, out);
+        return;
+    case WEIGHT_TERNARY:
+    case WEIGHT_TERNARY_FLOATS:
+        weight_ternary_to_f32(v, row, col, num, out);
         return;
     case WEIGHT_SCALED:
         weight_bytes_to_f32(v, row, col, num, out);
@@ -100,6 +105,19 @@ static void turn_rows(void *context, int64_t begin, int64_t end)
     weight_turned_codes(t->from, begin, end, t->to);
 }
 
+static void block_rows(void *context, int64_t begin, int64_t end)
+{
+    const struct unpack_task *t = context;
+    const uint64_t bytes = dtype_row_bytes(DTYPE_TQ2_0, (uint64_t)t->from->cols);
+    for (int64_t row = begin; row < end; row++)
+        weight_ternary_to_blocks(t->from, row, (uint8_t *)t->to + (uint64_t)row * bytes);
+}
+
+static bool is_ternary(const struct weight_view *view)
+{
+    return view->scheme == WEIGHT_TERNARY || view->scheme == WEIGHT_TERNARY_FLOATS;
+}
+
 bool unpacked_is_scattered(const struct weight_view *view)
 {
     return view->data && (view->scheme == WEIGHT_TRANSPOSED || view->slice.row_run > 1);
@@ -109,8 +127,8 @@ bool unpacked_is_needed(const struct weight_view *view, bool has_rare_dtypes)
 {
     if (!view->data) return false;
     return view->scheme == WEIGHT_TABLE || view->scheme == WEIGHT_BITS || view->scheme == WEIGHT_NVFP4 ||
-           view->scheme == WEIGHT_TURNED || weight_bytes_are_fine(view) || weight_has_factors(view) ||
-           (dtype_is_rare(view->dtype) && !has_rare_dtypes);
+           view->scheme == WEIGHT_TURNED || is_ternary(view) || weight_bytes_are_fine(view) ||
+           weight_has_factors(view) || (dtype_is_rare(view->dtype) && !has_rare_dtypes);
 }
 
 /* Codes of whole rows, with scales of their own. */
@@ -126,11 +144,12 @@ static struct weight_view scaled_view(const struct weight_view *from, const stru
 }
 
 /* What a view becomes. */
-enum form { ROUNDED, SPLIT, GATHERED, TURNED };
+enum form { ROUNDED, SPLIT, GATHERED, TURNED, IN_BLOCKS };
 
 static enum form form_of(const struct weight_view *view, bool takes_codes)
 {
     if (view->scheme == WEIGHT_TURNED) return TURNED;
+    if (is_ternary(view)) return weight_ternary_fits_blocks(view) ? IN_BLOCKS : ROUNDED;
     if (view->scheme == WEIGHT_NVFP4 && takes_codes) return SPLIT;
     return unpacked_is_scattered(view) ? GATHERED : ROUNDED;
 }
@@ -145,6 +164,8 @@ static uint64_t bytes_of(const struct weight_view *view, enum form form)
         return rows * weight_nvfp4_row_bytes(cols);
     case GATHERED:
         return rows * dtype_row_bytes(view->dtype, cols);
+    case IN_BLOCKS:
+        return rows * dtype_row_bytes(DTYPE_TQ2_0, cols);
     case ROUNDED:
         break;
     }
@@ -156,8 +177,8 @@ static struct weight_view made_view(const struct unpack_task *t, enum form form)
     const struct weight_view *from = t->from;
     if (form == TURNED) return weight_turned_view(from, t->to);
     if (form == SPLIT) return scaled_view(from, t);
-    return weight_view_plain(t->to, form == GATHERED ? from->dtype : DTYPE_BF16, weight_view_num_rows(from),
-                             from->cols);
+    const enum dtype dtype = form == GATHERED ? from->dtype : form == IN_BLOCKS ? DTYPE_TQ2_0 : DTYPE_BF16;
+    return weight_view_plain(t->to, dtype, weight_view_num_rows(from), from->cols);
 }
 
 static struct unpacked_matrix *add_matrix(struct unpacked *u, const struct weight_view *view,
@@ -179,10 +200,39 @@ static int64_t rows_of_a_thread(int64_t cols)
     return max_of(LEAST_VALUES / max_of(cols, (int64_t)1), (int64_t)1);
 }
 
+struct sum_task {
+    const struct weight_view *of;
+    double *rows;
+};
+
+static void sum_rows(void *context, int64_t begin, int64_t end)
+{
+    const struct sum_task *t = context;
+    for (int64_t n = begin; n < end; n++) t->rows[n] = weight_ternary_row_sum(t->of, n);
+}
+
+/* Of values that become ternary: their mean, in an order that depends on nothing. */
+static int find_mean(struct weight_view *view, struct error *err)
+{
+    double sum = 0;
+    struct sum_task task = {view, malloc((size_t)view->rows * sizeof *task.rows)};
+    if (!task.rows) return error_set(err, STATUS_NO_MEMORY, "no memory for the sums of a weight's rows");
+    parallel_ranges(view->rows, rows_of_a_thread(view->cols), sum_rows, &task);
+    for (int64_t n = 0; n < view->rows; n++) sum += task.rows[n];
+    free(task.rows);
+    view->codes.scale_factor = weight_ternary_mean(view, sum);
+    return STATUS_OK;
+}
+
 int unpacked_make(struct unpacked *u, struct weight_view *view, bool takes_codes, struct error *err)
 {
-    static void (*const make_rows[])(void *context, int64_t begin, int64_t end) = {
-        [ROUNDED] = round_rows, [SPLIT] = split_rows, [GATHERED] = gather_rows, [TURNED] = turn_rows};
+    static void (*const make_rows[])(void *context, int64_t begin, int64_t end) = {[ROUNDED] = round_rows,
+                                                                                   [SPLIT] = split_rows,
+                                                                                   [GATHERED] = gather_rows,
+                                                                                   [TURNED] = turn_rows,
+                                                                                   [IN_BLOCKS] = block_rows};
+    int status = view->scheme == WEIGHT_TERNARY_FLOATS ? find_mean(view, err) : STATUS_OK;
+    if (status) return status;
     const enum form form = form_of(view, takes_codes);
     const int64_t rows = weight_view_num_rows(view), cols = view->cols;
     struct unpacked_matrix *m = add_matrix(u, view, bytes_of(view, form), err);

@@ -53,6 +53,8 @@ static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
     [WEIGHT_K] = {"attn_k.weight", "self_attn.k_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS},
     [WEIGHT_V] = {"attn_v.weight", "self_attn.v_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS},
     [WEIGHT_O] = {"attn_output.weight", "self_attn.o_proj.weight", DIM_HIDDEN, DIM_Q, PRESENT_ALWAYS},
+    [WEIGHT_ATTENTION_SUB_NORM] = {.presence = PRESENT_NEVER},
+    [WEIGHT_MLP_SUB_NORM] = {.presence = PRESENT_NEVER},
     [WEIGHT_REPLACEMENT] = {.presence = PRESENT_NEVER},
     [WEIGHT_Q_NORM_BIAS] = {.presence = PRESENT_NEVER},
     [WEIGHT_K_NORM_BIAS] = {.presence = PRESENT_NEVER},
@@ -193,6 +195,15 @@ static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
     {WEIGHT_ATTENTION_NORM, {.presence = PRESENT_NEVER}}, \
     {WEIGHT_MLP_NORM, {.presence = PRESENT_NEVER}}
 /* clang-format on */
+
+/* Norms of what O and DOWN get. */
+const struct weight_change bitnet_weights[] = {
+    {WEIGHT_ATTENTION_SUB_NORM,
+     {"attn_sub_norm.weight", "self_attn.attn_sub_norm.weight", DIM_1, DIM_Q, PRESENT_ALWAYS}},
+    {WEIGHT_MLP_SUB_NORM,
+     {"ffn_sub_norm.weight", "mlp.ffn_sub_norm.weight", DIM_1, DIM_INTERMEDIATE, PRESENT_ALWAYS}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
 
 const struct weight_change weightless_norm_weights[] = {
     NO_NORM_WEIGHTS,
@@ -1487,6 +1498,7 @@ bool weight_is_norm(enum weight_role role)
            role == WEIGHT_MLP_POST_NORM_BESIDE || role == WEIGHT_EXPERTS_POST_NORM ||
            role == WEIGHT_LAYER_PROJECTION_NORM || role == WEIGHT_LAUREL_NORM ||
            role == WEIGHT_ALTUP_ROUTER_NORM || role == WEIGHT_LAYER_INPUT_NORM ||
+           role == WEIGHT_ATTENTION_SUB_NORM || role == WEIGHT_MLP_SUB_NORM ||
            role == WEIGHT_ATTENTION_POST_NORM || role == WEIGHT_ATTENTION_INNER_NORM ||
            role == WEIGHT_MLP_NORM || role == WEIGHT_MLP_POST_NORM;
 }

@@ -52,11 +52,12 @@ enum weight_role {
     WEIGHT_V_BIAS,
     WEIGHT_O_BIAS,
     WEIGHT_ATTENTION_GATE, /* [Q][H], or [heads][H]: of the gates of attention's output, where they are not behind Q's heads */
-    WEIGHT_SINKS,               /* [1][heads]: scores without a value (attention_args) */
-    WEIGHT_Q_NORM,              /* [1][D], or [1][Q] */
-    WEIGHT_K_NORM,              /* [1][D], or [1][KV] */
-    WEIGHT_Q_NORM_BIAS,         /* [1][Q]: of LayerNorm */
-    WEIGHT_K_NORM_BIAS,         /* [1][KV] */
+    WEIGHT_SINKS,              /* [1][heads]: scores without a value (attention_args) */
+    WEIGHT_Q_NORM,             /* [1][D], or [1][Q] */
+    WEIGHT_K_NORM,             /* [1][D], or [1][KV] */
+    WEIGHT_Q_NORM_BIAS,        /* [1][Q]: of LayerNorm */
+    WEIGHT_K_NORM_BIAS,        /* [1][KV] */
+    WEIGHT_ATTENTION_SUB_NORM, /* [1][Q]: of what O gets */
     WEIGHT_ATTENTION_POST_NORM, /* [1][H]: of what attention gives, before it is added; of encoders: of the sum */
     WEIGHT_ATTENTION_POST_NORM_BIAS,
     WEIGHT_ATTENTION_INNER_NORM, /* [1][H]: of the sum, which then is added to what attention has got, and normed by the former */
@@ -103,9 +104,10 @@ enum weight_role {
     WEIGHT_LAUREL_NORM,       /* [1][H]: of what it gives */
     WEIGHT_MLP_NORM,          /* [1][H] */
     WEIGHT_MLP_NORM_BIAS,
-    WEIGHT_GATE, /* [I][H] */
-    WEIGHT_UP,   /* [I][H] */
-    WEIGHT_DOWN, /* [H][I] */
+    WEIGHT_MLP_SUB_NORM, /* [1][I]: of what DOWN gets */
+    WEIGHT_GATE,         /* [I][H] */
+    WEIGHT_UP,           /* [I][H] */
+    WEIGHT_DOWN,         /* [H][I] */
     WEIGHT_UP_BIAS,
     WEIGHT_DOWN_BIAS,
     WEIGHT_LAYER_INPUT_GATE, /* [P][H] */
@@ -261,7 +263,7 @@ extern const struct weight_change weightless_norm_weights[], nanochat_weights[],
     granite_moe_swa_weights[], gemma4_weights[], gemma3n_weights[], mimo_weights[], numbered_weights[],
     llama4_numbered_weights[], sparse_block_numbered_weights[], bailing_1_weights[], flint_weights[],
     axk1_weights[], gptj_weights[], falcon_weights[], falcon_40b_weights[], qwen_weights[],
-    baichuan_weights[], phi4_mm_weights[];
+    baichuan_weights[], phi4_mm_weights[], bitnet_weights[];
 
 /* changes: NULL for none. */
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role);

@@ -314,6 +314,7 @@ extern "C" __attribute__((visibility("default"))) int cuda_device_open(const str
     d->base.res_bytes = 4;
     d->base.num_steps_in_flight_max = 2;
     d->base.is_gpu = true;
+    d->base.norm_values_max = HIDDEN_MAX;
     d->is_portable = options->cuda_portable;
     d->base.kv_any_dtype = true; /* not all: kv_pool.cu */
     int status = open_gpu(d, options->cuda_device, err);

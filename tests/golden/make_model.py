@@ -2421,6 +2421,13 @@ CASES |= {
     ),
 }
 
+# heads of all values together are as wide as the hidden size, whose sub-norm it is
+BITNET = {"architectures": ["BitNetForCausalLM"], "model_type": "bitnet", "hidden_size": 256, "num_hidden_layers": 2, "rope_theta": 500000.0, "tie_word_embeddings": True}
+CASES |= {
+    "bitnet": ({**BITNET, "intermediate_size": 512, "hidden_act": "relu2"}, ("bitnet", {"rope.freq_base": 500000.0, "hidden_activation": "relu2"})),
+    "bitnet, silu": ({**BITNET, "hidden_act": "silu"}, ("bitnet", {"rope.freq_base": 500000.0})),
+}
+
 RENAMED = {
     "pangu, as GGUF files are": early.PANGU,
     "maincoder, as GGUF files are": early.MAINCODER,
@@ -2503,6 +2510,8 @@ GGUF_NAMES = {
     "self_attn.qkv_proj": "attn_qkv",
     "self_attn.o_proj": "attn_output",
     "self_attn.linear_attn": "attn_output",
+    "self_attn.attn_sub_norm": "attn_sub_norm",
+    "mlp.ffn_sub_norm": "ffn_sub_norm",
     "self_attn.q_norm": "attn_q_norm",
     "self_attn.k_norm": "attn_k_norm",
     "self_attn.query_layernorm": "attn_q_norm",
@@ -2589,7 +2598,7 @@ def wide(name):
 
 # family and form
 LLAMA = "llama, dynamic rotation"
-QUANTISED = [(LLAMA, f) for f in FORMATS if "groups of 128" not in f and "experts" not in f] + [
+QUANTISED = [(LLAMA, f) for f in FORMATS if "groups of 128" not in f and "experts" not in f and not f.startswith("bitnet")] + [
     ("phi3", "fp8, blocks"),
     ("phi3", "packed, groups of 128, zeros"),
     ("phi3", "awq"),
@@ -2609,6 +2618,9 @@ QUANTISED = [(LLAMA, f) for f in FORMATS if "groups of 128" not in f and "expert
     ("llama4", "fp8, rows, stacks of experts"),
     ("llama4", "fp8, modelopt, stacks of experts"),
     ("llama4", "nvfp4, modelopt, stacks of experts"),
+    ("bitnet", "bitnet, autobitlinear"),
+    (LLAMA, "bitnet, bitlinear"),
+    ("bitnet", "bitnet, online"),
 ]
 # of text models: sides that blocks of 128 do not divide, so that the rows of up begin within a block
 WIDE_EXPERTS = {"hidden_size": 192, "moe_intermediate_size": 160, "num_hidden_layers": 2}
@@ -2830,8 +2842,28 @@ def compare_with_bitsandbytes(folder, form, state):
     print(f"{len(names)} of {len(state)} tensors, unpacked by bitsandbytes: differ by {max(differences):.2g} of the largest weight")
 
 
+def compare_with_bitnet(folder):
+    """Its own classes compute with the packed weights, with activations of 8 bits and without."""
+    from transformers.integrations import bitnet
+
+    stored = np.load(folder / "logits.npz")
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    torch.nn.Module.float(model)  # it has kept scales and norms in BF16
+    for module in model.modules():
+        if isinstance(module, bitnet.BitLinear):
+            module.dtype = torch.float32
+    for kind in ("quantised activations", "plain ones"):
+        with torch.no_grad():
+            off = np.abs(model(torch.tensor([stored["ids"].tolist()])).logits[0].numpy() - stored["logits"])
+        print(f"transformers' own products, {kind}: differ by up to {off.max():.2g}, in the middle of all positions by {np.median(off.max(1)):.2g}")
+        bitnet.ActQuant.forward = staticmethod(lambda _, x: x)
+        bitnet.BitLinear.activation_quant = lambda _, x: (x, torch.ones(1))
+
+
 def compare_unpacked(folder, form, state):
     """What the packages make of the quantised directory."""
+    if form.startswith("bitnet"):
+        return compare_with_bitnet(folder)
     if json.loads((folder / "config.json").read_text())["quantization_config"]["quant_method"] == "bitsandbytes":
         return compare_with_bitsandbytes(folder, form, state)
     config = json.loads((folder / "config.json").read_text())["quantization_config"]

@@ -411,6 +411,44 @@ FORMATS |= {
     "torchao, int4 in bytes": Bytes(torchao("Int8DynamicActivationIntxWeightConfig"), "I8", "_weight_scale", "BF16", (1, 32), has_zeros=True,
                                     names=TORCHAO_NAMES),
 }
+
+
+class Ternary:
+    """BitNet: rows of codes folded in four, and a scale; as TQ2_0 has it where rows are whole blocks of that, else rounded to BF16."""
+
+    def __init__(self, linear_class):
+        self.divides = linear_class == "bitlinear"
+        self.config = {"quant_method": "bitnet", "linear_class": linear_class, "quantization_mode": "offline", "modules_to_not_convert": None}
+
+    def tensors(self, n, k):
+        size = 2 / np.sqrt(k) / 1.6
+        return [tensor("weight", "U8", n // 4, k), floats("weight_scale", "BF16", 0, 1, 1 / size if self.divides else size)]
+
+    def weights(self, n, k, data):
+        packed, scale = data["weight"].view(np.uint8).reshape(n // 4, k), data["weight_scale"][0]
+        codes = np.concatenate([packed >> 2 * i & 3 for i in range(4)]).astype(np.float32) - 1
+        return times_scale(codes, 1 / scale if self.divides else scale)
+
+
+class Online:
+    """BitNet's master weights, in BF16."""
+
+    config = {"quant_method": "bitnet", "linear_class": "autobitlinear", "quantization_mode": "online", "modules_to_not_convert": ["lm_head"]}
+
+    def tensors(self, n, k):
+        return [tensor("", "BF16", n, k, scale=float(np.float32(2 / np.sqrt(k))))]
+
+    def weights(self, n, k, data):
+        values = data[""].reshape(n, k)
+        mean = np.float32(np.abs(values.astype(np.float64)).mean())
+        return times_scale(np.clip(np.round(values * (1 / mean)), -1, 1), as_bf16(mean))
+
+
+def times_scale(codes, scale):
+    return codes * np.float32(np.float16(scale)) if codes.shape[1] % 256 == 0 else as_bf16(codes * np.float32(scale))
+
+
+FORMATS |= {"bitnet, autobitlinear": Ternary("autobitlinear"), "bitnet, bitlinear": Ternary("bitlinear"), "bitnet, online": Online()}
 MODELOPT = Bytes({"quant_method": "modelopt", "quant_algo": "FP8"}, "F8_E4M3", "weight_scale", "F32", (0, 0))
 FBGEMM = Bytes({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}, "F8_E4M3", "weight_scale", "F32", (1, 0))
 FORMATS |= {

@@ -347,6 +347,42 @@ static void a_head_without_its_norm_is_named(void **state)
                           "k_layernorm.norms.1.weight is missing, or has not 64 values");
 }
 
+/* The GGUF file of a golden whose tensors or keys have one more. */
+static void expect_gguf_refused(const struct family_golden *g, const char *sentence)
+{
+    char directory[TEST_PATH_BYTES], path[TEST_PATH_BYTES];
+    struct model_files *files = NULL;
+    struct error err = {0};
+    make_directory(directory);
+    family_write_gguf(g, directory);
+    assert_int_equal(model_files_open(join_path(path, directory, "m.gguf"), "auto", &files, &err),
+                     STATUS_UNSUPPORTED);
+    if (!strstr(err.text, sentence)) fail_msg("\"%s\"", err.text);
+    remove_directory(directory);
+}
+
+/* BitNet's files of another gate, or of matrices with numbers that multiply them, as older ones are. */
+static void other_bitnets_are_named(void **state)
+{
+    (void)state;
+    struct family_golden g = *golden_of("bitnet, silu");
+    struct family_tensor tensors[32];
+    struct family_key keys[16];
+    assert_true(g.num_tensors < array_length(tensors) && g.num_keys < array_length(keys));
+    memcpy(tensors, g.tensors, g.num_tensors * sizeof *tensors);
+    memcpy(keys, g.keys, g.num_keys * sizeof *keys);
+    tensors[g.num_tensors] =
+        (struct family_tensor){.gguf_name = "blk.1.ffn_up.scale", .cols = 1, .center = 0.5f};
+    keys[g.num_keys] = (struct family_key){.name = "bitnet.hidden_activation", .text = "gelu"};
+    g.tensors = tensors;
+    g.keys = keys;
+    g.num_tensors++;
+    expect_gguf_refused(&g, "tensor blk.1.ffn_up.scale multiplies blk.1.ffn_up.weight");
+    g.num_tensors--;
+    g.num_keys++;
+    expect_gguf_refused(&g, "hidden_activation is \"gelu\", which is not supported; silu and relu2 are");
+}
+
 /* Against the same weights unpacked. */
 static void logits_of_quantised_weights_equal_transformers(void **state)
 {
@@ -402,6 +438,7 @@ int main(void)
         cmocka_unit_test(logits_equal_transformers),
         cmocka_unit_test(stacks_of_other_experts_are_refused),
         cmocka_unit_test(a_head_without_its_norm_is_named),
+        cmocka_unit_test(other_bitnets_are_named),
         cmocka_unit_test(a_text_model_among_others_is_found),
         cmocka_unit_test(other_names_are_known),
         cmocka_unit_test(logits_of_quantised_weights_equal_transformers),

@@ -53,6 +53,7 @@ static void parts_must_be_there_and_of_the_right_type_and_shape(void **state)
     for (size_t n = 0; n < array_length(quantised_goldens); n++) {
         const struct family_golden *g = &quantised_goldens[n];
         size_t i = 0, num = 0;
+        if (strstr(g->name, "bitnet, online")) continue; /* its matrices are plain ones */
         while (!g->tensors[i].rows || !strcmp(g->tensors[i].dtype, "BF16")) i++;
         const size_t base = (size_t)(strrchr(g->tensors[i].name, '.') - g->tensors[i].name);
         for (; !strncmp(g->tensors[i].name, g->tensors[i - num].name, base); i++, num++) {
@@ -138,6 +139,22 @@ static void states_must_make_sense(void **state)
     assert_true(num > 0);
 }
 
+/* What all of a matrix is divided by. */
+static void a_scale_of_0_is_named(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < array_length(quantised_goldens); n++) {
+        const struct family_golden *g = &quantised_goldens[n];
+        if (!strstr(g->name, "bitnet, bitlinear")) continue;
+        const size_t i = find_part(g, "weight_scale");
+        struct family_tensor t = g->tensors[i];
+        t.center = t.scale = 0;
+        expect_damage(g, i, t, "that is 0");
+        return;
+    }
+    fail();
+}
+
 static void columns_must_be_in_order(void **state)
 {
     (void)state;
@@ -173,6 +190,13 @@ static void forms_that_are_not_here_are_named(void **state)
         {LLAMA("{'quant_method':'hqq'}"), "quant_method \"hqq\", which is not supported"},
         {LLAMA("{'quant_method':'bitsandbytes','load_in_4bit':true,'bnb_4bit_quant_storage':'bfloat16'}"),
          "bnb_4bit_quant_storage \"bfloat16\", which is not supported; uint8 is"},
+        {LLAMA("{'quant_method':'bitnet','linear_class':'linear'}"),
+         "linear_class \"linear\", which is not supported; bitlinear and autobitlinear are"},
+        {LLAMA("{'quant_method':'bitnet','quantization_mode':'later'}"), "quantization_mode \"later\""},
+        {LLAMA("{'quant_method':'bitnet','use_rms_norm':true}"), "use_rms_norm"},
+        {LLAMA("{'quant_method':'bitnet','linear_class':'autobitlinear','quantization_mode':'online',"
+               "'modules_to_not_convert':['lm_head','up_proj']}"),
+         "modules_to_not_convert \"up_proj\", which is not supported; lm_head is"},
         {LLAMA("{'quant_method':'fp8','fmt':'e5m2'}"), "fmt \"e5m2\""},
         {LLAMA("{'quant_method':'fp8','weight_block_size':[128]}"), "no two numbers"},
         {LLAMA("{'quant_method':'awq','bits':4,'group_size':128,'version':'gemv'}"), "version \"gemv\""},
@@ -418,6 +442,7 @@ int main(void)
         cmocka_unit_test(parts_must_be_there_and_of_the_right_type_and_shape),
         cmocka_unit_test(groups_must_be_groups),
         cmocka_unit_test(states_must_make_sense),
+        cmocka_unit_test(a_scale_of_0_is_named),
         cmocka_unit_test(columns_must_be_in_order),
         cmocka_unit_test(forms_that_are_not_here_are_named),
         cmocka_unit_test(scaled_activations_of_other_forms_are_refused),

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "files/weight_ternary.h"
 #include "model/unpacked.h"
 #include "tests/kernels/random_weight.h"
 
@@ -169,10 +170,82 @@ static void rows_that_lie_apart_come_together(void **state)
     unpacked_clear(&u);
 }
 
+enum { TERNARY_ROWS = 24, TERNARY_COLS = 512 };
+
+/* Becomes BF16 of these values, and TQ2_0 before where it fits. */
+static void check_ternary(struct weight_view view, bool fits)
+{
+    struct unpacked u = {0};
+    struct error err;
+    float row[TERNARY_COLS], made[TERNARY_COLS];
+    const struct weight_view from = view;
+    assert_true(unpacked_is_needed(&view, true));
+    for (int pass = 0; pass < 1 + fits; pass++) {
+        const bool is_in_blocks = fits && pass == 0;
+        assert_true(pass == 0 || unpacked_is_needed(&view, false));
+        assert_int_equal(unpacked_make(&u, &view, true, &err), STATUS_OK);
+        assert_true(view.scheme == WEIGHT_PLAIN && !unpacked_is_needed(&view, true));
+        assert_int_equal(view.dtype, is_in_blocks ? DTYPE_TQ2_0 : DTYPE_BF16);
+        assert_int_equal(weight_view_num_rows(&view), weight_view_num_rows(&from));
+        for (int64_t r = 0; r < view.rows; r++) {
+            for (int64_t k = 0; k < view.cols; k += 32) weight_ternary_to_f32(&from, r, k, 32, row + k);
+            weight_view_row_to_f32(&view, r, made);
+            for (int64_t k = 0; k < view.cols; k++) assert_true(made[k] == row[k]);
+        }
+    }
+    unpacked_clear(&u);
+}
+
+/* With a scale that F16 and BF16 have, whole and rows of it, and of columns that are no whole blocks. */
+static void ternary_codes_are_in_blocks_where_they_fit(void **state)
+{
+    (void)state;
+    static uint8_t codes[TERNARY_ROWS / 4 * TERNARY_COLS];
+    struct random_source random = {.seed = 14};
+    for (size_t i = 0; i < sizeof codes; i++) codes[i] = (uint8_t)random_uniform(&random, 0, 255);
+    for (int num = TERNARY_COLS; num >= TERNARY_COLS - 32; num -= 32) {
+        struct weight_view view = weight_view_plain(codes, DTYPE_I8, TERNARY_ROWS, num);
+        view.scheme = WEIGHT_TERNARY;
+        view.codes = (struct weight_codes){.scale_factor = 0.75f, .scale_divisor = 1};
+        check_ternary(view, num % 256 == 0);
+        check_ternary(weight_view_rows(&view, 5, 11), num % 256 == 0);
+    }
+}
+
+/* The mean is that of all rows, also where some are meant. */
+static void ternary_floats_have_one_mean(void **state)
+{
+    (void)state;
+    static float values[TERNARY_ROWS][TERNARY_COLS];
+    struct unpacked u = {0};
+    struct error err;
+    float row[TERNARY_COLS];
+    for (int k = 0; k < TERNARY_COLS; k++) {
+        for (int r = 0; r < TERNARY_ROWS; r++) values[r][k] = k % 2 ? -0.25f : 0.0625f;
+        values[0][k] = 24;
+    }
+    struct weight_view view = weight_view_plain(values, DTYPE_F32, TERNARY_ROWS, TERNARY_COLS);
+    view.scheme = WEIGHT_TERNARY_FLOATS;
+    view.codes = (struct weight_codes){.scale_factor = 1, .scale_divisor = 1};
+    const double mean = (24 + 23 * 0.15625) / 24; /* by its own mean the second row would not be 0 */
+    for (int first = 0; first < 2; first++) {
+        struct weight_view part = weight_view_rows(&view, first, 2);
+        assert_int_equal(unpacked_make(&u, &part, true, &err), STATUS_OK);
+        assert_true(part.dtype == DTYPE_TQ2_0 && part.rows == 2);
+        weight_view_row_to_f32(&part, 0, row);
+        for (int k = 0; k < TERNARY_COLS; k++)
+            assert_float_equal(row[k], first ? 0 : (float)mean, mean * 0x1p-11);
+    }
+    unpacked_clear(&u);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_of_a_head_have_length_1), cmocka_unit_test(values_are_rounded),
-        cmocka_unit_test(rows_that_lie_apart_come_together), cmocka_unit_test(tables_are_looked_up)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_of_a_head_have_length_1),
+                                       cmocka_unit_test(values_are_rounded),
+                                       cmocka_unit_test(rows_that_lie_apart_come_together),
+                                       cmocka_unit_test(tables_are_looked_up),
+                                       cmocka_unit_test(ternary_codes_are_in_blocks_where_they_fit),
+                                       cmocka_unit_test(ternary_floats_have_one_mean)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
