@@ -686,8 +686,18 @@ static const struct family families[] = {
     .weight_changes = phimoe_weights, .hf_numbered_experts = sparse_block_numbered_weights,                  \
     .has_layer_norm = true, .has_experts = true, .router_scores = ROUTER_SPARSE, .num_kv_heads = 8,          \
     .max_position_embeddings = 131072, .norm_eps = 1e-5, .theta = 1e6, .window = WINDOW_IF_GIVEN
-    {.names = {NULL, "PhimoeForCausalLM", "phimoe"}, PHI_MOE}, /* Phi-3.5-MoE */
-    {.names = {NULL, "PhiMoEForCausalLM", "phimoe"}, PHI_MOE}, /* as its published config has it */
+    {
+        .names = {"dbrx", NULL, NULL},
+        .weight_changes = dbrx_weights,
+        .has_layer_norm = true,
+        .may_clip_qkv = true,
+        .has_experts = true,
+        .gguf_router_normalizes = true,
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 2048,
+    },
+    {.names = {"phimoe", "PhimoeForCausalLM", "phimoe"}, PHI_MOE}, /* Phi-3.5-MoE */
+    {.names = {NULL, "PhiMoEForCausalLM", "phimoe"}, PHI_MOE},     /* as its published config has it */
     {
         .names = {"qwen2moe", "Qwen2MoeForCausalLM", "qwen2_moe"},
         .qkv_bias = true,
@@ -1075,6 +1085,16 @@ static const struct family families[] = {
         .max_position_embeddings = 131072,
     },
     {
+        .names = {"plm", NULL, NULL},
+        .weight_changes = plm_weights,
+        .gguf_rope_style = ROPE_PAIRS,
+        .latent_attention = true,
+        .gate = GATE_RELU_SQUARED,
+        .kv_heads_may_be_missing = true,
+        .is_tied = true,
+        .max_position_embeddings = 2048,
+    },
+    {
         .names = {"minicpm3", "MiniCPM3ForCausalLM", "minicpm3"},
         .weight_changes = latent_weights,
         .latent_attention = true,
@@ -1344,7 +1364,7 @@ static const struct other_family {
     {{NULL, "BitnetForCausalLM", NULL},
      "floats that become ternary, though nothing in the directory says so; as GGUF it is read"},
     {{"bitnet-b1.58", NULL, NULL}, "weights of type I2_S; llama.cpp's own architecture is bitnet"},
-    {{"dbrx", "DbrxForCausalLM", "dbrx"}, "Q, K and V that are clipped"},
+    {{NULL, "DbrxForCausalLM", "dbrx"}, "sizes and names of its own; as GGUF it is read"},
     {{"openelm", "OpenELMForCausalLM", "openelm"}, "layers that differ in their heads and widths"},
     {{"smallthinker", "SmallThinkerForCausalLM", "smallthinker"}, "experts that are chosen before attention"},
     {{"grovemoe", "GroveMoeForCausalLM", "grove_moe"}, "experts that groups of experts share"},
@@ -1355,7 +1375,6 @@ static const struct other_family {
     {{"llada-moe", "LLaDAMoEModelLM", "llada_moe"}, DIFFUSION},
     {{"dream", "DreamModel", "Dream"}, DIFFUSION},
     {{"t5", "T5ForConditionalGeneration", "t5"}, "an encoder beside the decoder"},
-    {{"phimoe", NULL, NULL}, "a routing that GGUF's programs do not have; as a directory it is read"},
     {{"mimo2", NULL, NULL}, "what its GGUF files have; as a directory it is read"},
 #define SPARSE "attention to tokens that are chosen by an indexer"
     {{"deepseek32", "DeepseekV32ForCausalLM", "deepseek_v32"}, SPARSE},

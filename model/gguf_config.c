@@ -287,12 +287,14 @@ static void read_head_dim(struct keys *k, struct model_config *c)
              value_length);
 }
 
-/* Of RMSNorm, of LayerNorm; Nemotron-H's RMSNorm has LayerNorm's key, or its own. */
+/* Of RMSNorm, of LayerNorm; Nemotron-H's RMSNorm has LayerNorm's key, or its own, and Phi-3.5-MoE's LayerNorm RMSNorm's. */
 static int read_norm_eps(struct keys *k, struct model_config *c)
 {
     static const char *const keys[] = {"attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon"};
     const bool is_layer_norm = c->family->has_embedding_norm || c->family->has_layer_norm;
-    const size_t first = is_layer_norm || c->family->mlps_are_layers ? 0 : 1, last = is_layer_norm ? 0 : 1;
+    const bool has_other_key = c->family->mlps_are_layers || c->family->router_scores == ROUTER_SPARSE;
+    const size_t first = is_layer_norm || has_other_key ? 0 : 1,
+                 last = is_layer_norm && !has_other_key ? 0 : 1;
     double eps = 0;
     for (size_t i = first; i <= last; i++)
         if (find_real(k, keys[i], &eps)) {
@@ -574,6 +576,7 @@ static int read_choice(struct keys *k, struct model_config *c)
     int64_t scores = 0, num_groups;
     c->router_scores = c->family->router_scores;
     c->has_router_bias = c->family->has_router_bias;
+    if (c->router_scores == ROUTER_SPARSE) c->router_near = 2 * 0.01f; /* as published */
     find_int(k, "expert_gating_func", &scores);
     if (scores == 0 && c->family->gguf_tells_scores && has_router_bias(k, c)) scores = TELLS_SIGMOID;
     if (c->family->gguf_tells_scores && scores == TELLS_SIGMOID) {
@@ -582,6 +585,9 @@ static int read_choice(struct keys *k, struct model_config *c)
     }
     if (c->family->has_prefix_size) /* Cohere's, with no bias either way */
         c->router_scores = scores == TELLS_SOFTMAX ? ROUTER_SOFTMAX : ROUTER_SIGMOID;
+    if (c->router_scores == ROUTER_SPARSE && c->num_chosen_experts != 2)
+        return fail(k, STATUS_UNSUPPORTED, "the key %s is not supported unless it is 2",
+                    key_name(k, "expert_used_count").text);
     if (scores != 0 && scores != (c->router_scores == ROUTER_SIGMOID ? TELLS_SIGMOID : TELLS_SOFTMAX))
         return fail(k, STATUS_UNSUPPORTED, "the key %s is %" PRId64 ", which is not supported",
                     key_name(k, "expert_gating_func").text, scores);

@@ -350,7 +350,7 @@ const struct weight_change mixtral_weights[] = {
 const struct weight_change phimoe_weights[] = {
     NORM_BIASES,
     SPARSE_BLOCK,
-    {WEIGHT_LM_HEAD_BIAS, {NULL, "/lm_head.bias", DIM_1, DIM_VOCAB, PRESENT_MAYBE}},
+    {WEIGHT_LM_HEAD_BIAS, {"output.bias", "/lm_head.bias", DIM_1, DIM_VOCAB, PRESENT_MAYBE}},
     {.role = WEIGHT_ROLE_COUNT},
 };
 
@@ -856,6 +856,13 @@ const struct weight_change latent_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
+/* Without experts, and an MLP without a gate. */
+const struct weight_change plm_weights[] = {
+    LATENTS,
+    NO_GATE,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
 /* A norm behind experts, which published files have of all layers, and a bias that they do not have. */
 const struct weight_change axk1_weights[] = {
     LATENTS,
@@ -1053,6 +1060,12 @@ const struct weight_change cohere_moe_weights[] = {
     {WEIGHT_DOWN, {"ffn_down.weight", down ".weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_ALWAYS}}, \
     {WEIGHT_DOWN_BIAS, {"ffn_down.bias", down ".bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}
 /* clang-format on */
+
+const struct weight_change dbrx_weights[] = {
+    QKV_IN_ONE("attn_qkv.weight", NULL),
+    {WEIGHT_MLP_NORM, {"attn_output_norm.weight", NULL, DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
 
 /* clang-format off */
 /* Learned positions. */

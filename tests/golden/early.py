@@ -2,7 +2,7 @@
 
 Qwen 1 is a Qwen 2 and Baichuan a Llama, with rows of q, k and v in one tensor; the rows of Baichuan 2's head are divided by their lengths. DeepSeek's first mixture and Ling 1 are Qwen 2's mixture without
 biases, whose shared experts count in full: there they are weighed by sigmoid(0), and so twice as large. Phi-4-multimodal's text is a Phi-4 whose
-matrices have names beside those of adapters. Refact is a Llama that does not rotate and whose scores fall with the distance: its positions are all 0, and
+matrices have names beside those of adapters. PLM is a DeepSeek V2 without experts. Refact is a Llama that does not rotate and whose scores fall with the distance: its positions are all 0, and
 what scores lose is its attention mask.
 """
 import re
@@ -160,6 +160,22 @@ CODESHELL = Like(
     fuses=True,
 )
 PLAMO = Like({"architectures": ["Cohere2MoeForCausalLM"], "model_type": "cohere2_moe"}, reorder=halves_to_pairs)
+
+
+class SquaredRelu(Like):
+    """Whose MLP has no gate: a gate of the same rows, behind ReLU, squares it."""
+
+    def entry(self, name, rows, cols, config):
+        return None if ".gate_proj" in name else super().entry(name, rows, cols, config)
+
+    def split(self, name, value, config):
+        return {name: value, **({name.replace("up_proj", "gate_proj"): value.clone()} if ".up_proj" in name else {})}
+
+
+PLM = SquaredRelu(
+    {"architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2"},
+    {"self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa", "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_kv_b"},
+)
 PHI_4_MM = Early({p: f"{p}.base_layer" for p in ("self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj")}, fuses=False)
 QWEN_1 = Early(QWEN)
 QWEN_1_GGUF = Early({**LLAMA, "self_attn.qkv": "attn_qkv"}, is_gguf=True)

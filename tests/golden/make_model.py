@@ -23,6 +23,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
 import chatglm
+import dbrx
 import decilm
 import deepseek
 import early
@@ -40,7 +41,7 @@ from quantised import FORMATS
 QUANTISED_HEADER = pathlib.Path(__file__).resolve().parents[1] / "unit" / "model" / "quantised_goldens.h"
 HEADER = pathlib.Path(__file__).resolve().parents[1] / "unit" / "model" / "family_goldens.h"
 VOCAB, NUM_TOKENS, WHOLE_POSITIONS = 96, 208, [0, 63, 207]
-HYBRIDS = (qwen3_5, granite_hybrid, nemotron_h, falcon_h1, kimi_linear, gpt)
+HYBRIDS = (dbrx, qwen3_5, granite_hybrid, nemotron_h, falcon_h1, kimi_linear, gpt)
 MASK = (1 << 64) - 1
 ABSENT = object()  # of what a config.json has by another name
 BASE = {
@@ -2427,12 +2428,34 @@ CASES |= {
     "bitnet": ({**BITNET, "intermediate_size": 512, "hidden_act": "relu2"}, ("bitnet", {"rope.freq_base": 500000.0, "hidden_activation": "relu2"})),
     "bitnet, silu": ({**BITNET, "hidden_act": "silu"}, ("bitnet", {"rope.freq_base": 500000.0})),
 }
+CASES |= {
+    "phi-3.5-moe, as GGUF files are": (
+        {**CASES["phi-3.5-moe"][0], "router_jitter_noise": 0.01, "rope_scaling": None},
+        ("phimoe", {"rope.freq_base": 10000.0, "rope.dimension_count": 64, "attention.sliding_window": 400, "expert_count": 8, "expert_used_count": 2}),
+    ),
+    "dbrx, as GGUF files are": (
+        {
+            "architectures": ["DbrxForCausalLM"], "model_type": "dbrx", "hidden_size": 256, "num_hidden_layers": 2, "intermediate_size": 48, "rms_norm_eps": ABSENT,
+            "head_dim": ABSENT, "d_model": 256, "n_heads": 4, "n_layers": 2, "max_seq_len": 512, "attn_config": {"clip_qkv": 1.0, "kv_n_heads": 2, "rope_theta": 500000.0},
+            "ffn_config": {"hidden_size": 256, "ffn_hidden_size": 48, "moe_num_experts": 6, "moe_top_k": 2}, "rope_theta": 500000.0, "tie_word_embeddings": False,
+        },
+        ("dbrx", {"rope.freq_base": 500000.0, "attention.layer_norm_epsilon": 1e-5, "attention.clamp_kqv": 1.0, "expert_count": 6, "expert_used_count": 2}),
+    ),
+    "plm, as GGUF files are": (
+        {
+            "architectures": ["PLMForCausalLM"], "model_type": "plm", **LATENT, "first_k_dense_replace": 3, "num_attention_heads": 4, "hidden_act": "relu", "q_lora_rank": None,
+            "tie_word_embeddings": True,
+        },
+        ("plm", {"attention.key_length": 48, "attention.value_length": 24, "attention.kv_lora_rank": 40, "rope.dimension_count": 16, "rope.freq_base": 10000.0}),
+    ),
+}
 
 RENAMED = {
     "pangu, as GGUF files are": early.PANGU,
     "maincoder, as GGUF files are": early.MAINCODER,
     "codeshell, as GGUF files are": early.CODESHELL,
     "plamo, as GGUF files are": early.PLAMO,
+    "plm, as GGUF files are": early.PLM,
     "internlm2": internlm2,
     "glm-4, as older GGUF files are": chatglm,
     "baichuan": early.BAICHUAN,
@@ -2456,6 +2479,7 @@ GGUF_ONLY = {
     "gpt-2, as GGUF files are": gpt,
     "bloom, as GGUF files are": gpt,
     "mpt, as GGUF files are": gpt,
+    "dbrx, as GGUF files are": dbrx,
     "gpt-oss, as GGUF files are": gpt_oss,
     "llama4, as GGUF files are": llama4,
     "qwen3.5, as GGUF files are": qwen3_5,

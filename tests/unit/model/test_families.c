@@ -383,6 +383,20 @@ static void other_bitnets_are_named(void **state)
     expect_gguf_refused(&g, "hidden_activation is \"gelu\", which is not supported; silu and relu2 are");
 }
 
+/* The second expert's weight is that of two. */
+static void a_sparse_mixture_of_three_is_named(void **state)
+{
+    (void)state;
+    struct family_golden g = *golden_of("phi-3.5-moe, as GGUF files are");
+    struct family_key keys[32];
+    assert_true(g.num_keys <= array_length(keys));
+    memcpy(keys, g.keys, g.num_keys * sizeof *keys);
+    for (size_t i = 0; i < g.num_keys; i++)
+        if (!strcmp(keys[i].name, "phimoe.expert_used_count")) keys[i].integer = 3;
+    g.keys = keys;
+    expect_gguf_refused(&g, "phimoe.expert_used_count is not supported unless it is 2");
+}
+
 /* Against the same weights unpacked. */
 static void logits_of_quantised_weights_equal_transformers(void **state)
 {
@@ -439,6 +453,7 @@ int main(void)
         cmocka_unit_test(stacks_of_other_experts_are_refused),
         cmocka_unit_test(a_head_without_its_norm_is_named),
         cmocka_unit_test(other_bitnets_are_named),
+        cmocka_unit_test(a_sparse_mixture_of_three_is_named),
         cmocka_unit_test(a_text_model_among_others_is_found),
         cmocka_unit_test(other_names_are_known),
         cmocka_unit_test(logits_of_quantised_weights_equal_transformers),
