@@ -489,6 +489,14 @@ static const struct family families[] = {
         .theta = 500000,
     },
     {
+        .names = {NULL, "BitnetForCausalLM",
+                  "llama"}, /* 1bitLLM's reproductions; as GGUF they are a bitnet */
+        .weight_changes = bitnet_early_weights,
+        .is_ternary = true,
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 2048,
+    },
+    {
         .names = {"nemotron", "NemotronForCausalLM", "nemotron"}, /* Minitron */
         .weight_changes = nemotron_weights,
         .has_layer_norm = true,
@@ -1361,8 +1369,6 @@ static const struct other_family {
     {{NULL, "FalconMambaForCausalLM", "falcon_mamba"},
      "states of Mamba-1, whose steps and decays are each channel's own"},
     {{"mamba2", "Mamba2ForCausalLM", "mamba2"}, "a model without attention in any layer"},
-    {{NULL, "BitnetForCausalLM", NULL},
-     "floats that become ternary, though nothing in the directory says so; as GGUF it is read"},
     {{"bitnet-b1.58", NULL, NULL}, "weights of type I2_S; llama.cpp's own architecture is bitnet"},
     {{NULL, "DbrxForCausalLM", "dbrx"}, "sizes and names of its own; as GGUF it is read"},
     {{"openelm", "OpenELMForCausalLM", "openelm"}, "layers that differ in their heads and widths"},

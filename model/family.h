@@ -89,7 +89,9 @@ struct family {
     bool has_ntk;            /* a rotation "ntk" by factor s: frequencies of theta s, divided by s^(2 / d) */
     enum gate_function gate; /* of the MLP */
     bool may_have_silu;      /* where a config.json says so, and where a GGUF file says nothing */
-    bool gguf_may_scale;     /* some of its GGUF files multiply plain matrices by a number, and are refused */
+    bool
+        is_ternary; /* a directory's matrices of layers are floats that become so, though its config.json does not say it */
+    bool gguf_may_scale; /* some of its GGUF files multiply plain matrices by a number, and are refused */
     bool norms_have_no_weight; /* those before attention and MLP, and the last; nor biases */
     bool rotates_back;         /* by the same angles the other way */
     bool norms_add_one;        /* a directory's norm weights are to be counted from 1; GGUF's are not */

@@ -759,6 +759,18 @@ static int read_text_config(struct json_reader *r, struct model_config *c)
     return status ? status : model_config_validate(c, r->path, r->err);
 }
 
+/* What a class makes of its matrices though no quantization_config says so. */
+static int take_ternary(struct json_reader *r, struct model_config *c)
+{
+    if (!c->family->is_ternary || c->quantisation.format != QUANT_NONE) return r->status;
+    if (json_int(r, "weight_bits", 1, 1, 32) != 1)
+        return error_set(r->err, STATUS_UNSUPPORTED, "%s: weight_bits is not supported unless it is 1",
+                         r->path);
+    c->quantisation =
+        (struct quantisation){.format = QUANT_TERNARY, .name = "ternary when loaded", .has_floats = true};
+    return r->status;
+}
+
 static int read_config(struct json_reader *r, struct model_config *c)
 {
     if (!cJSON_IsObject(r->object))
@@ -772,6 +784,7 @@ static int read_config(struct json_reader *r, struct model_config *c)
     /* of a model with images the whole one's counts; a head that is there nevertheless is found (model_files.c) */
     if (text.object != r->object) c->tie_word_embeddings |= json_bool(r, "tie_word_embeddings", false);
     status = quantisation_read(json_find(r, "quantization_config") ? r : &text, &c->quantisation);
+    if (!status) status = take_ternary(r, c);
     if (status) return status;
     add_eos_ids(&text, c);
     add_eos_ids(r, c);

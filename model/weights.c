@@ -205,6 +205,12 @@ const struct weight_change bitnet_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
+const struct weight_change bitnet_early_weights[] = {
+    {WEIGHT_ATTENTION_SUB_NORM, {NULL, "self_attn.inner_attn_ln.weight", DIM_1, DIM_Q, PRESENT_ALWAYS}},
+    {WEIGHT_MLP_SUB_NORM, {NULL, "mlp.ffn_layernorm.weight", DIM_1, DIM_INTERMEDIATE, PRESENT_ALWAYS}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
 const struct weight_change weightless_norm_weights[] = {
     NO_NORM_WEIGHTS,
     {.role = WEIGHT_ROLE_COUNT},

@@ -263,7 +263,8 @@ extern const struct weight_change weightless_norm_weights[], nanochat_weights[],
     granite_moe_swa_weights[], gemma4_weights[], gemma3n_weights[], mimo_weights[], numbered_weights[],
     llama4_numbered_weights[], sparse_block_numbered_weights[], bailing_1_weights[], flint_weights[],
     axk1_weights[], gptj_weights[], falcon_weights[], falcon_40b_weights[], qwen_weights[],
-    baichuan_weights[], phi4_mm_weights[], bitnet_weights[], dbrx_weights[], plm_weights[];
+    baichuan_weights[], phi4_mm_weights[], bitnet_weights[], bitnet_early_weights[], dbrx_weights[],
+    plm_weights[];
 
 /* changes: NULL for none. */
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role);

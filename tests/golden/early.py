@@ -9,6 +9,8 @@ import re
 
 import torch
 
+from quantised import Online
+
 LLAMA = {
     "model.embed_tokens": "token_embd",
     "model.norm": "output_norm",
@@ -176,6 +178,21 @@ PLM = SquaredRelu(
     {"architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2"},
     {"self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa", "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_kv_b"},
 )
+
+
+class EarlyBitnet:
+    """A BitNet with SiLU by other names, whose class makes its floats ternary."""
+
+    def known(self, config):
+        return {**config, "architectures": ["BitNetForCausalLM"], "model_type": "bitnet"}
+
+    def entry(self, name, rows, cols, config):
+        return name.replace("attn_sub_norm", "inner_attn_ln").replace("ffn_sub_norm", "ffn_layernorm"), rows, cols
+
+    def split(self, name, value, config):
+        return {name: torch.from_numpy(Online().weights(*value.shape, {"": value.float().numpy()})) if "_proj" in name else value}
+
+
 PHI_4_MM = Early({p: f"{p}.base_layer" for p in ("self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj")}, fuses=False)
 QWEN_1 = Early(QWEN)
 QWEN_1_GGUF = Early({**LLAMA, "self_attn.qkv": "attn_qkv"}, is_gguf=True)

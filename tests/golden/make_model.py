@@ -2448,6 +2448,11 @@ CASES |= {
         },
         ("plm", {"attention.key_length": 48, "attention.value_length": 24, "attention.kv_lora_rank": 40, "rope.dimension_count": 16, "rope.freq_base": 10000.0}),
     ),
+    "bitnet of 1bitllm": (
+        {**BITNET, "architectures": ["BitnetForCausalLM"], "model_type": "llama", "intermediate_size": 512, "hidden_act": "silu", "rope_theta": 10000.0, "weight_bits": 1,
+         "input_bits": 8, "tie_word_embeddings": False},
+        None,
+    ),
 }
 
 RENAMED = {
@@ -2456,6 +2461,7 @@ RENAMED = {
     "codeshell, as GGUF files are": early.CODESHELL,
     "plamo, as GGUF files are": early.PLAMO,
     "plm, as GGUF files are": early.PLM,
+    "bitnet of 1bitllm": early.EarlyBitnet(),
     "internlm2": internlm2,
     "glm-4, as older GGUF files are": chatglm,
     "baichuan": early.BAICHUAN,

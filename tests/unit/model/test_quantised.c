@@ -197,6 +197,9 @@ static void forms_that_are_not_here_are_named(void **state)
         {LLAMA("{'quant_method':'bitnet','linear_class':'autobitlinear','quantization_mode':'online',"
                "'modules_to_not_convert':['lm_head','up_proj']}"),
          "modules_to_not_convert \"up_proj\", which is not supported; lm_head is"},
+        {"{'architectures':['BitnetForCausalLM'],'hidden_size':64,'intermediate_size':64,"
+         "'num_attention_heads':2,'num_hidden_layers':2,'vocab_size':32,'weight_bits':2}",
+         "weight_bits is not supported unless it is 1"},
         {LLAMA("{'quant_method':'fp8','fmt':'e5m2'}"), "fmt \"e5m2\""},
         {LLAMA("{'quant_method':'fp8','weight_block_size':[128]}"), "no two numbers"},
         {LLAMA("{'quant_method':'awq','bits':4,'group_size':128,'version':'gemv'}"), "version \"gemv\""},
