@@ -21,6 +21,7 @@
 
 #include "base/check.h"
 #include "files/weight_nvfp4.h"
+#include "files/weight_ternary.h"
 
 enum {
     DIMS_MAX = 4,
@@ -193,7 +194,7 @@ static const char *other_type_name(uint32_t type)
     static const char *const names[] = {
         [4] = "Q4_2",      [5] = "Q4_3",      [9] = "Q8_1",        [15] = "Q8_K",       [24] = "I8",
         [25] = "I16",      [26] = "I32",      [27] = "I64",        [28] = "F64",        [31] = "Q4_0_4_4",
-        [32] = "Q4_0_4_8", [33] = "Q4_0_8_8", [36] = "IQ4_NL_4_4", [37] = "IQ4_NL_4_8", [38] = "IQ4_NL_8_8",
+        [32] = "Q4_0_4_8", [33] = "Q4_0_8_8", [37] = "IQ4_NL_4_8", [38] = "IQ4_NL_8_8",
     };
     const char *const name = type < array_length(names) ? names[type] : NULL;
     return name ? name : "";
@@ -206,12 +207,28 @@ struct type_list {
 static struct type_list known_types(void)
 {
     struct type_list list = {""};
-    size_t at = (size_t)snprintf(list.text, sizeof list.text, "NVFP4");
+    size_t at = (size_t)snprintf(list.text, sizeof list.text, "NVFP4, I2_S");
     for (int i = 0; i < DTYPE_COUNT && at < sizeof list.text; i++)
         if (!dtype_is_code((enum dtype)i))
             at += (size_t)snprintf(list.text + at, sizeof list.text - at, ", %s", dtype_infos[i].text);
     assert_debug(at < sizeof list.text);
     return list;
+}
+
+/* The view, without data yet, and its bytes; false: no such size is possible. */
+static bool size_tensor(struct gguf_tensor *t, uint64_t rows, uint64_t cols, uint32_t type, int dtype)
+{
+    const bool is_nvfp4 = type == NVFP4_GGUF_ID;
+    if (type == TERNARY_GGUF_ID) {
+        t->view = weight_ternary_gguf_view((int64_t)rows, (int64_t)cols);
+        t->num_bytes = weight_ternary_gguf_bytes(rows, cols);
+        return t->num_bytes > 0;
+    }
+    t->view = is_nvfp4 ? weight_nvfp4_view(NULL, (int64_t)rows, (int64_t)cols)
+                       : weight_view_plain(NULL, (enum dtype)dtype, (int64_t)rows, (int64_t)cols);
+    const uint64_t row_bytes =
+        is_nvfp4 ? weight_nvfp4_row_bytes(cols) : dtype_row_bytes((enum dtype)dtype, cols);
+    return row_bytes && checked_mul(rows, row_bytes, &t->num_bytes);
 }
 
 /* Fills in rows, cols and num_bytes from the file's dims. */
@@ -221,25 +238,26 @@ static int shape_tensor(const struct reader *r, struct gguf_tensor *t, const uin
     struct printable name = printable_from(t->name, t->name_bytes);
     const char *const other = other_type_name(type);
     int dtype = dtype_from_gguf(type);
-    const bool is_nvfp4 = type == NVFP4_GGUF_ID;
-    if (dtype < 0 && !is_nvfp4)
+    const bool is_nvfp4 = type == NVFP4_GGUF_ID, is_ternary = type == TERNARY_GGUF_ID;
+    if (dtype < 0 && !is_nvfp4 && !is_ternary)
         return error_set(r->err, STATUS_UNSUPPORTED,
                          "%s: tensor %s has GGUF type %" PRIu32 "%s%s, which is not supported (%s are)",
                          r->path, name.text, type, *other ? ", " : "", other, known_types().text);
-    uint64_t rows = 1, values,
-             row_bytes =
-                 is_nvfp4 ? weight_nvfp4_row_bytes(dims[0]) : dtype_row_bytes((enum dtype)dtype, dims[0]);
+    uint64_t rows = 1, values;
     bool fits = true;
     for (uint32_t i = 1; i < num_dims; i++) fits = fits && checked_mul(rows, dims[i], &rows);
     fits = fits && rows && dims[0] && checked_mul(rows, dims[0], &values) && values <= INT64_MAX;
-    if (!fits || !row_bytes || !checked_mul(rows, row_bytes, &t->num_bytes))
+    if (!fits || !size_tensor(t, rows, dims[0], type, dtype))
         return error_set(r->err, STATUS_INVALID,
                          "%s: tensor %s has %" PRIu64 " rows of %" PRIu64
                          " values, which is no possible size for %s (blocks of %d values)",
-                         r->path, name.text, rows, dims[0], is_nvfp4 ? "NVFP4" : dtype_infos[dtype].text,
-                         is_nvfp4 ? NVFP4_COLS : dtype_infos[dtype].block_values);
-    t->view = is_nvfp4 ? weight_nvfp4_view(NULL, (int64_t)rows, (int64_t)dims[0])
-                       : weight_view_plain(NULL, (enum dtype)dtype, (int64_t)rows, (int64_t)dims[0]);
+                         r->path, name.text, rows, dims[0],
+                         is_nvfp4     ? "NVFP4"
+                         : is_ternary ? "I2_S"
+                                      : dtype_infos[dtype].text,
+                         is_nvfp4     ? NVFP4_COLS
+                         : is_ternary ? TERNARY_GGUF_COLS
+                                      : dtype_infos[dtype].block_values);
     return STATUS_OK;
 }
 
@@ -292,6 +310,9 @@ static int place_tensors(const struct reader *r, struct gguf_tensor *tensors, ui
                 " of the data, but the file has only %" PRIu64 " bytes in all: it is truncated or damaged",
                 r->path, printable_from(t->name, t->name_bytes).text, t->num_bytes, t->offset, file_bytes);
         t->view.data = r->start + begin;
+        if (t->view.scheme == WEIGHT_TERNARY && !weight_ternary_gguf_take_scale(&t->view))
+            return error_set(r->err, STATUS_INVALID, "%s: tensor %s has a scale that is 0, or no number",
+                             r->path, printable_from(t->name, t->name_bytes).text);
     }
     return STATUS_OK;
 }

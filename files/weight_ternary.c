@@ -8,7 +8,9 @@
 enum {
     FOLDS = 4, /* rows that share a byte */
     BLOCK_VALUES = 256,
-    LINE_VALUES = 32, /* of TQ2_0: of so many bytes the lowest bits, then the next ones */
+    LINE_VALUES = 32,  /* of TQ2_0: of so many bytes the lowest bits, then the next ones */
+    GROUP_VALUES = 32, /* of I2_S: as many bytes, the highest bits first */
+    GGUF_SCALE_BYTES = 32,
     CODE_BYTES = BLOCK_VALUES / 4,
     BLOCK_BYTES = CODE_BYTES + 2
 };
@@ -16,6 +18,30 @@ enum {
 #define LEAST_MEAN 1e-5f
 #define LEAST_F16 0x1p-14f /* that has all its digits */
 #define LARGEST_F16 65504.0f
+
+uint64_t weight_ternary_gguf_bytes(uint64_t rows, uint64_t cols)
+{
+    uint64_t values, bytes = 0;
+    if (cols % TERNARY_GGUF_COLS || !checked_mul(rows, cols, &values) ||
+        !checked_add(values / 4, GGUF_SCALE_BYTES, &bytes))
+        return 0;
+    return bytes;
+}
+
+struct weight_view weight_ternary_gguf_view(int64_t rows, int64_t cols)
+{
+    struct weight_view v = weight_view_plain(NULL, DTYPE_I8, rows, cols);
+    v.scheme = WEIGHT_TERNARY;
+    v.codes = (struct weight_codes){.scale_factor = 1, .scale_divisor = 1, .rows_lead = true};
+    return v;
+}
+
+bool weight_ternary_gguf_take_scale(struct weight_view *v)
+{
+    memcpy(&v->codes.scale_factor, (const uint8_t *)v->data + v->rows * v->cols / 4,
+           sizeof v->codes.scale_factor);
+    return isfinite(v->codes.scale_factor) && v->codes.scale_factor != 0;
+}
 
 static bool has_floats(const struct weight_view *v)
 {
@@ -67,12 +93,26 @@ static void round_floats(const struct weight_view *v, int64_t n, int64_t col, in
     }
 }
 
+static void read_groups(const struct weight_view *v, int64_t n, int64_t col, int num, uint8_t *codes)
+{
+    const uint8_t *const from = (const uint8_t *)v->data + n * v->cols / 4;
+    for (int i = 0; i < num; i++) {
+        const int64_t at = (col + i) / TERNARY_GGUF_COLS, within = (col + i) % TERNARY_GGUF_COLS;
+        const int shift = (int)(6 - 2 * (within / GROUP_VALUES));
+        codes[i] = from[at * GROUP_VALUES + within % GROUP_VALUES] >> shift & 3;
+    }
+}
+
 static void read_codes(const struct weight_view *v, int64_t row, int64_t col, int num, uint8_t *codes)
 {
     const int64_t n = weight_view_file_row(v, row), fold_rows = v->rows / FOLDS;
     assert_debug(num <= BLOCK_VALUES && col >= 0 && col + num <= v->cols && n < v->rows);
     if (has_floats(v)) {
         round_floats(v, n, col, num, codes);
+        return;
+    }
+    if (v->codes.rows_lead) {
+        read_groups(v, n, col, num, codes);
         return;
     }
     const uint8_t *const from = (const uint8_t *)v->data + n % fold_rows * v->cols + col;

@@ -70,7 +70,7 @@ struct weight_codes {
     const void *groups;                /* int32_t [cols]: the group of each column; NULL: col / scale_cols */
     struct weight_table table;
     uint8_t bits;         /* of WEIGHT_BITS */
-    bool rows_lead;       /* of WEIGHT_BITS: weight_bits.h */
+    bool rows_lead;       /* of WEIGHT_BITS and WEIGHT_TERNARY: weight_bits.h, weight_ternary.h */
     bool zeros_are_apart; /* of bytes: zeros [rows][cols / scale_cols] */
 };
 

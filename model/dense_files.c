@@ -41,6 +41,15 @@ static int open_folder(struct dense_files *d, const struct dense_layer *layer, i
     return status;
 }
 
+static int find_in_gguf(struct dense_files *d, const struct dense_layer *layer, int32_t i, const char *path,
+                        const struct gguf *gguf, struct error *err)
+{
+    d->matrices[i] = gguf_find_tensor(gguf, layer->folder);
+    if (d->matrices[i].scheme == WEIGHT_PLAIN) return STATUS_OK;
+    return error_set(err, STATUS_UNSUPPORTED,
+                     "%s: tensor %s is of a type that is supported of products alone", path, layer->folder);
+}
+
 /* What one layer gives is what the next one takes. */
 static int check_widths(const struct dense_chain *chain, int32_t hidden_size, const char *path,
                         struct error *err)
@@ -68,7 +77,7 @@ int dense_files_open(struct dense_files *d, const struct model_config *c, const 
     for (int32_t i = 0; i < c->dense.num_layers && !status; i++) {
         const struct dense_layer *layer = &c->dense.layers[i];
         if (gguf)
-            d->matrices[i] = gguf_find_tensor(gguf, layer->folder);
+            status = find_in_gguf(d, layer, i, path, gguf, err);
         else
             status = open_folder(d, layer, i, path, err);
     }

@@ -477,17 +477,12 @@ static const struct family families[] = {
         .norm_eps = 1e-5,
         .theta = 12e6,
     },
-    {
-        .names = {"bitnet", "BitNetForCausalLM", "bitnet"}, /* b1.58 2B-4T */
-        .weight_changes = bitnet_weights,
-        .gate = GATE_RELU_SQUARED,
-        .may_have_silu = true,
-        .gguf_may_scale = true,
-        .kv_heads_may_be_missing = true,
-        .max_position_embeddings = 2048,
-        .norm_eps = 1e-5,
-        .theta = 500000,
-    },
+#define BITNET                                                                                               \
+    .weight_changes = bitnet_weights, .gate = GATE_RELU_SQUARED, .gguf_may_scale = true,                     \
+    .kv_heads_may_be_missing = true, .max_position_embeddings = 2048, .norm_eps = 1e-5, .theta = 500000
+    {.names = {"bitnet", "BitNetForCausalLM", "bitnet"}, BITNET, .may_have_silu = true}, /* b1.58 2B-4T */
+    {.names = {"bitnet-b1.58", NULL, NULL}, BITNET}, /* as its makers' program has it */
+    {.names = {"bitnet-25", NULL, NULL}, BITNET},    /* as that once had it */
     {
         .names = {NULL, "BitnetForCausalLM",
                   "llama"}, /* 1bitLLM's reproductions; as GGUF they are a bitnet */
@@ -1369,7 +1364,6 @@ static const struct other_family {
     {{NULL, "FalconMambaForCausalLM", "falcon_mamba"},
      "states of Mamba-1, whose steps and decays are each channel's own"},
     {{"mamba2", "Mamba2ForCausalLM", "mamba2"}, "a model without attention in any layer"},
-    {{"bitnet-b1.58", NULL, NULL}, "weights of type I2_S; llama.cpp's own architecture is bitnet"},
     {{NULL, "DbrxForCausalLM", "dbrx"}, "sizes and names of its own; as GGUF it is read"},
     {{"openelm", "OpenELMForCausalLM", "openelm"}, "layers that differ in their heads and widths"},
     {{"smallthinker", "SmallThinkerForCausalLM", "smallthinker"}, "experts that are chosen before attention"},

@@ -857,7 +857,8 @@ static int read_yarn(struct keys *k, const struct model_config *c, struct rope_c
 static int read_factors(struct keys *k, const char *name, const struct rope_config *rope, float *factors)
 {
     struct weight_view view = gguf_find_tensor(k->gguf, name);
-    if (!view.data || view.rows != 1 || view.cols != rope->rotary_dim / 2 || view.cols > ROTATIONS_MAX)
+    if (!view.data || view.scheme != WEIGHT_PLAIN || view.rows != 1 || view.cols != rope->rotary_dim / 2 ||
+        view.cols > ROTATIONS_MAX)
         return fail(k, STATUS_INVALID, "the tensor %s should have %d values", name, rope->rotary_dim / 2);
     dtype_row_to_f32(view.dtype, view.data, view.cols, factors);
     return k->status;

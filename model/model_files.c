@@ -178,6 +178,7 @@ static bool is_in_pieces(const struct model_files *f, enum weight_role role)
 static struct weight_view find_in_gguf(const struct model_files *f, enum weight_role role, const char *name)
 {
     struct weight_view view = gguf_find_tensor(f->gguf, name);
+    if (view.scheme != WEIGHT_PLAIN) return view; /* no vector is */
     if (is_column(f, role)) return as_column(&view);
     if (line_of(f, role)->rows == DIM_1 && view.cols == 1) /* n x 1 is a vector too */
         return weight_view_plain(view.data, view.dtype, 1, view.rows);

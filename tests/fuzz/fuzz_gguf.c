@@ -56,7 +56,7 @@ static void use_file(const struct gguf *g)
         if (gguf_find_bool(g, keys[i], &flag)) sink = flag;
     }
     struct weight_view view = gguf_find_tensor(g, "token_embd.weight");
-    if (view.data) touch(view.data, (uint64_t)view.rows * dtype_row_bytes(view.dtype, (uint64_t)view.cols));
+    if (view.data) touch(view.data, weight_view_bytes(&view));
     sink = (unsigned char)gguf_tensor_bytes(g);
 }
 
@@ -88,7 +88,7 @@ static void use_model(const struct model_files *f)
     for (int32_t layer = 0; layer < c->num_layers; layer++)
         for (int role = 0; role < WEIGHT_ROLE_COUNT; role++) {
             struct weight_view v = model_files_weight(f, (enum weight_role)role, layer);
-            if (v.data) touch(v.data, (uint64_t)v.rows * dtype_row_bytes(v.dtype, (uint64_t)v.cols));
+            if (v.data) touch(v.data, weight_view_bytes(&v));
         }
 }
 

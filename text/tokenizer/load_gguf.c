@@ -254,11 +254,24 @@ static bool add_stages(struct pretokenizer *p, const char *const *regexes,
     return num_stages == 0 || pretokenizer_add(p, stages[num_stages - 1]);
 }
 
+/* Files of BitNet as its makers' program has them (bitnet-b1.58, bitnet-25) do not name theirs, which is Llama 3's. */
+static bool find_pretokenizer(const struct gguf *g, const char **name, size_t *num_bytes)
+{
+    static const char makers[] = "bitnet-", llama_3[] = "llama-bpe";
+    if (gguf_find_text(g, "tokenizer.ggml.pre", name, num_bytes)) return true;
+    if (!gguf_find_text(g, "general.architecture", name, num_bytes) || *num_bytes < sizeof makers ||
+        memcmp(*name, makers, sizeof makers - 1) != 0)
+        return false;
+    *name = llama_3;
+    *num_bytes = sizeof llama_3 - 1;
+    return true;
+}
+
 static int set_up_byte_level(struct tokenizer *t, const struct gguf *g, bool *add_bos, struct error *err)
 {
     const char *name;
     size_t num_bytes;
-    if (!gguf_find_text(g, "tokenizer.ggml.pre", &name, &num_bytes))
+    if (!find_pretokenizer(g, &name, &num_bytes))
         return error_set(
             err, STATUS_UNSUPPORTED,
             "The GGUF file does not name its pre-tokenizer (tokenizer.ggml.pre); it must be converted anew.");

@@ -201,7 +201,7 @@ static void refuses_impossible_tensors(void **state)
         {1, {64}, 0, 0, STATUS_INVALID, "truncated"},
         {1, {8}, 0, UINT64_MAX - 31, STATUS_INVALID, "truncated"},
         {1, {8}, 0, 8, STATUS_INVALID, "alignment"},
-        {1, {32}, 99, 0, STATUS_UNSUPPORTED, "type 99, which is not supported (NVFP4, F32, "},
+        {1, {32}, 99, 0, STATUS_UNSUPPORTED, "type 99, which is not supported (NVFP4, I2_S, F32, "},
         {1, {32}, 4, 0, STATUS_UNSUPPORTED, "type 4, Q4_2, which"},
         {1, {96}, 40, 0, STATUS_INVALID, "for NVFP4 (blocks of 64 values)"},
         {1, {64}, 40, 0, STATUS_INVALID, "needs 36 bytes"},

@@ -64,6 +64,37 @@ static void codes_are_unfolded(void **state)
     assert_int_equal(weight_view_bytes(&every), sizeof folded / 3);
 }
 
+/* What I2_S has of 256 values, as its makers' program packs them: each 128 in 32 bytes, the first 32 in the highest bits. */
+static void codes_of_gguf_are_unpacked(void **state)
+{
+    (void)state;
+    enum { GGUF_ROWS = 6 };
+    static uint8_t packed[GGUF_ROWS * COLS / 4 + 32];
+    const float scale = -1.5f;
+    int codes[GGUF_ROWS * COLS];
+    for (int i = 0; i < GGUF_ROWS * COLS; i++) {
+        codes[i] = (i * 7 + i / 61) % 3;
+        packed[i / 128 * 32 + i % 32] |= (uint8_t)(codes[i] << (6 - 2 * (i % 128 / 32)));
+    }
+    memcpy(packed + GGUF_ROWS * COLS / 4, &scale, sizeof scale);
+    struct weight_view v = weight_ternary_gguf_view(GGUF_ROWS, COLS);
+    v.data = packed;
+    assert_true(weight_ternary_gguf_take_scale(&v));
+    assert_int_equal(weight_ternary_gguf_bytes(GGUF_ROWS, COLS), sizeof packed);
+    const struct weight_view rows = weight_view_rows(&v, 2, 3);
+    for (int64_t row = 0; row < 3; row++) {
+        float expected[COLS];
+        for (int k = 0; k < COLS; k++) expected[k] = (float)(codes[(2 + row) * COLS + k] - 1) * scale;
+        check_row(&rows, row, expected);
+    }
+    memset(packed + GGUF_ROWS * COLS / 4, 0, sizeof scale);
+    assert_false(weight_ternary_gguf_take_scale(&v));
+    memset(packed + GGUF_ROWS * COLS / 4, 0xff, sizeof scale);
+    assert_false(weight_ternary_gguf_take_scale(&v));
+    assert_int_equal(weight_ternary_gguf_bytes(1, 64), 0);
+    assert_int_equal(weight_ternary_gguf_bytes(UINT64_MAX / 128, 256), 0);
+}
+
 static void not_all_fit_blocks(void **state)
 {
     (void)state;
@@ -139,9 +170,11 @@ static void a_device_takes_none(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(codes_are_unfolded), cmocka_unit_test(not_all_fit_blocks),
-        cmocka_unit_test(floats_are_rounded), cmocka_unit_test(the_mean_is_rounded_to_the_type),
-        cmocka_unit_test(a_device_takes_none)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(codes_are_unfolded),
+                                       cmocka_unit_test(codes_of_gguf_are_unpacked),
+                                       cmocka_unit_test(not_all_fit_blocks),
+                                       cmocka_unit_test(floats_are_rounded),
+                                       cmocka_unit_test(the_mean_is_rounded_to_the_type),
+                                       cmocka_unit_test(a_device_takes_none)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -283,7 +283,10 @@ static void other_names_are_known(void **state)
     (void)state;
     static const struct {
         const char *golden, *own, *other;
-    } names[] = {{"qwen3-moe", "qwen3moe", "qwen3vlmoe"}, {"mixtral", "llama", "granitemoe"}};
+    } names[] = {{"qwen3-moe", "qwen3moe", "qwen3vlmoe"},
+                 {"mixtral", "llama", "granitemoe"},
+                 {"bitnet", "bitnet", "bitnet-b1.58"},
+                 {"bitnet", "bitnet", "bitnet-25"}};
     for (size_t i = 0; i < array_length(names); i++) {
         struct family_golden g = *golden_of(names[i].golden);
         struct family_key keys[32];

@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "files/weight_nvfp4.h"
+#include "files/weight_ternary.h"
 #include "kernels/cpu/isa.h"
 #include "model_session.h"
 #include "tests/kernels/random_weight.h"
@@ -30,6 +31,7 @@ struct types_file {
     bool as_f32;
     bool
         is_nvfp4; /* matrices that have a scale more beside them are, in the place of dtype, which the embedding has */
+    bool is_i2_s; /* matrices are, as above, with a scale behind them */
     bool has_bad_scale;
     bool has_experts; /* and a head that is not the embedding */
 };
@@ -91,10 +93,35 @@ static void put_nvfp4(struct types_file *f, const char *name, int num, int rows,
     free(unpacked);
 }
 
+/* Of one scale. */
+static void put_i2_s(struct types_file *f, const char *name, int rows, int cols)
+{
+    const size_t num_bytes = weight_ternary_gguf_bytes((uint64_t)rows, (uint64_t)cols);
+    uint8_t *const packed = malloc(num_bytes);
+    float *const unpacked = malloc((size_t)(rows * cols) * sizeof *unpacked);
+    const float scale = f->has_bad_scale ? 0 : 0.0625f;
+    struct weight_view v = weight_ternary_gguf_view(rows, cols);
+    v.data = packed;
+    for (size_t i = 0; i < num_bytes; i++) packed[i] = (uint8_t)random_uniform(&f->random, 0, 255);
+    memcpy(packed + rows * cols / 4, &scale, sizeof scale);
+    assert_int_equal(weight_ternary_gguf_take_scale(&v), !f->has_bad_scale);
+    for (int r = 0; r < rows; r++)
+        for (int k = 0; k < cols; k += 128) weight_ternary_to_f32(&v, r, k, 128, unpacked + r * cols + k);
+    gguf_put_tensor_of(&f->builder, name, f->as_f32 ? 0 : TERNARY_GGUF_ID, (uint64_t)cols, (uint64_t)rows);
+    if (f->as_f32)
+        buffer_append(&f->builder.data, unpacked, (size_t)(rows * cols) * sizeof *unpacked);
+    else
+        buffer_append(&f->builder.data, packed, num_bytes);
+    free(packed);
+    free(unpacked);
+}
+
 /* num: of experts. */
 static void put_matrices(struct types_file *f, const char *name, int num, int rows, int cols)
 {
-    if (f->is_nvfp4)
+    if (f->is_i2_s)
+        put_i2_s(f, name, num * rows, cols);
+    else if (f->is_nvfp4)
         put_nvfp4(f, name, num, rows, cols, rows == INTERMEDIATE);
     else
         put_matrix(f, name, num * rows, cols);
@@ -245,6 +272,35 @@ static void nvfp4_gives_the_bits_of_f32(void **state)
     }
 }
 
+/* Which become TQ2_0, and their scale is one that it has. */
+static void i2_s_gives_the_bits_of_f32(void **state)
+{
+    (void)state;
+    static float packed[LOGITS], plain[LOGITS];
+    for (int has_experts = 0; has_experts < 2; has_experts++) {
+        struct types_file f = {.dtype = DTYPE_F32, .is_i2_s = true, .has_experts = has_experts};
+        compute_logits_on("cpu", "portable", &f, packed);
+        f.as_f32 = true;
+        compute_logits_on("cpu", "portable", &f, plain);
+        assert_memory_equal(packed, plain, sizeof plain);
+    }
+}
+
+static void a_scale_of_0_behind_i2_s_is_named(void **state)
+{
+    (void)state;
+    char directory[TEST_PATH_BYTES], path[TEST_PATH_BYTES];
+    struct types_file f = {.dtype = DTYPE_F32, .is_i2_s = true, .has_bad_scale = true};
+    struct model_files *files;
+    struct error err;
+    make_directory(directory);
+    write_model(directory, f);
+    assert_int_equal(model_files_open(join_path(path, directory, "m.gguf"), "auto", &files, &err),
+                     STATUS_INVALID);
+    assert_non_null(strstr(err.text, "tensor blk.0.attn_q.weight has a scale that is 0, or no number"));
+    remove_directory(directory);
+}
+
 static void scales_that_fit_nothing_are_named(void **state)
 {
     (void)state;
@@ -346,6 +402,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_portable_set_gives_the_bits_of_f32),
         cmocka_unit_test(the_best_set_is_close),
         cmocka_unit_test(nvfp4_gives_the_bits_of_f32),
+        cmocka_unit_test(i2_s_gives_the_bits_of_f32),
+        cmocka_unit_test(a_scale_of_0_behind_i2_s_is_named),
         cmocka_unit_test(scales_that_fit_nothing_are_named),
         cmocka_unit_test(a_gpu_keeps_blocks_and_the_bits_of_bf16),
         cmocka_unit_test(a_gpu_takes_rare_types_as_bf16),

@@ -368,7 +368,7 @@ static void test_config_names(void **state)
 /* ---- GGUF ---- */
 
 struct gguf_parts {
-    const char *model, *pre;
+    const char *model, *pre, *architecture;
     const char *const *names;
     const int32_t *types;
     const float *scores;
@@ -398,6 +398,7 @@ static int open_parts(const struct gguf_parts *p, struct tokenizer **t, struct e
     struct buffer file;
     gguf_builder_init(&g);
     buffer_init(&file, TEST_FILE_BYTES_MAX);
+    if (p->architecture) gguf_put_text(&g, "general.architecture", p->architecture);
     if (p->model) gguf_put_text(&g, "tokenizer.ggml.model", p->model);
     if (p->pre) gguf_put_text(&g, "tokenizer.ggml.pre", p->pre);
     if (p->names) gguf_put_texts(&g, "tokenizer.ggml.tokens", p->names, (size_t)p->num_names);
@@ -452,6 +453,31 @@ static void test_gguf_byte_level(void **state)
     p.num_merges = 3;
     assert_int_equal(open_parts(&p, &t, &err), STATUS_INVALID);
     assert_non_null(strstr(err.text, "Merge 2"));
+}
+
+/* Whose files have no name for Llama 3's: digits stay together, by threes. Of others it is asked for. */
+static void test_gguf_of_bitnet_names_no_pretokenizer(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"1", "11", "111", "<s>"}, *const gguf_merges[] = {"1 1", "11 1"};
+    static const int32_t types[] = {1, 1, 1, 3};
+    struct gguf_parts p = {.model = "gpt2",
+                           .architecture = "bitnet-b1.58",
+                           PARTS(names),
+                           .types = types,
+                           .num_types = 4,
+                           .merges = gguf_merges,
+                           .num_merges = 2,
+                           .bos_id = 3,
+                           .add_bos = 1};
+    struct tokenizer *t = NULL;
+    struct error err = {0};
+    if (open_parts(&p, &t, &err)) fail_msg("%s", err.text);
+    assert_encodes(t, "11111", TOKENIZER_ADD_SPECIAL, "3 2 1");
+    tokenizer_close(t);
+    p.architecture = "bitnet";
+    assert_int_equal(open_parts(&p, &t, &err), STATUS_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "does not name its pre-tokenizer"));
 }
 
 /* Highest score first, of equals the leftmost: not the order of the tokens. */
@@ -570,17 +596,12 @@ static void test_gguf_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_json_refused),
-        cmocka_unit_test(test_json_cut_off),
-        cmocka_unit_test(test_word_pieces),
-        cmocka_unit_test(test_word_pieces_refused),
-        cmocka_unit_test(test_scores),
-        cmocka_unit_test(test_scores_refused),
-        cmocka_unit_test(test_broken_rules),
-        cmocka_unit_test(test_config_names),
-        cmocka_unit_test(test_gguf_byte_level),
-        cmocka_unit_test(test_gguf_scores),
-        cmocka_unit_test(test_gguf_merges_of_text),
+        cmocka_unit_test(test_json_refused),    cmocka_unit_test(test_json_cut_off),
+        cmocka_unit_test(test_word_pieces),     cmocka_unit_test(test_word_pieces_refused),
+        cmocka_unit_test(test_scores),          cmocka_unit_test(test_scores_refused),
+        cmocka_unit_test(test_broken_rules),    cmocka_unit_test(test_config_names),
+        cmocka_unit_test(test_gguf_byte_level), cmocka_unit_test(test_gguf_of_bitnet_names_no_pretokenizer),
+        cmocka_unit_test(test_gguf_scores),     cmocka_unit_test(test_gguf_merges_of_text),
         cmocka_unit_test(test_gguf_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
