@@ -281,6 +281,9 @@ seed("safetensors", "fp8", directory(CONFIG | {"quantization_config": {"quant_me
 seed("safetensors", "gptq", directory(CONFIG | {"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 8, "desc_act": True}},
                                       shapes=quantised(lambda n, k: {"qweight": ["I32", k // 8, n], "qzeros": ["I32", k // 8, n // 8],
                                                                      "scales": ["F16", k // 8, n]})))
+seed("safetensors", "bitnet", directory(CONFIG | {"architectures": ["BitNetForCausalLM"], "model_type": "bitnet", "hidden_act": "relu2", "quantization_config": {
+    "quant_method": "bitnet", "linear_class": "autobitlinear", "quantization_mode": "online", "modules_to_not_convert": ["lm_head"]}},
+    shapes=SHAPES | {LAYER + "self_attn.attn_sub_norm.weight": [16], LAYER + "mlp.ffn_sub_norm.weight": [16]}))
 # A state, an MLP, attention, experts: layers of one norm each.
 MIXERS = [{"in_proj.weight": [82, 16], "conv1d.weight": [48, 1, 4], "conv1d.bias": [48], "A_log": [2], "dt_bias": [2], "D": [2],
            "norm.weight": [32], "out_proj.weight": [16, 32]},
