@@ -164,20 +164,21 @@ const struct linear *unpack(struct cuda_device *d, const struct linear *w)
     return w->unpacked;
 }
 
-bool run_chosen(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w);
+bool run_chosen(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w,
+                bool gates);
 
 } // namespace
 
 bool cuda_linear_run(struct cuda_device *d, const struct linear_choice &c, int32_t rows, void *out,
-                     const void *x, const struct linear *w)
+                     const void *x, const struct linear *w, bool gates)
 {
-    bool is_gated = w->kind == LINEAR_GATE_UP,
+    bool is_gated = gates && w->kind == LINEAR_GATE_UP,
          in_epilogue =
              is_gated && w->gate == GATE_SILU && (c.kernel != LINEAR_BLAS || w->format == LINEAR_FP8);
-    if (c.kernel == LINEAR_UNPACKED) return run_chosen(d, rows, out, x, unpack(d, w));
+    if (c.kernel == LINEAR_UNPACKED) return run_chosen(d, rows, out, x, unpack(d, w), gates);
     if (!run_product(d, c, rows, is_gated && !in_epilogue ? d->gate_up : out, x, w, in_epilogue))
         return false;
-    if (!in_epilogue) cuda_linear_gate(d, rows, out, w);
+    if (gates && !in_epilogue) cuda_linear_gate(d, rows, out, w);
     return true;
 }
 
@@ -191,11 +192,12 @@ namespace
 {
 
 /* By the kernel that was chosen, or where that cannot by what always can. */
-bool run_chosen(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w)
+bool run_chosen(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w,
+                bool gates)
 {
     const struct linear_choice otherwise = {w->unpacked ? LINEAR_UNPACKED : LINEAR_BLAS, 0, 0, 0};
-    return cuda_linear_run(d, cuda_linear_choice(w, rows), rows, out, x, w) ||
-           cuda_linear_run(d, otherwise, rows, out, x, w);
+    return cuda_linear_run(d, cuda_linear_choice(w, rows), rows, out, x, w, gates) ||
+           cuda_linear_run(d, otherwise, rows, out, x, w, gates);
 }
 
 /* Logits of weights in blocks: as many rows at a time as the kernel has. */
@@ -220,25 +222,14 @@ void cuda_linear_rows(struct cuda_device *d, int32_t rows, void *out, const void
             cuda_check(d, cudaErrorNotSupported, "logits of weights in blocks");
         return;
     }
-    if (!run_chosen(d, rows, out, x, w)) cuda_check(d, cudaErrorNotSupported, "a product of bytes");
+    if (!run_chosen(d, rows, out, x, w, true)) cuda_check(d, cudaErrorNotSupported, "a product of bytes");
     cuda_fp8_target_forget(d); /* what comes next may write x, or quantise other rows */
 }
 
 void cuda_linear_ungated(struct cuda_device *d, int32_t rows, void *out, const void *x,
                          const struct linear *w)
 {
-    const struct linear_choice otherwise = {LINEAR_BLAS, 0, 0, 0};
-    struct linear_choice c = cuda_linear_choice(w, rows);
-    bool ok = c.kernel != LINEAR_UNPACKED && run_product(d, c, rows, out, x, w, false);
-    if (!ok && w->unpacked) {
-        const struct linear *copy = unpack(d, w);
-        c = cuda_linear_choice(copy, rows);
-        ok = run_product(d, c, rows, out, x, copy, false) ||
-             run_product(d, otherwise, rows, out, x, copy, false);
-    } else if (!ok) {
-        ok = run_product(d, otherwise, rows, out, x, w, false);
-    }
-    if (!ok) cuda_check(d, cudaErrorNotSupported, "a product of bytes");
+    if (!run_chosen(d, rows, out, x, w, false)) cuda_check(d, cudaErrorNotSupported, "a product of bytes");
     cuda_fp8_target_forget(d);
 }
 

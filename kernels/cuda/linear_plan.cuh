@@ -33,8 +33,8 @@ struct linears {
     int32_t num_quantised;
 };
 
-/* linear.cu: a product by this kernel. False where it cannot. */
+/* linear.cu: a product by this kernel, and its gate, if it has one. False where it cannot. */
 bool cuda_linear_run(struct cuda_device *d, const struct linear_choice &c, int32_t rows, void *out,
-                     const void *x, const struct linear *w);
+                     const void *x, const struct linear *w, bool gates = true);
 
 #endif

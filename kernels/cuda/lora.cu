@@ -73,8 +73,10 @@ __device__ void read_adapters(struct tile_adapters *t, const row_args &a, int32_
         const bool in = lane < TILE_ROWS && row < a.num_rows;
         const int32_t own = in ? a.adapters[a.logit_rows ? a.logit_rows[row] : row] : 0;
         bool is_first = own > 0;
-        for (int i = 0; i < TILE_ROWS; i++)
-            is_first = is_first && (__shfl_sync(~0u, own, i) != own || i >= lane);
+        for (int i = 0; i < TILE_ROWS; i++) {
+            const int32_t other = __shfl_sync(~0u, own, i);
+            is_first = is_first && (other != own || i >= lane);
+        }
         const unsigned firsts = __ballot_sync(~0u, is_first);
         if (lane < TILE_ROWS) t->of_row[lane] = own;
         if (is_first) t->all[__popc(firsts & ((1u << lane) - 1))] = own;
