@@ -26,8 +26,9 @@ enum {
     PIECE = NARROW_WARPS * WARP_COLS,
     WIDE_WARPS = 4,
     WIDE_THREADS = 32 * WIDE_WARPS,
-    UNIT_COLS = 2 * TILE_COLS, /* of a gate and its up, where the linear has them */
-    UNITS_OF_MANY = 8,         /* of a warp, where tiles of rows alone keep all SMs busy */
+    UNIT_ROWS = 32, /* of up, of one part; of a gate and of its up, where the linear has them */
+    UNIT_TILES = UNIT_ROWS / TILE_COLS,
+    UNITS_OF_MANY = 4, /* of a warp, where tiles of rows alone keep all SMs busy */
     MANY_TILES = 16,
     NARROW_BYTES_MAX = 32 << 20 /* rows are taken by turns where their pieces' sums would take more */
 };
@@ -44,9 +45,8 @@ struct lora {
     struct lora_item *items; /* device memory: of adapter i the one at i - 1 */
     int32_t num_ranks;       /* the most that an item has */
     int32_t n, k;
-    int32_t part_ends
-        [LINEAR_PARTS_MAX]; /* of LINEAR_GATE_UP 8 columns of either alternate, and these say nothing */
-    bool alternates;
+    int32_t part_ends[LINEAR_PARTS_MAX];
+    int32_t num_units; /* wide_kernel's */
 };
 
 namespace
@@ -165,33 +165,47 @@ __global__ void __launch_bounds__(NARROW_THREADS)
 /* Columns of the linear that are rows of a part's up. */
 struct wide_args {
     int32_t n, stride, num_pieces;
-    int32_t units; /* of a warp */
+    int32_t units, num_units; /* of a warp, of all parts */
     int32_t part_ends[LINEAR_PARTS_MAX];
-    bool alternates;
 };
 
-/* 8 columns: of which part, from which of its rows on. */
+/* A unit: rows of up of a part, and where the linear has them. */
 struct place {
     int part;
-    int32_t row;
+    int32_t row, num_rows, col; /* the first; of the part; of the first */
 };
 
-__device__ __forceinline__ struct place place_of(const wide_args &w, int32_t col)
+__device__ __forceinline__ struct place place_in(int part, int32_t begin, int32_t end, int32_t unit)
 {
-    if (w.alternates) return {col / TILE_COLS % 2, col / UNIT_COLS * TILE_COLS};
-    if (col < w.part_ends[0]) return {0, col};
-    if (col < w.part_ends[1]) return {1, col - w.part_ends[0]};
-    return {2, col - w.part_ends[1]};
+    return {part, unit * UNIT_ROWS, end - begin, begin + unit * UNIT_ROWS};
 }
 
-/* Two words of up's row, of 16 ranks. */
-__device__ __forceinline__ uint2 load_up(const struct lora_item *item, struct place p, int32_t at)
+__host__ __device__ int32_t units_of(int32_t num_rows)
 {
-    const int32_t lane = (int32_t)threadIdx.x % 32, rank = item->first[p.part + 1] - item->first[p.part];
-    if (at >= rank) return make_uint2(0, 0);
-    const uint32_t *up =
-        (const uint32_t *)(item->up[p.part] + (size_t)(p.row + lane / 4) * rank + at + 2 * (lane % 4));
-    return make_uint2(up[0], up[4]);
+    return (num_rows + UNIT_ROWS - 1) / UNIT_ROWS;
+}
+
+/* Of half i of a gate and its up, 8 columns of which alternate; of a part i is 0. */
+template <bool IS_GATED> __device__ struct place place_of(const wide_args &w, int32_t unit, int i)
+{
+    if (IS_GATED) return {i, unit * UNIT_ROWS, w.n / 2, 2 * unit * UNIT_ROWS + i * TILE_COLS};
+    const int32_t ends[LINEAR_PARTS_MAX] = {w.part_ends[0], w.part_ends[1], w.part_ends[2]},
+                  first = units_of(ends[0]), second = first + units_of(ends[1] - ends[0]);
+    if (unit < first) return place_in(0, 0, ends[0], unit);
+    if (unit < second) return place_in(1, ends[0], ends[1], unit - first);
+    return place_in(2, ends[1], ends[2], unit - second);
+}
+
+/* For each tile two words of a row of up, of 16 ranks. Which rows a tile has is free, as long as they are one each: these leave a lane
+ * 8 neighbouring columns of the unit. */
+__device__ void load_up(uint2 up[UNIT_TILES], const struct lora_item *item, const struct place &p, int32_t at)
+{
+    const int32_t lane = (int32_t)threadIdx.x % 32, g = lane / 4,
+                  rank = item->first[p.part + 1] - item->first[p.part], row = p.row + 8 * (g / 2) + g % 2;
+    const uint32_t *from = (const uint32_t *)(item->up[p.part] + (size_t)row * rank + at + 2 * (lane % 4));
+#pragma unroll
+    for (int j = 0; j < UNIT_TILES; j++, from += rank)
+        up[j] = at < rank && row + 2 * j < p.num_rows ? make_uint2(from[0], from[4]) : make_uint2(0, 0);
 }
 
 /* The sums of a row's pieces, of two ranks, in bf16. */
@@ -235,73 +249,97 @@ __device__ __forceinline__ uint32_t add_pair(uint32_t pair, float low, float hig
     return pack_bf16(before.x + low, before.y + high);
 }
 
-/* What one adapter adds to 8 columns of its rows: sums[2] are those of row g and of row g + 8. up: load_up's for the first ranks. */
-__device__ void add_wide(uint32_t sums[2], const float *narrow, const wide_args &w, const row_args &a,
+/* A lane's 8 columns of a row. */
+struct columns {
+    uint32_t pairs[UNIT_TILES];
+};
+
+__device__ __forceinline__ struct columns load_columns(const __nv_bfloat16 *from)
+{
+    const uint4 v = *(const uint4 *)from;
+    return {{v.x, v.y, v.z, v.w}};
+}
+
+__device__ __forceinline__ void store_columns(__nv_bfloat16 *to, const struct columns &c)
+{
+    *(uint4 *)to = make_uint4(c.pairs[0], c.pairs[1], c.pairs[2], c.pairs[3]);
+}
+
+/* What one adapter adds to a unit of its rows: sums[2] are the lane's columns of row g and of row g + 8. up: load_up's for the first ranks. */
+__device__ void add_wide(struct columns sums[2], const float *narrow, const wide_args &w, const row_args &a,
                          const struct tile_adapters &adapters, int32_t first_row, int32_t adapter,
-                         struct place p, uint2 up, struct narrow_tile *tile)
+                         const struct place &p, uint2 up[UNIT_TILES], struct narrow_tile *tile)
 {
     const struct lora_item *item = &a.items[adapter - 1];
     const int32_t g = (int32_t)threadIdx.x % 32 / 4, first = item->first[p.part],
                   rank = item->first[p.part + 1] - first;
-    float c[4] = {};
+    const float scale = item->scale[p.part];
+    float c[UNIT_TILES][4] = {};
     for (int32_t at = 0; at < rank; at += RANK_TILE) {
         load_narrow(tile, narrow, w, a, first_row, item, first + at);
-        if (at > 0) up = load_up(item, p, at);
-        mma_bf16(c, tile->x, up.x, up.y);
+        if (at > 0) load_up(up, item, p, at);
+#pragma unroll
+        for (int j = 0; j < UNIT_TILES; j++) mma_bf16(c[j], tile->x, up[j].x, up[j].y);
     }
-    const float scale = item->scale[p.part];
-    if (rank > 0 && adapters.of_row[g] == adapter) sums[0] = add_pair(sums[0], scale * c[0], scale * c[1]);
-    if (rank > 0 && adapters.of_row[g + 8] == adapter)
-        sums[1] = add_pair(sums[1], scale * c[2], scale * c[3]);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        if (rank == 0 || adapters.of_row[g + 8 * i] != adapter) continue;
+#pragma unroll
+        for (int j = 0; j < UNIT_TILES; j++)
+            sums[i].pairs[j] = add_pair(sums[i].pairs[j], scale * c[j][2 * i], scale * c[j][2 * i + 1]);
+    }
 }
 
-/* What a unit of 16 columns becomes: IS_GATED: 8 columns of out, what the gate makes of 8 of gate and 8 of up; else themselves, in
+/* What units of columns become: IS_GATED: columns of out, what the gate makes of as many of gate and of up; else themselves, in
  * place. A CTA has a tile of rows and some units. */
 template <bool IS_GATED, enum gate_function GATE>
 __global__ void __launch_bounds__(WIDE_THREADS)
     wide_kernel(__nv_bfloat16 *out, __nv_bfloat16 *product, const float *narrow, const wide_args w,
                 const row_args a)
 {
+    enum { HALVES = IS_GATED ? 2 : 1 };
     __shared__ struct tile_adapters adapters;
     const int32_t first_row = (int32_t)blockIdx.x * TILE_ROWS, lane = (int32_t)threadIdx.x % 32,
-                  row = first_row + lane / 4, pair = 2 * (lane % 4),
+                  row = first_row + lane / 4, lane_row = 8 * (lane % 4),
                   first_unit = ((int32_t)blockIdx.y * WIDE_WARPS + (int32_t)threadIdx.x / 32) * w.units;
-    struct narrow_tile tiles[2] = {};
+    struct narrow_tile tiles[HALVES] = {};
     bool waits = true;
     dependents_launch();
     read_adapters(&adapters, a, first_row);
-    for (int32_t unit = first_unit; unit < min(first_unit + w.units, (w.n + UNIT_COLS - 1) / UNIT_COLS);
-         unit++) {
-        const int32_t col = unit * UNIT_COLS;
-        const bool has_second = col + TILE_COLS < w.n;
-        const struct place places[2] = {place_of(w, col), place_of(w, has_second ? col + TILE_COLS : col)};
-        uint2 ups[2] = {};
-        if (adapters.num > 0)
+    for (int32_t unit = first_unit; unit < min(first_unit + w.units, w.num_units); unit++) {
+        struct columns sums[HALVES][2] = {};
+        uint2 up[HALVES][UNIT_TILES];
+        struct place places[HALVES];
 #pragma unroll
-            for (int i = 0; i < 2; i++) ups[i] = load_up(&a.items[adapters.all[0] - 1], places[i], 0);
+        for (int h = 0; h < HALVES; h++) {
+            places[h] = place_of<IS_GATED>(w, unit, h);
+            if (adapters.num > 0) load_up(up[h], &a.items[adapters.all[0] - 1], places[h], 0);
+        }
         if (waits) dependency_wait();
         waits = false;
-        uint32_t sums[2][2] = {}; /* of a tile, of a row */
+        const bool has_columns = places[0].row + lane_row < places[0].num_rows;
+        __nv_bfloat16 *from = product + (size_t)row * w.n + places[0].col + HALVES * lane_row;
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (row + i % 2 * 8 < a.num_rows && (i < 2 || has_second))
-                sums[i / 2][i % 2] = *(const uint32_t *)(product + (size_t)(row + i % 2 * 8) * w.n + col +
-                                                         i / 2 * TILE_COLS + pair);
+        for (int i = 0; i < 2 * HALVES; i++)
+            if (has_columns && row + i % 2 * 8 < a.num_rows)
+                sums[i / 2][i % 2] = load_columns(from + (size_t)(i % 2 * 8) * w.n + i / 2 * TILE_COLS);
         for (int k = 0; k < adapters.num; k++)
 #pragma unroll
-            for (int i = 0; i < 2; i++)
-                add_wide(sums[i], narrow, w, a, adapters, first_row, adapters.all[k], places[i],
-                         k == 0 ? ups[i] : load_up(&a.items[adapters.all[k] - 1], places[i], 0), &tiles[i]);
+            for (int h = 0; h < HALVES; h++) {
+                if (k > 0) load_up(up[h], &a.items[adapters.all[k] - 1], places[h], 0);
+                add_wide(sums[h], narrow, w, a, adapters, first_row, adapters.all[k], places[h], up[h],
+                         &tiles[h]);
+            }
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            const size_t to = (size_t)(row + 8 * i);
-            if (to >= (size_t)a.num_rows) continue;
-            if (IS_GATED) {
-                *(uint32_t *)(out + to * (w.n / 2) + col / 2 + pair) = gate_mul<GATE>(sums[0][i], sums[1][i]);
-            } else {
-                *(uint32_t *)(product + to * w.n + col + pair) = sums[0][i];
-                if (has_second) *(uint32_t *)(product + to * w.n + col + TILE_COLS + pair) = sums[1][i];
-            }
+            if (!has_columns || row + 8 * i >= a.num_rows) continue;
+            struct columns made = sums[0][i];
+#pragma unroll
+            for (int j = 0; j < UNIT_TILES && IS_GATED; j++)
+                made.pairs[j] = gate_mul<GATE>(sums[0][i].pairs[j], sums[HALVES - 1][i].pairs[j]);
+            store_columns(IS_GATED ? out + (size_t)(row + 8 * i) * (w.n / 2) + places[0].row + lane_row
+                                   : from + (size_t)(8 * i) * w.n,
+                          made);
         }
     }
     if (waits) dependency_wait(); /* the next kernel counts on it */
@@ -365,6 +403,7 @@ bool place_parts(struct lora *l, const struct linear *w)
     for (int i = 0; i < LINEAR_PARTS_MAX; i++) {
         l->part_ends[i] = end += w->part_rows[i];
         fits = fits && w->part_rows[i] % TILE_COLS == 0;
+        if (i == 0 || w->kind != LINEAR_GATE_UP) l->num_units += units_of(w->part_rows[i]);
     }
     return fits;
 }
@@ -414,7 +453,6 @@ int cuda_lora_create(struct device *device, const struct linear *w, const struct
     d->loras.push_back(l);
     l->n = w->n;
     l->k = w->k;
-    l->alternates = w->kind == LINEAR_GATE_UP;
     if (!place_parts(l, w))
         return error_set(
             err, STATUS_UNSUPPORTED,
@@ -452,10 +490,10 @@ void add_rows(struct cuda_device *d, const struct linear *w, const struct lora *
 {
     const bool is_gated = w->kind == LINEAR_GATE_UP;
     const unsigned tiles = (unsigned)((a.num_rows + TILE_ROWS - 1) / TILE_ROWS);
-    wide_args wide = {l->n, l->num_ranks, num_pieces(l), tiles >= MANY_TILES ? UNITS_OF_MANY : 1,
-                      {},   l->alternates};
+    wide_args wide = {
+        l->n, l->num_ranks, num_pieces(l), tiles >= MANY_TILES ? UNITS_OF_MANY : 1, l->num_units, {}};
     memcpy(wide.part_ends, l->part_ends, sizeof wide.part_ends);
-    const int32_t cta_cols = WIDE_WARPS * wide.units * UNIT_COLS;
+    const int32_t cta_units = WIDE_WARPS * wide.units;
     if (a.logit_rows)
         a.logit_rows += first;
     else
@@ -463,9 +501,10 @@ void add_rows(struct cuda_device *d, const struct linear *w, const struct lora *
     launch_dependent(
         d, narrow_kernel, dim3(tiles, (unsigned)(l->num_ranks / RANK_TILE), (unsigned)wide.num_pieces),
         dim3(NARROW_THREADS), 0, d->lora_narrow, l->num_ranks, x + (size_t)first * l->k, l->k, a);
-    launch_dependent(d, wide_kernel_of(w), dim3(tiles, (unsigned)((l->n + cta_cols - 1) / cta_cols)),
-                     dim3(WIDE_THREADS), 0, out + (size_t)first * (is_gated ? l->n / 2 : l->n),
-                     product + (size_t)first * l->n, (const float *)d->lora_narrow, wide, a);
+    launch_dependent(d, wide_kernel_of(w),
+                     dim3(tiles, (unsigned)((l->num_units + cta_units - 1) / cta_units)), dim3(WIDE_THREADS),
+                     0, out + (size_t)first * (is_gated ? l->n / 2 : l->n), product + (size_t)first * l->n,
+                     (const float *)d->lora_narrow, wide, a);
 }
 
 } // namespace
