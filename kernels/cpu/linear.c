@@ -147,8 +147,8 @@ static int panels_run(const struct run *run, const struct panel_place *places, i
         add_bias(l->bias + (places[i].part->first_panel + places[i].panel) * PANEL_ROWS, tile.num_rows,
                  places[i].acc);
     for (int i = 0; i < num && run->lora; i++)
-        lora_add(run->lora, (int)(places[i].part - l->parts), places[i].panel, first_row, tile.num_rows,
-                 places[i].acc);
+        lora_add(run->lora, l->kernels, (int)(places[i].part - l->parts), places[i].panel, first_row,
+                 tile.num_rows, places[i].acc);
     return tile.num_rows;
 }
 

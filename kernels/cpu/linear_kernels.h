@@ -21,6 +21,7 @@
 #define KERNELS_CPU_LINEAR_KERNELS_H
 
 #include "kernels/cpu/argmax.h"
+#include "kernels/cpu/lora_row.h"
 #include "kernels/cpu/panel.h"
 #include "kernels/cpu/quantize.h"
 #include "kernels/device.h"
@@ -49,7 +50,8 @@ struct linear_kernels {
     struct panel_kernel of[DTYPE_COUNT];
     gate_mul *gate_mul[GATE_FUNCTION_COUNT];
     void (*argmax_add)(int num_rows, const float *results, int32_t first_col,
-                       struct argmax *rows); /* argmax.h */
+                       struct argmax *rows);                                               /* argmax.h */
+    void (*lora_add_row)(float *sums, const float *up, const float *narrow, int32_t rank); /* lora_row.h */
 };
 
 extern const struct linear_kernels linear_kernels_portable, linear_kernels_avx2, linear_kernels_avx2vnni,

@@ -48,6 +48,7 @@ DTYPE_LIST(X)
 const struct linear_kernels linear_kernels_portable = {
     .gate_mul = GATE_FUNCTIONS,
     .argmax_add = argmax_add,
+    .lora_add_row = lora_add_row,
     .pack = {[ACT_F32] = act_pack_f32},
     .of =
         {

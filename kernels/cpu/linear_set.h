@@ -1,7 +1,7 @@
 /* linear_set.h - the table of a set of panel kernels, the same for all of them but the portable one. The including file has
  * defined before what stands in it, each for its registers:
  *
- *   GATE_FUNCTIONS, argmax_add, pack_int8, pack_int16
+ *   GATE_FUNCTIONS, argmax_add, lora_add_row, pack_int8, pack_int16
  *   DEFINE_PRODUCT(kind, dtype)    product_<dtype>, a panel_product */
 #ifndef KERNELS_CPU_LINEAR_SET_H
 #define KERNELS_CPU_LINEAR_SET_H
@@ -44,6 +44,7 @@
     const struct linear_kernels set = {                                                                      \
         .gate_mul = GATE_FUNCTIONS,                                                                          \
         .argmax_add = argmax_add,                                                                            \
+        .lora_add_row = lora_add_row,                                                                        \
         .pack = {act_pack_f32, pack_int8, pack_int16},                                                       \
         .of = {[DTYPE_F32] = {product_DTYPE_F32, ACT_F32},                                                   \
                [DTYPE_F16] = {product_DTYPE_F16, ACT_F32},                                                   \

@@ -12,7 +12,7 @@
 struct lora_item {
     int32_t ranks[LINEAR_PARTS_MAX]; /* of each part; 0: it adds nothing */
     int32_t num_ranks;               /* of all parts */
-    float *down;                     /* [num_ranks][K] */
+    struct linear *down;             /* [num_ranks][K]; NULL: of no part */
     float *up[LINEAR_PARTS_MAX];     /* [panels of the part][rank][PANEL_ROWS], times the scale */
 };
 
@@ -26,12 +26,12 @@ struct lora {
 /* Rows of a product, and what down has made of them. */
 struct lora_rows {
     const struct lora *lora;
-    const int32_t *adapters; /* [rows] */
-    const float *narrow;     /* [rows][lora->num_ranks] */
+    const int32_t *adapters;    /* [rows] */
+    const float *const *narrow; /* [rows] each [num_ranks] of its adapter */
 };
 
 /* To sums [num_rows][PANEL_ROWS] of a part's panel, of rows from first_row on. */
-void lora_add(const struct lora_rows *rows, int part, int64_t panel, int32_t first_row, int num_rows,
-              float *sums);
+void lora_add(const struct lora_rows *rows, const struct linear_kernels *kernels, int part, int64_t panel,
+              int32_t first_row, int num_rows, float *sums);
 
 #endif
