@@ -252,7 +252,7 @@ static bool is_turned(const struct model_files *model, enum weight_role role)
 {
     const struct family *family = model_files_config(model)->family;
     return (role == WEIGHT_Q || role == WEIGHT_K) && model_files_is_gguf(model) &&
-           family->gguf_rope_style != family->hf_rope_style;
+           family->gguf_rope_style == ROPE_PAIRS && family->hf_rope_style == ROPE_HALVES;
 }
 
 /* As one piece of its own, if its rows are to lie otherwise than they do. */
