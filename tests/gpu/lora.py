@@ -20,7 +20,9 @@ import urllib.request
 
 PORTS = {"cpu": 8971, "cuda": 8972}
 SIGNS = bytes(0x3C | (i & 0x80) for i in range(256))  # bf16 of 0.008 to 0.03, either sign
+RANK = int(os.environ.get("RANK", "16"))  # 256: what is made of 8,192 rows has no room at once
 LISTS = [[1000 + 7 * i * i % 20000 + n for i in range(n)] for n in (1, 17, 130, 411)]
+LONG = [[1000 + 13 * i * i % 20000 for i in range(9000)]] if RANK > 64 else []
 JOBS = [(LISTS[i % 4][: 3 + 29 * i], {"seed": i, "temperature": i % 3 / 2, "max_tokens": 20 + 3 * i}) for i in range(16)]
 
 
@@ -62,7 +64,7 @@ def post(device, path, body):
 
 
 def vectors(device, model):
-    return [item["embedding"] for item in post(device, "/v1/embeddings", {"model": model, "input": LISTS})["data"]]
+    return [item["embedding"] for item in post(device, "/v1/embeddings", {"model": model, "input": LISTS + LONG})["data"]]
 
 
 def answer(model, prompt, fields):
@@ -127,7 +129,7 @@ def main(flashd, shape, what="", *options):
             shape.mkdir()
             (shape / "config.json").write_text(json.dumps(config))
         modules = [write_adapter(pathlib.Path(folder, name), config, rank, own) for name, rank, own in (
-            ("all", 16, [m.split(".")[1] for m in matrices(config)]), ("some", 8, ["q_proj", "v_proj"]))]
+            ("all", RANK, [m.split(".")[1] for m in matrices(config)]), ("some", 8, ["q_proj", "v_proj"]))]
         if what == "speed":
             measure(flashd, shape, modules)
         else:
