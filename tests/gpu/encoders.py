@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Encoders on a GPU: small models of every kind (tests/golden/encoder*.py, heads of 64), the vectors of lists of ids beside those of the CPU device, and each list
+alone and with the others. Written where there is numpy, run with nothing but Python.
+
+    tests/gpu/encoders.py write FOLDER
+    tests/gpu/encoders.py FLASHD FOLDER
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import time
+import urllib.request
+
+PORTS = {"cpu": 8973, "cuda": 8974}
+
+
+def write(folder):
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "golden"))
+    import encoder
+    size = {"hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 192}
+    encoder.HIDDEN, encoder.HEADS, encoder.INNER = size.values()
+    encoder.CONFIG.update(size)
+    encoder.ROBERTA.update(size)
+    import encoder_jina
+    import encoder_llama
+    import encoder_mixture
+    import encoder_rotating as rotating
+    encoder_llama.HEADS, encoder_llama.KV_HEADS, encoder_llama.DIM = 2, 1, 64
+    rotating.HEADS = encoder_mixture.HEADS = rotating.NOMIC_CONFIG["num_attention_heads"] = 2
+    kinds = {
+        "bert": (lambda path: encoder.write_directory(path, "mean"), encoder.LISTS),
+        "modernbert": (lambda path: rotating.write_modern(path, "mean"), rotating.MODERN_LISTS),
+        "nomic": (lambda path: rotating.write_nomic(path, "mean"), rotating.LISTS),
+        "gte": (lambda path: rotating.write_gte(path, "mean"), rotating.LISTS),
+        "nomic with experts": (lambda path: encoder_mixture.write(path, "mean", has_bias=False), encoder_mixture.LISTS),
+        "jina": (lambda path: encoder_jina.write(path, "mean", "jina"), encoder_jina.LISTS),
+        "jina code": (lambda path: encoder_jina.write(path, "mean", "jina_code"), encoder_jina.LISTS),
+        "eurobert": (lambda path: encoder_llama.write(path, "eurobert"), encoder_llama.LISTS),
+        "llama": (lambda path: encoder_llama.write(path, "llama"), encoder_llama.LISTS),
+        "qwen2": (lambda path: encoder_llama.write(path, "qwen2"), encoder_llama.LISTS),
+    }
+    for name, (write_model, lists) in kinds.items():
+        path = folder / name.replace(" ", "-")
+        path.mkdir(parents=True, exist_ok=True)
+        write_model(path)
+        (path / "lists.json").write_text(json.dumps(lists))
+
+
+def start(flashd, path, device):
+    process = subprocess.Popen([flashd, "serve", str(path), "--device", device, "--port", str(PORTS[device]), "--no-log-requests"], stderr=subprocess.PIPE, text=True)
+    for _ in range(300):
+        if process.poll() is not None:
+            return next(line for line in process.stderr.read().splitlines() if " error " in line)
+        try:
+            urllib.request.urlopen("http://127.0.0.1:%d/health" % PORTS[device], timeout=5)
+            return process
+        except OSError:
+            time.sleep(0.1)
+    raise AssertionError("not ready")
+
+
+def vectors(device, lists):
+    body = json.dumps({"input": lists, "normalize": False}).encode()
+    request = urllib.request.Request("http://127.0.0.1:%d/v1/embeddings" % PORTS[device], body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return [item["embedding"] for item in json.load(answer)["data"]]
+
+
+def compare(flashd, path):
+    lists = json.loads((path / "lists.json").read_text())
+    servers = [start(flashd, path, device) for device in PORTS]
+    try:
+        if any(isinstance(s, str) for s in servers):
+            print("%-20s %s" % (path.name, next(s for s in servers if isinstance(s, str))))
+            return False
+        expected, found = vectors("cpu", lists), vectors("cuda", lists)
+        largest = max(abs(a - b) / max(map(abs, x)) for x, y in zip(expected, found) for a, b in zip(x, y))
+        same = all(vectors("cuda", [ids])[0] == row for ids, row in zip(lists, found)) and vectors("cuda", lists[::-1])[::-1] == found
+        print("%-20s %.4f of the largest value from the CPU's, %s bits alone and among others" % (path.name, largest, "the same" if same else "OTHER"))
+        return same and largest < 0.1
+    finally:
+        for server in servers:
+            if not isinstance(server, str):
+                server.kill()
+                server.wait()
+
+
+if sys.argv[1] == "write":
+    write(pathlib.Path(sys.argv[2]))
+else:
+    sys.exit(0 if all([compare(sys.argv[1], path) for path in sorted(pathlib.Path(sys.argv[2]).iterdir())]) else 1)
