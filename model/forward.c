@@ -50,23 +50,14 @@ static bool adapts(const struct model *m, struct adapted a)
 }
 
 static void multiply_adapted(const struct model *m, const struct batch *b, enum row_set rows, void *out,
-                             const void *x, struct adapted a)
+                             const void *x, struct adapted a, bool is_gated)
 {
     struct device *d = m->device;
+    const struct kernel_table *k = d->ops;
     if (adapts(m, a))
-        d->ops->linear_lora(d, b, rows, out, x, a.w, a.lora);
+        k->linear_lora(d, b, rows, out, x, a.w, a.lora);
     else
-        d->ops->linear(d, b, rows, out, x, a.w);
-}
-
-static void multiply_gated(const struct model *m, const struct batch *b, enum row_set rows, void *out,
-                           const void *x, struct adapted a)
-{
-    struct device *d = m->device;
-    if (adapts(m, a))
-        d->ops->linear_lora(d, b, rows, out, x, a.w, a.lora);
-    else
-        d->ops->linear_gated(d, b, rows, out, x, a.w);
+        (is_gated ? k->linear_gated : k->linear)(d, b, rows, out, x, a.w);
 }
 
 /* The product of the norm, which nobody else reads. */
@@ -81,7 +72,7 @@ static void multiply_normed(const struct model *m, const struct batch *b, struct
         return;
     }
     norm_rows(m, b, s, n);
-    (is_gated ? multiply_gated : multiply_adapted)(m, b, s->rows, out, n->normed, a);
+    multiply_adapted(m, b, s->rows, out, n->normed, a, is_gated);
 }
 
 static int32_t layer_inputs_width(const struct model_config *c)
@@ -195,8 +186,8 @@ static void project_tokens(const struct model *m, const struct batch *b, const s
     if (layer->attention.latent)
         k->latent_qkv(d, b, m->qkv, n->normed, layer->attention.latent);
     else
-        multiply_adapted(m, b, ROWS_TOKENS, projected, n->normed, own);
-    if (has_both) multiply_adapted(m, b, ROWS_TOKENS, m->qkv, n->normed, qkv);
+        multiply_adapted(m, b, ROWS_TOKENS, projected, n->normed, own, false);
+    if (has_both) multiply_adapted(m, b, ROWS_TOKENS, m->qkv, n->normed, qkv, false);
     if (layer->gates) k->linear(d, b, ROWS_TOKENS, m->gates, n->normed, layer->gates);
     multiply(m, b, m->z, n->normed, &layer->z);
     multiply(m, b, m->decays, n->normed, &layer->decays);
@@ -239,7 +230,7 @@ static void project_mixed(const struct model *m, const struct batch *b, const st
     const struct kernel_table *k = m->device->ops;
     const enum row_set rows = t->residual.rows;
     norm_in_place(m, b, rows, t->attended, &layer->o_norm);
-    multiply_adapted(m, b, rows, m->delta, t->attended, (struct adapted){layer->o, layer->o_lora});
+    multiply_adapted(m, b, rows, m->delta, t->attended, (struct adapted){layer->o, layer->o_lora}, false);
     t->delta = m->delta;
     if (layer->inner_norm.weight) {
         const struct next_norm inner = {&layer->inner_norm, m->delta, m->delta};
@@ -287,7 +278,7 @@ static void run_mlp_beside_experts(const struct model *m, const struct batch *b,
     multiply_normed(m, b, &t->residual, &between, m->mlp, gate_up_of(layer), true);
     norm_rows(m, b, &t->residual, &before_router);
     norm_rows(m, b, &t->residual, &before_experts);
-    multiply_adapted(m, b, rows, m->delta, m->mlp, down_of(layer));
+    multiply_adapted(m, b, rows, m->delta, m->mlp, down_of(layer), false);
     k->rms_norm(d, b, rows, m->delta, m->both, m->delta, &layer->mlp_sum);
     k->moe(d, b, rows, m->delta, t->normed, m->seen, layer->moe);
     k->rms_norm(d, b, rows, m->delta, m->both, m->delta, &layer->experts_sum);
@@ -312,7 +303,7 @@ static void run_gate_up_beside(const struct model *m, const struct batch *b, con
 {
     const struct next_norm own = {&layer->seen_norm, NULL, t->normed};
     if (layer->seen_norm.weight) norm_rows(m, b, &t->residual, &own);
-    multiply_gated(m, b, t->residual.rows, m->mlp, t->normed, gate_up_of(layer));
+    multiply_adapted(m, b, t->residual.rows, m->mlp, t->normed, gate_up_of(layer), true);
 }
 
 /* What the MLP or experts make of the sum, which attention's output product is added to first. */
@@ -338,7 +329,7 @@ static void run_mlp(const struct model *m, const struct batch *b, const struct l
     }
     if (!is_parallel) run_gate_up(m, b, layer, t, &between);
     norm_in_place(m, b, rows, m->mlp, &layer->down_norm);
-    multiply_adapted(m, b, rows, m->delta, m->mlp, down_of(layer));
+    multiply_adapted(m, b, rows, m->delta, m->mlp, down_of(layer), false);
 }
 
 /* What the token adds to the layer, behind the MLP, through a gate that the sum makes. */
