@@ -33,7 +33,6 @@ struct answer {
     char *made_id;     /* [MADE_ID_CHARS], in the arena */
     int64_t created;   /* unix seconds */
     const char *model; /* the adapter's name, if it has one */
-    int32_t lora;      /* that adapter (config/lora_modules.h); 0: none */
     const char *request_id;
     int api_key_idx, num_choices;
     uint64_t arrival_ns;

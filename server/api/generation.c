@@ -342,7 +342,7 @@ static int make_answer(struct generation *g, struct preparation *p)
         a->id = join(&g->arena, a->codec->id_prefix, g->params.request_id);
     if (!a->id) return api_error_no_memory(&p->error);
     a->created = p->in.now_seconds;
-    const int32_t lora = a->lora = g->params.input->lora;
+    const int32_t lora = g->params.input->lora;
     a->model = lora ? model_name_of_lora(g->api->server, lora) : g->api->server->model_names[0];
     a->request_id = g->request_id;
     a->api_key_idx = g->api_key_idx;

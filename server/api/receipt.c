@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "server/api/json_field.h"
+#include "server/api/model_names.h"
 #include "server/fingerprint.h"
 
 /* ---- the request ---- */
@@ -144,7 +145,7 @@ static void append_kernels(struct buffer *out, const struct server *server)
 static void append_members(struct buffer *out, const struct generation *g, const struct receipt_chain *chain)
 {
     const struct server *server = g->api->server;
-    const int32_t lora = g->answer.lora;
+    const int lora = model_name_lora(server, g->answer.model);
     const char *template = server->chat_template ? chat_template_source(server->chat_template) : NULL;
     buffer_printf(out,
                   "{\"answer\":\"%s\",\"chain\":\"%016llx\",\"created\":%lld,\"id\":", digest_answer(g).text,
