@@ -75,8 +75,8 @@ struct request_slot_input {
     int32_t min_tokens; /* until then eos and stop_token_ids cannot be drawn */
     bool ignore_eos;
     bool constrained;     /* draws from masks */
-    int32_t lora;         /* the adapter that it is computed with (config/lora_modules.h); 0: none */
     bool prompt_logprobs; /* report every prompt token but the first, too (echo with logprobs) */
+    uint8_t lora;         /* the adapter that it is computed with (config/lora_modules.h); 0: none */
     enum pooling pooling; /* a row instead of tokens: max_tokens is 0, and there is nothing else to report */
     bool
         scores_pair; /* with the pooling that the head of a model that scores pairs gets: the row is the one number that its head gives */

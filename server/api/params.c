@@ -590,7 +590,7 @@ int params_read(const struct server *server, enum api_kind kind, const cJSON *bo
     out->has_nul = nul_text_is_in(text, text_bytes);
     if (!cJSON_IsObject(body)) return json_field_refuse_type(body, "body", "a JSON object", err);
     int status = params_check_model(server, body, err);
-    if (status == 0) out->input->lora = lora_of(server, body);
+    if (status == 0) out->input->lora = (uint8_t)lora_of(server, body); /* LORA_MODULES_MAX at most */
     step *const *next = kind == API_POOLING ? pooling_steps : kind == API_SCORING ? scoring_steps : steps;
     for (; status == 0 && *next; next++) status = (*next)(&r);
     if (status == 0) settle_sampling(&out->input->sampling);
