@@ -7,12 +7,9 @@ alone and with the others. Written where there is numpy, run with nothing but Py
 """
 import json
 import pathlib
-import subprocess
 import sys
-import time
-import urllib.request
 
-PORTS = {"cpu": 8973, "cuda": 8974}
+from servers import serving, vectors
 
 
 def write(folder):
@@ -47,43 +44,15 @@ def write(folder):
         (path / "lists.json").write_text(json.dumps(lists))
 
 
-def start(flashd, path, device):
-    process = subprocess.Popen([flashd, "serve", str(path), "--device", device, "--port", str(PORTS[device]), "--no-log-requests"], stderr=subprocess.PIPE, text=True)
-    for _ in range(300):
-        if process.poll() is not None:
-            return next(line for line in process.stderr.read().splitlines() if " error " in line)
-        try:
-            urllib.request.urlopen("http://127.0.0.1:%d/health" % PORTS[device], timeout=5)
-            return process
-        except OSError:
-            time.sleep(0.1)
-    raise AssertionError("not ready")
-
-
-def vectors(device, lists):
-    body = json.dumps({"input": lists, "normalize": False}).encode()
-    request = urllib.request.Request("http://127.0.0.1:%d/v1/embeddings" % PORTS[device], body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return [item["embedding"] for item in json.load(answer)["data"]]
-
-
 def compare(flashd, path):
     lists = json.loads((path / "lists.json").read_text())
-    servers = [start(flashd, path, device) for device in PORTS]
-    try:
-        if any(isinstance(s, str) for s in servers):
-            print("%-20s %s" % (path.name, next(s for s in servers if isinstance(s, str))))
-            return False
-        expected, found = vectors("cpu", lists), vectors("cuda", lists)
+    with serving([flashd, "serve", str(path)]):
+        expected, found = (vectors(device, lists, normalize=False) for device in ("cpu", "cuda"))
         largest = max(abs(a - b) / max(map(abs, x)) for x, y in zip(expected, found) for a, b in zip(x, y))
-        same = all(vectors("cuda", [ids])[0] == row for ids, row in zip(lists, found)) and vectors("cuda", lists[::-1])[::-1] == found
-        print("%-20s %.4f of the largest value from the CPU's, %s bits alone and among others" % (path.name, largest, "the same" if same else "OTHER"))
-        return same and largest < 0.1
-    finally:
-        for server in servers:
-            if not isinstance(server, str):
-                server.kill()
-                server.wait()
+        same = all(vectors("cuda", [ids], normalize=False)[0] == row for ids, row in zip(lists, found))
+        same = same and vectors("cuda", lists[::-1], normalize=False)[::-1] == found
+    print("%-20s %.4f of the largest value from the CPU's, %s bits alone and among others" % (path.name, largest, "the same" if same else "OTHER"))
+    return same and largest < 0.1
 
 
 if sys.argv[1] == "write":

@@ -15,10 +15,9 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
 
-PORTS = {"cpu": 8971, "cuda": 8972}
+from servers import post, serving, url, vectors
+
 SIGNS = bytes(0x3C | (i & 0x80) for i in range(256))  # bf16 of 0.008 to 0.03, either sign
 RANK = int(os.environ.get("RANK", "16"))  # 256: what is made of 8,192 rows has no room at once
 LISTS = [[1000 + 7 * i * i % 20000 + n for i in range(n)] for n in (1, 17, 130, 411)]
@@ -57,43 +56,23 @@ def write_adapter(folder, config, rank, modules):
     return folder
 
 
-def post(device, path, body):
-    request = urllib.request.Request("http://127.0.0.1:%d%s" % (PORTS[device], path), json.dumps(body).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=300) as answer:
-        return json.load(answer)
-
-
-def vectors(device, model):
-    return [item["embedding"] for item in post(device, "/v1/embeddings", {"model": model, "input": LISTS + LONG})["data"]]
-
-
 def answer(model, prompt, fields):
     body = {"model": model, "prompt": prompt, "ignore_eos": True, "logprobs": 1, "return_token_ids": True, **fields}
     choice = post("cuda", "/v1/completions", body)["choices"][0]
     return choice["token_ids"], choice["logprobs"]["token_logprobs"]
 
 
-def start(flashd, shape, device, modules, options=()):
-    options = [*options] + [o for m in modules for o in ("--lora-modules", "%s=%s" % (m.name, m))]
-    process = subprocess.Popen([flashd, "serve", shape, "--device", device, "--port", str(PORTS[device]), "--load-format", "dummy", "--pooling", "mean",
-                                "--served-model-name", "base", "--no-log-requests", *options])
-    for _ in range(1200):
-        assert process.poll() is None
-        try:
-            urllib.request.urlopen("http://127.0.0.1:%d/health" % PORTS[device], timeout=5)
-            return process
-        except OSError:
-            time.sleep(0.1)
-    raise AssertionError("not ready")
+def command(flashd, shape, modules, options=()):
+    named = [o for m in modules for o in ("--lora-modules", "%s=%s" % (m.name, m))]
+    return [flashd, "serve", shape, "--load-format", "dummy", "--pooling", "mean", "--served-model-name", "base", *options, *named]
 
 
 def check(flashd, shape, modules, options):
     names = ["base"] + [m.name for m in modules]
-    servers = [start(flashd, shape, device, modules, options) for device in PORTS]
-    try:
-        expected = {name: vectors("cpu", name) for name in names}
+    with serving(command(flashd, shape, modules, options)):
+        expected = {name: vectors("cpu", LISTS + LONG, model=name) for name in names}
         for name in names:
-            cosines = [sum(a * b for a, b in zip(x, y)) for x, y in zip(expected[name], vectors("cuda", name))]
+            cosines = [sum(a * b for a, b in zip(x, y)) for x, y in zip(expected[name], vectors("cuda", LISTS + LONG, model=name))]
             apart = [sum(a * b for a, b in zip(x, y)) for x, y in zip(expected[name], expected["base"])]
             print("%s: cosines to the CPU's vectors %.5f or more, to the model's %.3f at most" % (name, min(cosines), max(apart)))
             assert min(cosines) > 0.9 and (name == "base" or max(apart) < min(cosines))
@@ -103,21 +82,14 @@ def check(flashd, shape, modules, options):
             differ = sum(a != b for _ in range(3) for a, b in zip(alone, pool.map(lambda job: answer(*job), jobs)))
         print("%d answers alone, and three times all at a time: %d differ" % (len(jobs), differ))
         assert differ == 0 and not math.isnan(sum(alone[0][1]))
-    finally:
-        for server in servers:
-            server.kill()
 
 
 def measure(flashd, shape, modules):
-    server = start(flashd, shape, "cuda", modules)
-    url = "http://127.0.0.1:%d" % PORTS["cuda"]
-    try:
+    with serving(command(flashd, shape, modules), ["cuda"]):
         for streams in (1, 64):
             for name in ("base", modules[0].name):
-                subprocess.run([flashd, "bench", "serve", url, "--model", name, "--vocab", "40000", "--requests", str(max(streams, 4)), "--streams", str(streams),
-                                "--input", "512", "--output", "128"], check=True)
-    finally:
-        server.kill()
+                subprocess.run([flashd, "bench", "serve", url("cuda"), "--model", name, "--vocab", "40000", "--requests", str(max(streams, 4)),
+                                "--streams", str(streams), "--input", "512", "--output", "128"], check=True)
 
 
 def main(flashd, shape, what="", *options):
