@@ -196,7 +196,10 @@ static int list_entries(struct lora_files *f, struct error *err)
     if (!f->entries) return error_set(err, STATUS_NO_MEMORY, "%s: no memory", f->path);
     for (uint64_t i = 0; i < f->num_entries; i++) {
         const struct safetensor *t = safetensors_tensor(f->tensors, i);
-        if (!read_name(t, &f->entries[i])) return refuse_tensor(f, t, err);
+        if (!read_name(t, &f->entries[i])) {
+            refuse_tensor(f, t, err);
+            return STATUS_UNSUPPORTED;
+        }
     }
     return STATUS_OK;
 }

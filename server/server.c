@@ -32,11 +32,15 @@ static char *last_name(const char *path, size_t n)
 static int add_model_name(struct life *life, const char *name, size_t n, struct error *err)
 {
     struct server *server = &life->server;
-    char **names = realloc(life->model_names, ((size_t)server->num_model_names + 1) * sizeof *names);
-    if (names) life->model_names = names;
-    char *own = names ? strndup(name, n) : NULL;
-    if (!own) return error_set(err, STATUS_NO_MEMORY, "out of memory");
+    char *own = strndup(name, n);
+    char **names =
+        own ? realloc(life->model_names, ((size_t)server->num_model_names + 1) * sizeof *names) : NULL;
+    if (!names) {
+        free(own);
+        return error_set(err, STATUS_NO_MEMORY, "out of memory");
+    }
     names[server->num_model_names++] = own;
+    life->model_names = names;
     server->model_names = (const char *const *)names;
     return STATUS_OK;
 }
@@ -48,8 +52,8 @@ static int add_default_names(struct life *life, struct error *err)
     const bool is_hub_name = config->model_path && strcmp(config->model_path, config->model) != 0;
     const size_t num_bytes = is_hub_name ? strcspn(config->model, "@:") : strlen(config->model);
     char *last = last_name(config->model, num_bytes);
+    if (!last) return error_set(err, STATUS_NO_MEMORY, "out of memory");
     int status = is_hub_name ? add_model_name(life, config->model, num_bytes, err) : STATUS_OK;
-    if (!status && !last) status = error_set(err, STATUS_NO_MEMORY, "out of memory");
     if (!status) status = add_model_name(life, last, strlen(last), err);
     free(last);
     return status;
