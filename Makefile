@@ -48,7 +48,7 @@ ISA_FLAGS_avx512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf1
 ISA_FLAGS_avx512vnni := $(ISA_FLAGS_avx512) -mavx512vnni
 ISA_FLAGS_avx512amx := $(ISA_FLAGS_avx512vnni) -mamx-tile -mamx-int8
 
-FOLDERS := base config files kernels kernels/cpu kernels/cpu/avx2 kernels/cpu/avx2vnni kernels/cpu/avx512 \
+FOLDERS := base config files kernels kernels/group kernels/cpu kernels/cpu/avx2 kernels/cpu/avx2vnni kernels/cpu/avx512 \
 	kernels/cpu/avx512vnni kernels/cpu/avx512amx lab/attention kvcache link model scheduler engine text text/grammar text/jinja text/tokenizer text/tools \
 	server server/life server/api server/api/codecs server/openapi server/page cli
 SOURCES := $(filter-out cli/main.c,$(wildcard $(addsuffix /*.c,$(FOLDERS))))

@@ -215,6 +215,7 @@ int machine_probe(const struct config *config, const struct model_files *files, 
     const struct device_options options = {.cpu_isa = config->cpu_isa,
                                            .num_threads = (int)config->threads,
                                            .cuda_device = (int)config->cuda_device,
+                                           .num_devices = (int)config->tensor_parallel_size,
                                            .cuda_portable = strcmp(config->cuda_path, "portable") == 0};
     struct device *d;
     *out = (struct machine){.flops_per_second = 0};

@@ -32,7 +32,8 @@ SECTION("Device and memory") \
 X(TEXT,  device, "device", "auto", 0, 0, "auto|cpu|cuda", "where the model runs") \
 X(INT,   threads, "threads", 0, 0, 1024, "threads", "CPU device: compute threads; 0: as many as the process may use") \
 X(TEXT,  cpu_isa, "cpu-isa", "auto", 0, 0, "auto|portable|avx2|avxvnni|avx512|avx512vnni|amx", "CPU device: instruction set; portable is the f32 reference") \
-X(INT,   cuda_device, "cuda-device", 0, 0, 255, "ordinal", "CUDA device: which GPU") \
+X(INT,   cuda_device, "cuda-device", 0, 0, 255, "ordinal", "CUDA device: which GPU, of several the first") \
+X(INT,   tensor_parallel_size, "tensor-parallel-size", 1, 1, 8, "devices", "GPUs that compute one model together, from --cuda-device on: each has a share of the weights and of the K/V cache; the same bytes as with one") \
 X(TEXT,  cuda_path, "cuda-path", "auto", 0, 0, "auto|portable", "CUDA device: portable: the kernels that every GPU from sm_80 on runs, on a Hopper, too") \
 X(TEXT,  kv_cache_dtype, "kv-cache-dtype", "auto", 0, 0, "auto|bf16|f32|fp8|int8", "element type of the K/V cache; auto: bf16, of encoders f32; fp8: e4m3; f32 and int8: CPU only") \
 X(BYTES, kv_cache_memory_bytes, "kv-cache-memory-bytes", 0, 0, 1LL << 46, "bytes", "K/V cache size; 0: a CPU takes what max-num-seqs sequences of typical length need, a GPU what is left") \

@@ -240,6 +240,7 @@ static int load_device(struct load *load, struct error *err)
     struct device_options options = {.cpu_isa = config->cpu_isa,
                                      .num_threads = (int)config->threads,
                                      .cuda_device = (int)config->cuda_device,
+                                     .num_devices = (int)config->tensor_parallel_size,
                                      .cuda_portable = strcmp(config->cuda_path, "portable") == 0,
                                      .step_timeout_ms = (int)config->step_timeout * 1000};
     int status = device_open(config->device, &options, &load->device, err);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "kernels/group/group.h"
 
 #define CUDA_LIBRARY "libflashd_cuda.so"
 
@@ -137,8 +138,8 @@ void device_set_environment(void)
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 0);
 }
 
-int device_open(const char *name, const struct device_options *options, struct device **out,
-                struct error *err)
+static int open_one(const char *name, const struct device_options *options, struct device **out,
+                    struct error *err)
 {
     if (strcmp(name, "cpu") == 0) return cpu_device_open(options, out, err);
     if (strcmp(name, "cuda") == 0) return cuda_open(options, out, err);
@@ -148,4 +149,11 @@ int device_open(const char *name, const struct device_options *options, struct d
     if (cuda_open(options, out, &reason) == STATUS_OK) return STATUS_OK;
     log_info("no GPU is used, the CPU computes: %s", reason.text);
     return cpu_device_open(options, out, err);
+}
+
+int device_open(const char *name, const struct device_options *options, struct device **out,
+                struct error *err)
+{
+    return options->num_devices > 1 ? group_open(open_one, name, options, out, err)
+                                    : open_one(name, options, out, err);
 }

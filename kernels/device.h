@@ -50,9 +50,18 @@ enum gate_function {
     GATE_FUNCTION_COUNT
 };
 
+/* What of a matrix each device of a group has (kernels/group); alone a device has all of it. */
+enum linear_split {
+    SPLIT_NOT,      /* all of it, and all of the results */
+    SPLIT_BY_ROWS,  /* a share of each part's rows where they can be shared out; all get the results of all */
+    SPLIT_BY_HEADS, /* the rows of its share of the heads (part_heads); results stay where they are made */
+};
+
 /* y = x W^T + bias for stacked parts that share K; parts may differ in dtype. */
 struct linear_desc {
     enum linear_kind kind;
+    enum linear_split split;
+    int32_t part_heads[LINEAR_PARTS_MAX]; /* SPLIT_BY_HEADS: of each part */
     int num_parts;
     struct weight_view parts[LINEAR_PARTS_MAX];
     struct weight_view
@@ -310,7 +319,12 @@ struct attention_args {
      * nothing. Without softcap. */
     float alibi_most, alibi_scale;
     const float
-        *sinks; /* device memory [Hq]: a score that counts in each head's softmax and has no value; NULL */
+        *sinks;    /* device memory [Hq]: a score that counts in each head's softmax and has no value; NULL */
+    bool is_gated; /* apply_gates comes behind it */
+    bool
+        by_heads; /* each device of a group has its share of the heads, and of K and V; the same in all layers */
+    /* Of the model, where this device has a share of them: results are as if it had all. 0: it has */
+    int32_t all_heads, all_kv_heads;
     bool gates_by_head, gates_are_softplus; /* apply_gates */
     int32_t latent_k_dim,
         latent_v_dim;            /* where D is that of latents, what they stand for: Dn + Dr, Dv; else 0 */
@@ -355,7 +369,8 @@ struct batch;
 struct device_options {
     const char *cpu_isa; /* "auto": the best that the machine has; or the name of a set (cpu/isa.h) */
     int num_threads;     /* CPU device: 0 = as many as the process may use */
-    int cuda_device;     /* ordinal */
+    int cuda_device;     /* ordinal; of a group the first one's */
+    int num_devices;     /* that compute as one (kernels/group); 0: 1 */
     bool cuda_portable;  /* on a Hopper, too, nothing but the kernels that every GPU from sm_80 on can run */
     int step_timeout_ms; /* CUDA device: a step that takes longer has failed; 0: none is too long */
 };
@@ -384,6 +399,10 @@ struct device {
     uint8_t
         decode_bundle; /* since kv_pool_create: decoding rows of one sequence that read keys together; 0 is 1 */
     uint64_t gpu_bytes; /* of that memory, whoever uses it */
+    int num_members;    /* of a group of devices; 0: it is none */
+    /* Of a member of a group, before weights_done: what it chooses by measuring it takes from this one, which has linears of the same
+     * shapes and has chosen. NULL: it measures. */
+    struct device *chooser;
 };
 
 struct kernel_table {
@@ -602,6 +621,21 @@ struct kernel_table {
     /* What a row has left for its batch_slot (step.h), once step_end has told of it: H floats, or num_row_logits. Host
      * memory, there until the batch_slot has another sequence. */
     const float *(*row)(struct device *d, int32_t batch_slot);
+
+    /* ---- as a member of a group (kernels/group); NULL where the device cannot be one ---- */
+
+    /* Once, when all of them are open: members reach each other's memory from now on. This one is members[idx]. */
+    int (*join)(struct device *d, struct device *const *members, int num, int idx,
+                struct error *err) must_check;
+    /* The calls of this thread that follow, up to those of another member, are this one's. NULL: they need not know. */
+    void (*select)(struct device *d);
+    /* Rows of from[T][width] (act) become columns [column, column + width) of each member's to[T][row_width], to[i] of members[i];
+     * width 0: nothing does. Widths are multiples of 16 bytes. */
+    void (*share)(struct device *d, const struct batch *b, enum row_set rows, void *const *to,
+                  const void *from, int32_t width, int32_t row_width, int32_t column);
+    /* What comes behind it waits until the others' rows are there, of as many calls of share as this member has had. NULL: they
+     * are. */
+    void (*share_end)(struct device *d);
 
     /* ---- for tests and tools ---- */
 

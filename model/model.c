@@ -7,6 +7,7 @@
 
 #include "base/bit_set.h"
 #include "base/check.h"
+#include "base/log.h"
 #include "model/forward.h"
 #include "model/lora_files.h"
 #include "model/rope_table.h"
@@ -264,7 +265,7 @@ static int64_t widest(const struct model_config *c, int64_t (*width)(const struc
 static struct linear *create_o(struct builder *b, int32_t layer)
 {
     const struct model_config *c = &b->m->config;
-    struct linear_desc desc = {.kind = LINEAR_PLAIN};
+    struct linear_desc desc = {.kind = LINEAR_PLAIN, .split = SPLIT_BY_ROWS};
     add_part(b, &desc, WEIGHT_O, layer);
     desc.biases[0] = find_weight(b, WEIGHT_O_BIAS, layer);
     return create_linear(b, &desc, c->hidden_size, model_config_mixed_width(c, layer));
@@ -273,19 +274,27 @@ static struct linear *create_o(struct builder *b, int32_t layer)
 static struct linear *create_down(struct builder *b, int32_t layer)
 {
     const struct model_config *c = &b->m->config;
-    struct linear_desc desc = {.kind = LINEAR_PLAIN};
+    struct linear_desc desc = {.kind = LINEAR_PLAIN, .split = SPLIT_BY_ROWS};
     add_part(b, &desc, WEIGHT_DOWN, layer);
     desc.biases[0] = find_weight(b, WEIGHT_DOWN_BIAS, layer);
     return create_linear(b, &desc, c->hidden_size, model_config_layer(c, layer).intermediate_size);
 }
 
+static enum linear_split by_heads(const struct model *m, int32_t layer)
+{
+    return m->layers[layer].attention.by_heads ? SPLIT_BY_HEADS : SPLIT_NOT;
+}
+
 static struct linear *create_qkv(struct builder *b, int32_t layer)
 {
     const struct model_config *c = &b->m->config;
-    struct linear_desc desc = {.kind = LINEAR_PLAIN};
-    const int num_parts = model_config_layer(c, layer).shares_kv ? 1 : 3;
+    const struct layer_config l = model_config_layer(c, layer);
+    struct linear_desc desc = {.kind = LINEAR_PLAIN,
+                               .split = by_heads(b->m, layer),
+                               .part_heads = {l.num_heads, l.num_kv_heads, l.num_kv_heads}};
+    const int num_parts = l.shares_kv ? 1 : 3;
     for (int i = 0; i < num_parts; i++) {
-        const int own = i == 2 && model_config_layer(c, layer).v_is_k ? 1 : i;
+        const int own = i == 2 && l.v_is_k ? 1 : i;
         add_part(b, &desc, (enum weight_role)(WEIGHT_Q + own), layer);
         desc.biases[i] = find_weight(b, (enum weight_role)(WEIGHT_Q_BIAS + own), layer);
     }
@@ -295,7 +304,7 @@ static struct linear *create_qkv(struct builder *b, int32_t layer)
 static struct linear *create_gate_up(struct builder *b, int32_t layer)
 {
     const struct model_config *c = &b->m->config;
-    struct linear_desc desc = {.kind = LINEAR_GATE_UP, .gate = c->gate};
+    struct linear_desc desc = {.kind = LINEAR_GATE_UP, .split = SPLIT_BY_ROWS, .gate = c->gate};
     if (b->m->layers[layer].has_sparse_gate) desc.kind = LINEAR_PLAIN; /* the gate is a pass of its own */
     add_part(b, &desc, WEIGHT_GATE, layer);
     add_part(b, &desc, WEIGHT_UP, layer);
@@ -327,7 +336,7 @@ static void add_xielu(struct builder *b, struct linear_desc *desc, int32_t layer
 static struct linear *create_up(struct builder *b, int32_t layer)
 {
     const struct model_config *c = &b->m->config;
-    struct linear_desc desc = {.kind = LINEAR_UP, .gate = c->gate};
+    struct linear_desc desc = {.kind = LINEAR_UP, .split = SPLIT_BY_ROWS, .gate = c->gate};
     if (desc.gate == GATE_XIELU) add_xielu(b, &desc, layer);
     add_part(b, &desc, WEIGHT_UP, layer);
     desc.biases[0] = find_weight(b, WEIGHT_UP_BIAS, layer);
@@ -537,9 +546,18 @@ static struct linear *create_replacement(struct builder *b, int32_t layer)
     return create_stacked(b, layer, roles, 1, h, h);
 }
 
+static struct linear *create_attention_gates(struct builder *b, int32_t layer)
+{
+    const struct model_config *c = &b->m->config;
+    struct linear_desc desc = {.kind = LINEAR_PLAIN,
+                               .split = by_heads(b->m, layer),
+                               .part_heads = {model_config_layer(c, layer).num_heads}};
+    add_part(b, &desc, WEIGHT_ATTENTION_GATE, layer);
+    return create_linear(b, &desc, gates_width(c, layer), c->hidden_size);
+}
+
 static void create_attention_layer(struct builder *b, int32_t i)
 {
-    static const enum weight_role gates[] = {WEIGHT_ATTENTION_GATE};
     const struct model_config *c = &b->m->config;
     struct layer *layer = &b->m->layers[i];
     if (c->latent.rank > 0) {
@@ -550,8 +568,7 @@ static void create_attention_layer(struct builder *b, int32_t i)
     create_qk_norms(b, i, &layer->rope);
     layer->attention.sinks = create_vector(b, WEIGHT_SINKS, i, 0, 1);
     layer->qkv = create_qkv(b, i);
-    if (may_be(b->m, gates[0]))
-        layer->gates = create_stacked(b, i, gates, 1, gates_width(c, i), c->hidden_size);
+    if (may_be(b->m, WEIGHT_ATTENTION_GATE)) layer->gates = create_attention_gates(b, i);
     layer->o = create_o(b, i);
 }
 
@@ -981,24 +998,27 @@ static void describe_layer(const struct model_config *c, const struct kv_layout 
     layer->mlp_norm.delta_scale *= c->scales.state;
     layer->sum.delta_scale *= c->scales.attention;
     layer->seen_norm = layer->experts_norm = layer->mlp_sum = layer->experts_sum = norm_args(c);
-    layer->attention = (struct attention_args){.num_heads = config.num_heads,
-                                               .num_kv_heads = config.num_kv_heads,
-                                               .head_dim = config.head_dim,
-                                               .kv_group = place.group,
-                                               .q_alone = config.shares_kv,
-                                               .v_dim = config.v_dim,
-                                               .scale = config.attention_scale,
-                                               .sliding_window = config.is_chunk ? 0 : config.sliding_window,
-                                               .window_of_both_sides = c->is_encoder,
-                                               .chunk = config.is_chunk ? config.sliding_window : 0,
-                                               .temperature_scale = c->temperature_scale,
-                                               .temperature_floor = temperature_floor(&config, max_model_len),
-                                               .temperature_offset = c->family->scales_queries ? 0 : 1,
-                                               .softcap = c->attention_softcap,
-                                               .alibi_most = c->alibi_most,
-                                               .alibi_scale = c->alibi_scale,
-                                               .gates_by_head = c->gates_by_head,
-                                               .gates_are_softplus = c->family->gates_are_softplus};
+    layer->attention =
+        (struct attention_args){.num_heads = config.num_heads,
+                                .num_kv_heads = config.num_kv_heads,
+                                .head_dim = config.head_dim,
+                                .kv_group = place.group,
+                                .q_alone = config.shares_kv,
+                                .v_dim = config.v_dim,
+                                .scale = config.attention_scale,
+                                .sliding_window = config.is_chunk ? 0 : config.sliding_window,
+                                .window_of_both_sides = c->is_encoder,
+                                .chunk = config.is_chunk ? config.sliding_window : 0,
+                                .temperature_scale = c->temperature_scale,
+                                .temperature_floor = temperature_floor(&config, max_model_len),
+                                .temperature_offset = c->family->scales_queries ? 0 : 1,
+                                .softcap = c->attention_softcap,
+                                .alibi_most = c->alibi_most,
+                                .alibi_scale = c->alibi_scale,
+                                .is_gated = c->family->gated_attention ||
+                                            weight_may_be(c->family->weight_changes, WEIGHT_ATTENTION_GATE),
+                                .gates_by_head = c->gates_by_head,
+                                .gates_are_softplus = c->family->gates_are_softplus};
     if (c->latent.rank > 0) {
         layer->attention.latent_k_dim = c->latent.plain_dim + c->latent.rotary_dim;
         layer->attention.latent_v_dim = c->latent.value_dim;
@@ -1019,6 +1039,34 @@ static void describe_layer(const struct model_config *c, const struct kv_layout 
                                      .norm_eps = c->rms_norm_eps};
 }
 
+/* Each device of a group gets whole heads of its own, and what goes with them. */
+static bool can_share_heads(const struct model *m, int num)
+{
+    const struct model_config *c = &m->config;
+    const bool are_parts =
+        model_config_has_layer_heads(c); /* a layer's heads in a block, of those of the widest one */
+    if (c->latent.rank > 0 || c->alibi_most > 0) return false;
+    for (int32_t i = 0; i < c->num_layers; i++) {
+        const struct rope_args *r = &m->layers[i].rope;
+        const bool fits = r->num_heads % num == 0 &&
+                          (r->num_kv_heads % num == 0 || (num % r->num_kv_heads == 0 && !are_parts));
+        if (!fits || r->norm_all_heads || r->norm_by_head) return false;
+    }
+    return true;
+}
+
+static void share_heads(struct model *m)
+{
+    const int num = m->device->num_members;
+    if (num < 2) return;
+    if (!can_share_heads(m, num))
+        log_info("attention is not shared out among %d devices: each computes all of its heads, and keeps K "
+                 "and V of all",
+                 num);
+    else
+        for (int32_t i = 0; i < m->config.num_layers; i++) m->layers[i].attention.by_heads = true;
+}
+
 static void prepare_device(struct builder *b)
 {
     struct device *d = b->m->device;
@@ -1028,6 +1076,7 @@ static void prepare_device(struct builder *b)
         b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for a model of %d layers", c->num_layers);
         return;
     }
+    share_heads(b->m);
     for (int32_t i = 0; i < c->num_layers; i++) attention[i] = b->m->layers[i].attention;
     int32_t width = max_of(model_config_mlp_width(c), (int32_t)model_config_delta_width(c));
     width = max_of(width, max_of(c->latent.q_rank, c->latent.plain_dim));

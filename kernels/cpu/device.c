@@ -131,7 +131,7 @@ static int cpu_prepare(struct device *d, const struct step_limits *limits, int32
     struct cpu_device *c = cpu_device_of(d);
     int32_t q_width = 0;
     for (int32_t i = 0; i < num_layers; i++)
-        q_width = max_of(q_width, layers[i].num_heads * layers[i].head_dim);
+        q_width = max_of(q_width, max_of(layers[i].all_heads, layers[i].num_heads) * layers[i].head_dim);
     assert_always(!c->sealed && !c->logits);
     c->limits = *limits;
     c->vocab_size = vocab_size;
@@ -235,6 +235,28 @@ static void cpu_linear(struct device *d, const struct batch *b, enum row_set row
     cpu_linear_run(w, c->pool, c->linear_scratch, batch_num_rows(b, rows), x, out);
 }
 
+/* ---- as a member of a group ---- */
+
+static int cpu_join(struct device *d, struct device *const *members, int num, int idx, struct error *err)
+{
+    (void)members;
+    (void)err;
+    cpu_device_of(d)->num_members = num;
+    assert_always(idx < num);
+    return STATUS_OK;
+}
+
+/* What has been computed is there at once. */
+static void cpu_share(struct device *d, const struct batch *b, enum row_set rows, void *const *to,
+                      const void *from, int32_t width, int32_t row_width, int32_t column)
+{
+    const size_t bytes = (size_t)width * sizeof(float);
+    for (int32_t row = 0; row < batch_num_rows(b, rows) && width > 0; row++)
+        for (int i = 0; i < cpu_device_of(d)->num_members; i++)
+            memcpy((float *)to[i] + (int64_t)row * row_width + column,
+                   (const float *)from + (int64_t)row * width, bytes);
+}
+
 static const struct kernel_table cpu_kernel_table = {
     .close = cpu_close,
     .free_bytes = cpu_free_bytes,
@@ -286,6 +308,8 @@ static const struct kernel_table cpu_kernel_table = {
     .logits = cpu_logits,
     .sample = cpu_sample,
     .row = cpu_row,
+    .join = cpu_join,
+    .share = cpu_share,
     .read_logits = cpu_read_logits,
     .write_f32 = cpu_write_f32,
     .read_f32 = cpu_read_f32,

@@ -35,6 +35,7 @@ struct cpu_device {
     struct thread_pool *pool;
     struct device_memory memory;
     bool sealed;
+    int num_members; /* of its group; 0: it is in none */
 
     struct linear **linears; /* destroyed with the device */
     int num_linears;

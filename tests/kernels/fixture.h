@@ -95,9 +95,11 @@ UNUSED_FUNCTION static bool test_portable_kernels(void)
 
 UNUSED_FUNCTION static struct device *test_device_open(const char *isa, int num_threads)
 {
-    const char *name = getenv("FLASHD_TEST_DEVICE");
-    struct device_options options = {
-        .cpu_isa = isa, .num_threads = num_threads, .cuda_portable = test_portable_kernels()};
+    const char *name = getenv("FLASHD_TEST_DEVICE"), *members = getenv("FLASHD_TEST_MEMBERS");
+    struct device_options options = {.cpu_isa = isa,
+                                     .num_threads = num_threads,
+                                     .num_devices = members ? atoi(members) : 1, /* of a group */
+                                     .cuda_portable = test_portable_kernels()};
     struct device *d = NULL;
     struct error err = {0};
     int status = device_open(name ? name : "cpu", &options, &d, &err);

@@ -33,13 +33,20 @@ static const char *test_device(void)
     return name ? name : "cpu";
 }
 
+/* As whoever runs the tests says; a CPU may be any number of devices. */
+static int num_gpus(void)
+{
+    const char *members = getenv("FLASHD_TEST_MEMBERS");
+    return members ? atoi(members) : 1;
+}
+
 static bool on_cpu(void)
 {
     return !strcmp(test_device(), "cpu");
 }
 
-static void run_open(struct family_run *r, const struct family_golden *golden, bool gguf, const char *isa,
-                     int threads, enum dtype kv_dtype, bool has_groups)
+static void run_open_on(struct family_run *r, const struct family_golden *golden, bool gguf, const char *isa,
+                        int threads, enum dtype kv_dtype, bool has_groups, int num_devices)
 {
     char path[TEST_PATH_BYTES];
     make_directory(r->directory);
@@ -53,6 +60,7 @@ static void run_open(struct family_run *r, const struct family_golden *golden, b
                                       .device = test_device(),
                                       .isa = isa,
                                       .threads = threads,
+                                      .num_devices = num_devices,
                                       .kv_dtype = kv_dtype,
                                       .num_seqs = SEQS,
                                       .max_model_len = STEP_TOKENS,
@@ -60,6 +68,12 @@ static void run_open(struct family_run *r, const struct family_golden *golden, b
                                       .num_logits = STEP_TOKENS,
                                       .has_groups = has_groups};
     session_open(&r->session, &options);
+}
+
+static void run_open(struct family_run *r, const struct family_golden *golden, bool gguf, const char *isa,
+                     int threads, enum dtype kv_dtype, bool has_groups)
+{
+    run_open_on(r, golden, gguf, isa, threads, kv_dtype, has_groups, 0);
 }
 
 static void run_close(struct family_run *r)
@@ -449,6 +463,42 @@ static void the_same_bits_in_every_cut(void **state)
         if (has_part(g)) check_cuts(&quantised_goldens[g]);
 }
 
+/* Prompts in steps of some tokens, the last ones by decode. */
+static void run_on_devices(const struct family_golden *golden, int num_devices, float *logits)
+{
+    const struct cut prompts = {.chunk = 48, .beside = 17},
+                     decode = {.begin = 192, .chunk = 1, .decode = true};
+    struct family_run r;
+    run_open_on(&r, golden, !has_directory(golden), "auto", 1, DTYPE_BF16, true, num_devices);
+    run_logits(&r, prompts, logits);
+    run_logits(&r, decode, logits);
+    run_close(&r);
+}
+
+static void check_devices(const struct family_golden *golden)
+{
+    static float alone[FAMILY_TOKENS * FAMILY_VOCAB], together[FAMILY_TOKENS * FAMILY_VOCAB];
+    static const int nums[] = {2, 4};
+    if (is_left_out(golden)) return;
+    run_on_devices(golden, 1, alone);
+    for (size_t i = 0; i < array_length(nums); i++) {
+        if (!on_cpu() && nums[i] > num_gpus()) continue;
+        run_on_devices(golden, nums[i], together);
+        if (memcmp(alone, together, sizeof alone))
+            fail_msg("%s: %d devices give other bits than one", golden->name, nums[i]);
+    }
+}
+
+/* A group of devices has those of one. */
+static void the_same_bits_on_several_devices(void **state)
+{
+    (void)state;
+    for (size_t g = 0; g < array_length(family_goldens); g++)
+        if (has_part(g)) check_devices(&family_goldens[g]);
+    for (size_t g = 0; g < array_length(quantised_goldens); g++)
+        if (has_part(g)) check_devices(&quantised_goldens[g]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -461,6 +511,7 @@ int main(void)
         cmocka_unit_test(other_names_are_known),
         cmocka_unit_test(logits_of_quantised_weights_equal_transformers),
         cmocka_unit_test(the_same_bits_in_every_cut),
+        cmocka_unit_test(the_same_bits_on_several_devices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

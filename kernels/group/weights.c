@@ -1,0 +1,185 @@
+/* weights.c - who has which rows of a weight. */
+#include "base/check.h"
+#include "kernels/group/members.h"
+
+enum {
+    ROWS_UNIT = 16,  /* of a matrix whose rows stand for themselves */
+    CODES_UNIT = 128 /* of one whose rows share scales, or whose codes lie in words of several rows */
+};
+
+/* What a device is to do with weights is said to the group. */
+static void pass_forms_on(struct group *g)
+{
+    for (int i = 0; i < g->num; i++) {
+        g->members[i]->keeps_packed = g->base.keeps_packed;
+        g->members[i]->keeps_copies = g->base.keeps_copies;
+    }
+}
+
+static int64_t unit_of(const struct weight_view *v)
+{
+    return weight_view_has_codes(v) ? CODES_UNIT : ROWS_UNIT;
+}
+
+/* Not of results whose columns would not be one piece of each row. */
+static bool can_share_rows(const struct group *g, const struct linear_desc *desc)
+{
+    if (desc->kind == LINEAR_PLAIN && desc->num_parts > 1) return false;
+    for (int i = 0; i < desc->num_parts; i++)
+        if (weight_view_num_rows(&desc->parts[i]) % (g->num * unit_of(&desc->parts[i])) != 0) return false;
+    return true;
+}
+
+static struct row_share share_of_heads(const struct member *m, int32_t num_heads, int64_t num_rows)
+{
+    const int32_t num = m->group->num, each = max_of(num_heads / num, 1), first = m->idx * num_heads / num;
+    return (struct row_share){first * num_rows / num_heads, each * num_rows / num_heads};
+}
+
+static struct row_share share_of(const struct member *m, const struct linear_desc *desc, int part,
+                                 enum linear_split split)
+{
+    const int64_t rows = weight_view_num_rows(&desc->parts[part]), each = rows / m->group->num;
+    if (split == SPLIT_BY_HEADS) return share_of_heads(m, desc->part_heads[part], rows);
+    return split == SPLIT_BY_ROWS ? (struct row_share){m->idx * each, each} : (struct row_share){0, rows};
+}
+
+static struct weight_view rows_of(const struct weight_view *v, struct row_share share)
+{
+    const bool is_all = share.num == weight_view_num_rows(v);
+    return is_all || !v->data ? *v : weight_view_rows(v, share.first, share.num);
+}
+
+/* Of a vector of plain values. */
+static struct weight_view values_of(const struct weight_view *v, struct row_share share)
+{
+    if (!v->data || v->cols == 1) return rows_of(v, share);
+    if (v->rows != 1 || v->cols == share.num || weight_view_has_codes(v)) return *v;
+    return weight_view_plain((const char *)v->data + dtype_row_bytes(v->dtype, (uint64_t)share.first),
+                             v->dtype, 1, share.num);
+}
+
+static enum linear_split split_of(const struct group *g, const struct linear_desc *desc)
+{
+    const bool is_shared_out = desc->split == SPLIT_BY_ROWS && can_share_rows(g, desc);
+    return desc->split == SPLIT_BY_HEADS ? SPLIT_BY_HEADS : is_shared_out ? SPLIT_BY_ROWS : SPLIT_NOT;
+}
+
+/* The member's desc, and what it has of it. */
+static struct linear_desc own_desc(const struct member *m, const struct linear_desc *desc,
+                                   struct group_linear *l)
+{
+    struct linear_desc o = *desc;
+    for (int i = 0; i < desc->num_parts; i++) {
+        const struct row_share share = share_of(m, desc, i, l->split);
+        o.parts[i] = rows_of(&desc->parts[i], share);
+        o.biases[i] = values_of(&desc->biases[i], share);
+        l->shares[m->idx][i] = share;
+    }
+    return o;
+}
+
+/* Values of a row of results that the first member makes, which are as many as any other's. */
+static int32_t own_width(const struct group_linear *l, const struct linear_desc *desc)
+{
+    int64_t width = 0;
+    for (int i = 0; i < desc->num_parts; i++) width += l->shares[0][i].num;
+    return (int32_t)(desc->kind == LINEAR_GATE_UP ? width / 2 : width);
+}
+
+int group_linear_create(struct device *d, const struct linear_desc *desc, struct linear **out,
+                        struct error *err)
+{
+    struct group *g = group_of(d);
+    struct group_linear *l = group_own(g, sizeof *l);
+    int status = l ? STATUS_OK : error_set(err, STATUS_NO_MEMORY, "no memory for a group of devices");
+    pass_forms_on(g);
+    if (status) return status;
+    l->split = split_of(g, desc);
+    l->num_parts = desc->num_parts;
+    EACH_MEMBER(d, m)
+    {
+        const struct linear_desc o = own_desc(&m, desc, l);
+        if (!status) status = m.ops->linear_create(m.d, &o, (struct linear **)&l->linears.of[m.idx], err);
+    }
+    l->width = own_width(l, desc);
+    if (l->split == SPLIT_BY_ROWS) g->local_width = max_of(g->local_width, l->width);
+    *out = (struct linear *)l;
+    return status;
+}
+
+uint64_t group_linear_bytes(struct device *d, const struct linear *l)
+{
+    uint64_t bytes = 0;
+    EACH_MEMBER(d, m) bytes += m.ops->linear_bytes(m.d, own(&m, l));
+    return bytes;
+}
+
+/* Adapters' rows go where the linear's are. */
+int group_lora_create(struct device *d, const struct linear *w, const struct lora_desc *desc,
+                      struct lora **out, struct error *err)
+{
+    struct group *g = group_of(d);
+    const struct group_linear *l = (const struct group_linear *)w;
+    const size_t num = (size_t)max_of(desc->num_adapters, 1);
+    struct each_member *loras = group_own(g, sizeof *loras);
+    struct lora_part(*parts)[LINEAR_PARTS_MAX] = group_own(g, num * sizeof *parts);
+    if (!loras || !parts) return error_set(err, STATUS_NO_MEMORY, "no memory for a list of adapters");
+    int status = STATUS_OK;
+    EACH_MEMBER(d, m)
+    {
+        for (int32_t i = 0; i < desc->num_adapters; i++)
+            for (int part = 0; part < l->num_parts; part++) {
+                parts[i][part] = desc->parts[i][part];
+                parts[i][part].up = rows_of(&desc->parts[i][part].up, l->shares[m.idx][part]);
+            }
+        const struct lora_desc o = {desc->num_adapters, (const struct lora_part(*)[LINEAR_PARTS_MAX])parts};
+        if (!status) status = m.ops->lora_create(m.d, own(&m, w), &o, (struct lora **)&loras->of[m.idx], err);
+    }
+    *out = (struct lora *)loras;
+    return status;
+}
+
+/* Whole ones of each member. */
+#define CREATE_EACH(operation, type)                                                                         \
+    struct group *g = group_of(d);                                                                           \
+    struct each_member *all = group_own(g, sizeof *all);                                                     \
+    int status = all ? STATUS_OK : error_set(err, STATUS_NO_MEMORY, "no memory for a group of devices");     \
+    pass_forms_on(g);                                                                                        \
+    EACH_MEMBER(d, m)                                                                                        \
+    if (!status) status = m.ops->operation(m.d, desc, (type **)&all->of[m.idx], err);                        \
+    *out = (type *)all;                                                                                      \
+    return status
+
+int group_moe_create(struct device *d, const struct moe_desc *desc, struct moe **out, struct error *err)
+{
+    CREATE_EACH(moe_create, struct moe);
+}
+
+int group_latent_create(struct device *d, const struct latent_desc *desc, struct latent **out,
+                        struct error *err)
+{
+    CREATE_EACH(latent_create, struct latent);
+}
+
+int group_delta_net_create(struct device *d, const struct delta_desc *desc, struct delta_net **out,
+                           struct error *err)
+{
+    CREATE_EACH(delta_net_create, struct delta_net);
+}
+
+int group_weights_done(struct device *d, struct error *err)
+{
+    struct group *g = group_of(d);
+    const int64_t rows = max_of(g->limits.num_tokens, g->limits.num_logits);
+    int status = STATUS_OK;
+    EACH_MEMBER(d, m)
+    {
+        g->local.of[m.idx] = m.ops->alloc(m.d, (size_t)(rows * max_of(g->local_width, 1) * m.d->act_bytes),
+                                          "a share of results");
+        if (!g->local.of[m.idx])
+            return error_set(err, STATUS_NO_MEMORY, "no device memory for shares of results");
+        if (!status) status = m.ops->weights_done(m.d, err);
+    }
+    return status;
+}
