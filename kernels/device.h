@@ -636,6 +636,13 @@ struct kernel_table {
     /* What comes behind it waits until the others' rows are there, of as many calls of share as this member has had. NULL: they
      * are. */
     void (*share_end)(struct device *d);
+    /* moe in three parts, of a mixture that was made of a share of the rows of each expert's gate and up, and of down: what gate and up make;
+     * then, when all members have come as far, what all of them made; out[T][this one's share of H]. NULL: members have whole ones. */
+    void (*moe_begin)(struct device *d, const struct batch *b, enum row_set rows, const void *x,
+                      const void *seen, const struct moe *moe);
+    void (*moe_gather)(struct device *d, const struct batch *b, enum row_set rows, const struct moe *moe);
+    void (*moe_end)(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
+                    const struct moe *moe);
 
     /* ---- for tests and tools ---- */
 

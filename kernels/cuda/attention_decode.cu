@@ -581,7 +581,7 @@ void cuda_attention_decode(struct cuda_device *d, const struct batch *b, __nv_bf
     a.row_heads = cuda_row_heads(args);
     a.seq_heads = cuda_decode_heads(args);
     a.head_tiles = a.seq_heads / a.num_kv_heads;
-    a.splits_most = splits_most_of(a.seq_heads);
+    a.splits_most = splits_most_of(cuda_all_decode_heads(args));
     a.sliding_window = args->sliding_window;
     a.partial_floats = decode_partial_floats(args);
     a.bundle = b->decode_bundle;

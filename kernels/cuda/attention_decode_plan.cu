@@ -43,6 +43,15 @@ int32_t cuda_decode_heads(const struct attention_args *a)
     return a->num_kv_heads * ((decode_group(a) + DECODE_TILE_ROWS - 1) / DECODE_TILE_ROWS);
 }
 
+int32_t cuda_all_decode_heads(const struct attention_args *a)
+{
+    struct attention_args all = *a;
+    if (a->all_heads == 0) return cuda_decode_heads(a);
+    all.num_heads = a->all_heads;
+    all.num_kv_heads = a->all_kv_heads;
+    return cuda_decode_heads(&all);
+}
+
 size_t cuda_decode_partial_floats(const struct step_limits *limits, const struct attention_args *args)
 {
     return (size_t)limits->num_seqs * SPLITS_MAX * cuda_decode_heads(args) * decode_partial_floats(args);
@@ -94,7 +103,8 @@ struct work {
 
     work(const struct cuda_device *d, const struct step *s, int32_t sliding_window, int32_t most)
         : device(d), step(s), heads(cuda_decode_heads(&d->attention)),
-          splits_most(splits_most_of((int32_t)heads)), window(sliding_window), bundle(most)
+          splits_most(splits_most_of(cuda_all_decode_heads(&d->attention))), window(sliding_window),
+          bundle(most)
     {
         num_pages = num_items = num_heads = head_pages_max = item_pages_max = 0;
         for (int32_t seq = step->num_prefill_seqs; seq < step->num_seqs; seq++) {

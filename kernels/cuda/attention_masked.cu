@@ -510,14 +510,22 @@ int32_t tiles_of_group(int32_t group)
     return (int32_t)div_up(group, TILE_ROWS);
 }
 
+/* Of a sequence; of the model, where this device has a share of its heads. */
+int32_t num_items_of_all(const struct attention_args *a)
+{
+    const int32_t kv_heads = a->all_heads > 0 ? a->all_kv_heads : a->num_kv_heads,
+                  heads = max(a->all_heads, a->num_heads);
+    return kv_heads * tiles_of_group(heads / kv_heads);
+}
+
 void launch_decode(struct cuda_device *d, masked_args a, const struct alibi &by, const struct batch *b,
-                   const struct kv_pool *pool, int32_t layer)
+                   const struct kv_pool *pool, int32_t layer, const struct attention_args *args)
 {
     int32_t num_seqs = b->num_seqs - b->num_prefill_seqs;
     a.first_seq = b->num_prefill_seqs;
     a.end_seq = b->num_seqs;
     a.tiles_per_seq = tiles_of_group(a.group);
-    a.splits_most = most_splits(d, a.head_dim, a.num_kv_heads * a.tiles_per_seq);
+    a.splits_most = most_splits(d, a.head_dim, num_items_of_all(args));
     a.splits_room = splits_bound_of(d->limits.max_model_len, a.splits_most);
     a.partial = d->attention_partial;
     launch(d, a, by, pool, layer,
@@ -537,7 +545,7 @@ bool cuda_attention_is_masked(const struct cuda_device *d, const struct attentio
 {
     if (args->chunk > 0 || args->temperature_floor > 0 || args->alibi_most > 0 || d->latent_rotary_dim > 0)
         return true;
-    if (cuda_decode_heads(args) != cuda_decode_heads(&d->attention)) return true;
+    if (cuda_all_decode_heads(args) != cuda_all_decode_heads(&d->attention)) return true;
     if (!d->layers_differ) return !cuda_attention_supports(args->head_dim);
     return !cuda_attention_has_different(args->head_dim) || args->head_dim != d->attention.head_dim ||
            args->num_kv_heads != d->attention.num_kv_heads;
@@ -546,8 +554,8 @@ bool cuda_attention_is_masked(const struct cuda_device *d, const struct attentio
 size_t cuda_masked_partial_floats(const struct cuda_device *d, const struct step_limits *limits,
                                   const struct attention_args *args)
 {
-    const int32_t num_items = args->num_kv_heads * tiles_of_group(args->num_heads / args->num_kv_heads),
-                  splits = splits_bound_of(limits->max_model_len, most_splits(d, args->head_dim, num_items));
+    const int32_t most = most_splits(d, args->head_dim, num_items_of_all(args)),
+                  splits = splits_bound_of(limits->max_model_len, most);
     return (size_t)limits->num_seqs * splits * args->num_heads * (args->head_dim + PARTIAL_EXTRA);
 }
 
@@ -597,6 +605,6 @@ void cuda_attention_masked(struct cuda_device *d, const struct batch *b, __nv_bf
         else
             launch_prefill(d, a, by, b, pool, layer);
     }
-    if (b->num_seqs > b->num_prefill_seqs) launch_decode(d, a, by, b, pool, layer);
+    if (b->num_seqs > b->num_prefill_seqs) launch_decode(d, a, by, b, pool, layer, args);
     cuda_check(d, cudaPeekAtLastError(), "masked attention");
 }

@@ -14,6 +14,7 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear_blas.cuh"
 #include "kernels/cuda/pinned.cuh"
+#include "kernels/cuda/share.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 
 namespace
@@ -56,7 +57,8 @@ void close_device(struct device *device)
     tensor_maps_close(d);
     cuda_launches_close(d);
     cuda_pinned_forget(d);
-    cudaDeviceReset(); /* this process has one CUDA device: everything on it goes at once */
+    cuda_membership_forget(d);
+    cudaDeviceReset(); /* nobody else in this process uses this GPU: everything on it goes at once */
     delete d;
 }
 
@@ -239,6 +241,13 @@ constexpr struct kernel_table make_table()
     t.logits = cuda_logits;
     t.sample = cuda_sample;
     t.row = cuda_row;
+    t.join = cuda_join;
+    t.select = cuda_select;
+    t.share = cuda_share;
+    t.share_end = cuda_share_end;
+    t.moe_begin = cuda_moe_begin;
+    t.moe_gather = cuda_moe_gather;
+    t.moe_end = cuda_moe_end;
     t.read_logits = read_logits;
     t.write_f32 = cuda_write_f32;
     t.read_f32 = cuda_read_f32;

@@ -228,6 +228,7 @@ struct cuda_device {
     float *floats;        /* pinned: [num_batch_slots][row_floats] what rows have left */
     int32_t row_floats;
     struct blas_loader *blas_loader; /* while weights come */
+    struct membership *membership;   /* share.cu: of a group; NULL: it is in none */
     struct pinned *pinned;
 };
 
@@ -312,6 +313,8 @@ bool cuda_window_add(struct cuda_device *d, int32_t window);
 int32_t cuda_decode_teams(const struct cuda_device *d, const struct attention_args *args);
 int32_t cuda_decode_ranges_max(const struct cuda_device *d, const struct attention_args *args);
 int32_t cuda_decode_heads(const struct attention_args *args);
+/* The same of the model, where this device has a share of its heads: how a sequence is split depends on it. */
+int32_t cuda_all_decode_heads(const struct attention_args *args);
 size_t cuda_decode_partial_floats(const struct step_limits *limits, const struct attention_args *args);
 size_t cuda_masked_partial_floats(const struct cuda_device *d, const struct step_limits *limits,
                                   const struct attention_args *args);
@@ -339,6 +342,11 @@ void cuda_loras_forget(struct cuda_device *d);
 int cuda_moe_create(struct device *d, const struct moe_desc *desc, struct moe **out, struct error *err);
 void cuda_moe(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
               const void *seen, const struct moe *moe);
+void cuda_moe_begin(struct device *d, const struct batch *b, enum row_set rows, const void *x,
+                    const void *seen, const struct moe *moe);
+void cuda_moe_gather(struct device *d, const struct batch *b, enum row_set rows, const struct moe *moe);
+void cuda_moe_end(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
+                  const struct moe *moe);
 void cuda_moe_forget(struct cuda_device *d);
 
 /* latent.cu */

@@ -293,6 +293,15 @@ void choose(struct cuda_device *d, struct linear_plan *plan, const struct timing
     }
 }
 
+/* As the device that has chosen for all of its group. */
+void choose_as(const struct cuda_device *chooser, const decltype(linears::plans)::value_type &own,
+               struct linear_plan *plan)
+{
+    const auto found = chooser->linears->plans.find(own.first);
+    assert_always(found != chooser->linears->plans.end()); /* it has the same shapes */
+    std::copy(std::begin(found->second.choices), std::end(found->second.choices), plan->choices);
+}
+
 /* Makes, and so compares, whatever plan of cuBLASLt's a step may want. */
 void make_plans(struct cuda_device *d, const struct linear_plan *plan, const struct timing *t)
 {
@@ -423,7 +432,10 @@ int cuda_linear_plans(struct cuda_device *d, struct error *err)
     if (!ok) return error_set(err, STATUS_NO_MEMORY, "the GPU has no room to time matrix products");
     fill_kernel<<<(unsigned)d->num_sms, FILL_THREADS, 0, d->stream>>>((uint32_t *)t.x, x_bytes / 4);
     for (auto &it : d->linears->plans) {
-        choose(d, &it.second, &t);
+        if (d->base.chooser)
+            choose_as(cuda_of(d->base.chooser), it, &it.second);
+        else
+            choose(d, &it.second, &t);
         make_plans(d, &it.second, &t);
     }
     CUDA_CHECK(d, cudaStreamSynchronize(d->stream));

@@ -14,6 +14,7 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/moe.cuh"
 #include "kernels/cuda/packed.cuh"
+#include "kernels/cuda/share.cuh"
 
 extern "C" {
 #include "files/weight_codes.h"
@@ -24,6 +25,7 @@ namespace
 
 enum {
     SCALE_THREADS = 128,
+    GATHER_THREADS = 128,
     COMBINE_THREADS = 256,
     COMBINE_PAIRS = 8,
     COMBINE_COLUMNS = 8 * COMBINE_THREADS,
@@ -130,7 +132,7 @@ bool reserve_scratch(struct cuda_device *d, const struct moe *m, int32_t shared_
     if (!d->moe_scratch) d->moe_scratch = new struct moe_scratch();
     struct moe_scratch *s = d->moe_scratch;
     if (m->num_experts <= s->num_experts && m->num_chosen <= s->num_chosen && m->inner <= s->inner &&
-        shared_inner <= s->shared_inner)
+        shared_inner <= s->shared_inner && (!moe_is_shared_out(m) || s->own_mid))
         return true;
     s->num_experts = max(s->num_experts, m->num_experts);
     s->num_chosen = max(s->num_chosen, m->num_chosen);
@@ -153,6 +155,9 @@ bool reserve_scratch(struct cuda_device *d, const struct moe *m, int32_t shared_
     if (ok && s->shared_inner > 0)
         ok = allocate(d, &s->shared_mid, rows * (size_t)s->shared_inner, what) &&
              allocate(d, &s->shared_made, rows * (size_t)m->router_hidden, what);
+    if (ok && moe_is_shared_out(m))
+        ok = allocate(d, &s->own_mid, group_rows * (size_t)s->inner, what) &&
+             (s->shared_inner == 0 || allocate(d, &s->own_shared_mid, rows * (size_t)s->shared_inner, what));
     return ok;
 }
 
@@ -242,7 +247,7 @@ int check_weight(const struct weight_view *v, struct error *err)
 
 int check_expert(const struct expert_desc *e, struct error *err)
 {
-    int64_t inner = weight_view_num_rows(&e->up), hidden = e->up.cols;
+    int64_t inner = weight_view_num_rows(&e->up), hidden = weight_view_num_rows(&e->down);
     int status = e->gate.data ? check_weight(&e->gate, err) : STATUS_OK;
     if (!status) status = check_weight(&e->up, err);
     if (!status) status = check_weight(&e->down, err);
@@ -304,7 +309,9 @@ int cuda_moe_create(struct device *device, const struct moe_desc *desc, struct m
     m->num_chosen = desc->num_chosen;
     m->hidden = (int32_t)desc->experts[0].up.cols;
     m->router_hidden = (int32_t)desc->router.cols;
-    m->inner = (int32_t)weight_view_num_rows(&desc->experts[0].up);
+    m->inner = (int32_t)desc->experts[0].down.cols;
+    m->own_inner = (int32_t)weight_view_num_rows(&desc->experts[0].up);
+    m->own_hidden = (int32_t)weight_view_num_rows(&desc->experts[0].down);
     m->scores = desc->scores;
     m->gate = desc->gate;
     m->has_gate = desc->experts[0].gate.data != NULL;
@@ -316,8 +323,9 @@ int cuda_moe_create(struct device *device, const struct moe_desc *desc, struct m
     m->num_chosen_groups = desc->num_chosen_groups;
     m->groups_by_two = desc->groups_by_two;
     m->has_shared_gate = desc->shared_gate.data != NULL;
-    if (!reserve_scratch(d, m, (int32_t)weight_view_num_rows(&desc->shared.up)) || !reserve_own(d, desc) ||
-        !upload_router(d, m, desc) || !cuda_moe_upload_experts(d, m, desc))
+    m->shared_inner = desc->shared.up.data ? (int32_t)desc->shared.down.cols : 0;
+    if (!reserve_scratch(d, m, m->shared_inner) || !reserve_own(d, desc) || !upload_router(d, m, desc) ||
+        !cuda_moe_upload_experts(d, m, desc))
         status = error_set(err, STATUS_NO_MEMORY, "the GPU has no room for the experts (%s)",
                            cudaGetErrorString(d->first_error));
     if (!status && desc->shared.up.data) status = create_shared(device, m, desc, err);
@@ -353,6 +361,29 @@ __global__ void __launch_bounds__(SCALE_THREADS)
     for (int i = threadIdx.x; i < hidden / 2; i += SCALE_THREADS) {
         float2 x = unpack_bf16(row[i]);
         row[i] = pack_bf16(x.x * weight, x.y * weight);
+    }
+}
+
+/* Where members of a group have columns each of what gate and up have made: a pair's of all of them. */
+struct gather_mid_args {
+    const uint4 *from[GROUP_MEMBERS_MAX];        /* [rows][num_vectors] */
+    const int32_t *from_rows[GROUP_MEMBERS_MAX]; /* [P]; NULL: the pair's number */
+    uint4 *to;                                   /* [rows][num_members][num_vectors] */
+    const int32_t *to_rows;                      /* as from_rows */
+    int32_t num_members, num_vectors;
+};
+
+/* A CTA a pair. */
+__global__ void __launch_bounds__(GATHER_THREADS) gather_mid_kernel(gather_mid_args a)
+{
+    const size_t pair = blockIdx.x;
+    dependents_launch();
+    dependency_wait();
+    uint4 *to = a.to + (a.to_rows ? a.to_rows[pair] : pair) * a.num_members * a.num_vectors;
+    for (int32_t i = threadIdx.x; i < a.num_members * a.num_vectors; i += GATHER_THREADS) {
+        const int32_t member = i / a.num_vectors;
+        const size_t row = a.from_rows[member] ? a.from_rows[member][pair] : pair;
+        to[i] = a.from[member][row * a.num_vectors + i % a.num_vectors];
     }
 }
 
@@ -442,12 +473,12 @@ void quantise_mid(struct cuda_device *d, const struct moe *m, int32_t num_pairs)
         cuda_check(d, cudaErrorUnknown, "experts");
 }
 
-/* quantised: x in bytes, where the experts are; else NULL. */
-void multiply(struct cuda_device *d, const struct moe *m, const struct plan &plan, const __nv_bfloat16 *x,
-              const struct fp8_rows *quantised, int32_t num_tokens)
+/* What both products have. */
+struct moe_product product_of(struct cuda_device *d, const struct moe *m, const struct plan &plan,
+                              int32_t num_tokens)
 {
-    struct moe_scratch *s = d->moe_scratch;
-    int32_t num_pairs = num_tokens * m->num_chosen;
+    const struct moe_scratch *s = d->moe_scratch;
+    const int32_t num_pairs = num_tokens * m->num_chosen;
     struct moe_product p = {};
     p.tiles = s->tiles;
     p.num_tiles = s->num_tiles;
@@ -456,12 +487,20 @@ void multiply(struct cuda_device *d, const struct moe *m, const struct plan &pla
     p.num_experts = m->num_experts;
     p.tiles_max = moe_tiles_max(num_pairs, m->num_experts, plan.tile_rows);
     /* where the second product's weights are no more than what the rings of all SMs hold, as of a token alone */
-    p.is_short =
-        plan.tile_rows <= TILE_ROWS_MIN && (int64_t)num_pairs * m->hidden * m->inner * (quantised ? 1 : 2) <=
-                                               (int64_t)d->num_sms * MOE_RING_BYTES;
+    const int64_t bytes = (int64_t)num_pairs * m->own_hidden * m->inner * (m->fp8_down.codes ? 1 : 2);
+    p.is_short = plan.tile_rows <= TILE_ROWS_MIN && bytes <= (int64_t)d->num_sms * MOE_RING_BYTES;
     p.gate = m->gate;
+    return p;
+}
+
+/* By gate and up. quantised: x in bytes, where the experts are; else NULL. */
+void multiply_up(struct cuda_device *d, const struct moe *m, const struct plan &plan, const __nv_bfloat16 *x,
+                 const struct fp8_rows *quantised, int32_t num_tokens)
+{
+    const struct moe_scratch *s = d->moe_scratch;
+    struct moe_product p = product_of(d, m, plan, num_tokens);
     p.shares_x = plan.method == METHOD_SHARED;
-    p.out = s->mid;
+    p.out = moe_is_shared_out(m) ? s->own_mid : s->mid;
     p.x = p.shares_x ? x : s->gathered;
     p.x_rows = p.shares_x ? num_tokens : p.num_rows;
     p.weight = m->gate_up;
@@ -472,20 +511,24 @@ void multiply(struct cuda_device *d, const struct moe *m, const struct plan &pla
     p.is_gated = m->has_gate;
     if (quantised) use_fp8(&p, m->fp8_gate_up, p.shares_x ? quantised : &s->fp8);
     run_product(d, plan, &p);
-    if (!m->has_gate) cuda_gate_alone(d, s->mid, (size_t)p.num_rows * (size_t)m->inner, m->gate, {});
-    p.shares_x = false;
+    if (!m->has_gate) cuda_gate_alone(d, p.out, (size_t)p.num_rows * (size_t)m->own_inner, m->gate, {});
+}
+
+void multiply_down(struct cuda_device *d, const struct moe *m, const struct plan &plan, int32_t num_tokens)
+{
+    const struct moe_scratch *s = d->moe_scratch;
+    struct moe_product p = product_of(d, m, plan, num_tokens);
     p.out = s->gathered;
     p.x = s->mid;
     p.x_rows = p.num_rows;
     p.weight = m->down;
     p.packed = &m->packed_down;
     p.bias = m->down_bias;
-    p.n = m->hidden;
+    p.n = m->own_hidden;
     p.k = m->inner;
-    p.is_gated = false;
     p.knows_tiles = true;
-    if (quantised) {
-        quantise_mid(d, m, num_pairs);
+    if (m->fp8_down.codes) {
+        quantise_mid(d, m, p.num_pairs);
         use_fp8(&p, m->fp8_down, &s->fp8);
     }
     run_product(d, plan, &p);
@@ -509,7 +552,7 @@ combine_args combine_args_of(const struct cuda_device *d, const struct moe *m, v
     a.rows = s->rows;
     a.weights = s->weights;
     a.num_chosen = m->num_chosen;
-    a.hidden = m->hidden;
+    a.hidden = m->own_hidden;
     return a;
 }
 
@@ -553,8 +596,8 @@ void combine(struct device *device, const struct batch *b, enum row_set rows, co
 
 } // namespace
 
-void cuda_moe(struct device *device, const struct batch *b, enum row_set rows, void *out, const void *x,
-              const void *seen, const struct moe *m)
+void cuda_moe_begin(struct device *device, const struct batch *b, enum row_set rows, const void *x,
+                    const void *seen, const struct moe *m)
 {
     struct cuda_device *d = cuda_of(device);
     struct moe_scratch *s = d->moe_scratch;
@@ -577,12 +620,59 @@ void cuda_moe(struct device *device, const struct batch *b, enum row_set rows, v
     if (m->scale_input)
         launch_dependent(d, scale_kernel, dim3((unsigned)(num_tokens * m->num_chosen)), dim3(SCALE_THREADS),
                          0, s->gathered, (const int32_t *)s->rows, s->weights, m->hidden);
-    multiply(d, m, plan, of_experts, quantised, num_tokens);
+    multiply_up(d, m, plan, of_experts, quantised, num_tokens);
+    if (moe_is_shared_out(m) && m->shared_down)
+        cuda_linear(device, b, rows, s->own_shared_mid, x, m->shared_gate_up);
+}
+
+void cuda_moe_gather(struct device *device, const struct batch *b, enum row_set rows, const struct moe *m)
+{
+    struct cuda_device *d = cuda_of(device);
+    const struct moe_scratch *s = d->moe_scratch;
+    struct device *const *members;
+    gather_mid_args a = {};
+    a.num_members = cuda_members(d, &members);
+    for (int i = 0; i < a.num_members; i++) {
+        const struct moe_scratch *of = cuda_of(members[i])->moe_scratch;
+        a.from[i] = (const uint4 *)of->own_mid;
+        a.from_rows[i] = of->rows;
+    }
+    a.to = (uint4 *)s->mid;
+    a.to_rows = s->rows;
+    a.num_vectors = m->own_inner / 8;
+    const int32_t num_tokens = batch_num_rows(b, rows);
+    launch_dependent(d, gather_mid_kernel, dim3((unsigned)(num_tokens * m->num_chosen)), dim3(GATHER_THREADS),
+                     0, a);
+    if (!m->shared_down) return;
+    for (int i = 0; i < a.num_members; i++) {
+        a.from[i] = (const uint4 *)cuda_of(members[i])->moe_scratch->own_shared_mid;
+        a.from_rows[i] = NULL;
+    }
+    a.to = (uint4 *)s->shared_mid;
+    a.to_rows = NULL;
+    a.num_vectors = m->shared_inner / a.num_members / 8;
+    launch_dependent(d, gather_mid_kernel, dim3((unsigned)num_tokens), dim3(GATHER_THREADS), 0, a);
+}
+
+void cuda_moe_end(struct device *device, const struct batch *b, enum row_set rows, void *out, const void *x,
+                  const struct moe *m)
+{
+    struct cuda_device *d = cuda_of(device);
+    const struct moe_scratch *s = d->moe_scratch;
+    const int32_t num_tokens = batch_num_rows(b, rows);
+    multiply_down(d, m, plan_of(d, m, num_tokens), num_tokens);
     if (m->shared_down) {
-        cuda_linear(device, b, rows, s->shared_mid, x, m->shared_gate_up);
+        if (!moe_is_shared_out(m)) cuda_linear(device, b, rows, s->shared_mid, x, m->shared_gate_up);
         cuda_linear(device, b, rows, s->shared_made, s->shared_mid, m->shared_down);
     }
     combine(device, b, rows, m, out, num_tokens);
     cuda_fp8_target_forget(d);
     cuda_check(d, cudaPeekAtLastError(), "experts");
+}
+
+void cuda_moe(struct device *device, const struct batch *b, enum row_set rows, void *out, const void *x,
+              const void *seen, const struct moe *m)
+{
+    cuda_moe_begin(device, b, rows, x, seen, m);
+    cuda_moe_end(device, b, rows, out, x, m);
 }

@@ -16,6 +16,8 @@ struct moe_tile {
 
 struct moe {
     int32_t num_experts, num_chosen, hidden, inner; /* E, K, H, I; hidden: of what experts get */
+    int32_t own_inner,
+        own_hidden; /* rows of gate and up, and of down; a member of a group has a share of I and of H */
     int32_t router_hidden; /* of x: hidden unless experts have a space of their own */
     enum router_scores scores;
     enum gate_function gate;
@@ -36,6 +38,7 @@ struct moe {
     struct fp8_weight fp8_gate_up, fp8_down; /* in e4m3, as many rows; else codes is NULL */
     float *gate_up_bias, *down_bias; /* [E][2 I], [E][H]; NULL: none, as with any gate but the clamped one */
     struct linear *shared_gate_up, *shared_down; /* NULL: no shared expert */
+    int32_t shared_inner;                        /* S of it */
     struct linear *to_experts, *from_experts;    /* NULL: experts have no space of their own */
     bool has_shared_gate;
 };
@@ -43,7 +46,13 @@ struct moe {
 /* Of one expert's product with gate and up, or with up alone. */
 static inline int32_t moe_rows_of_gate_up(const struct moe *m)
 {
-    return (m->has_gate ? 2 : 1) * m->inner;
+    return (m->has_gate ? 2 : 1) * m->own_inner;
+}
+
+/* Whether other members of a group have rows of it, too. */
+static inline bool moe_is_shared_out(const struct moe *m)
+{
+    return m->own_inner != m->inner;
 }
 
 /* Device memory for the largest step; layers take turns. */
@@ -62,6 +71,8 @@ struct moe_scratch {
     __nv_bfloat16 *gathered;                 /* [rows][H]: x, and when that has been read, results */
     __nv_bfloat16 *mid;                      /* [rows][I] */
     __nv_bfloat16 *shared_mid, *shared_made; /* [T][S] [T][H] */
+    __nv_bfloat16 *own_mid,
+        *own_shared_mid; /* of a member of a group: its columns of both; NULL: it has all */
     __nv_bfloat16 *own, *own_made, *widened; /* [T][L] [T][L] [T][H] of experts' own space */
     int32_t own_hidden;                      /* L that there is room for */
     struct fp8_rows fp8;                     /* [rows][H or I], x, then mid; codes NULL: no experts of e4m3 */

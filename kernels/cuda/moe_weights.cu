@@ -28,7 +28,7 @@ template <typename T> bool allocate(struct cuda_device *d, T **out, size_t count
 
 bool upload_bf16(struct cuda_device *d, struct moe *m, const struct expert_desc *experts)
 {
-    const size_t one = (size_t)m->inner * (size_t)m->hidden,
+    const size_t one = (size_t)m->own_hidden * (size_t)m->inner,
                  both = (size_t)moe_rows_of_gate_up(m) * (size_t)m->hidden;
     bool ok = allocate(d, &m->gate_up, both * (size_t)m->num_experts) &&
               allocate(d, &m->down, one * (size_t)m->num_experts);
@@ -57,8 +57,8 @@ bool can_be_fp8(const struct cuda_device *d, const struct moe *m, const struct m
                          down = cuda_byte_form(&desc->experts[0].down);
     for (int32_t e = 0; e < m->num_experts; e++) {
         const struct expert_desc *expert = &desc->experts[e];
-        if ((m->has_gate && !fits_fp8(&expert->gate, m->inner, gate_up)) ||
-            !fits_fp8(&expert->up, m->inner, gate_up) || !fits_fp8(&expert->down, m->hidden, down))
+        if ((m->has_gate && !fits_fp8(&expert->gate, m->own_inner, gate_up)) ||
+            !fits_fp8(&expert->up, m->own_inner, gate_up) || !fits_fp8(&expert->down, m->own_hidden, down))
             return false;
     }
     return true;
@@ -82,14 +82,14 @@ bool upload_fp8(struct cuda_device *d, struct moe *m, const struct expert_desc *
     const int64_t both = moe_rows_of_gate_up(m);
     bool ok = cuda_alloc_fp8(d, &m->fp8_gate_up, both * m->num_experts, m->hidden,
                              cuda_byte_form(&experts[0].up)) &&
-              cuda_alloc_fp8(d, &m->fp8_down, (int64_t)m->hidden * m->num_experts, m->inner,
+              cuda_alloc_fp8(d, &m->fp8_down, (int64_t)m->own_hidden * m->num_experts, m->inner,
                              cuda_byte_form(&experts[0].down)) &&
               reserve_fp8_rows(d, m);
     for (int32_t e = 0; e < m->num_experts && ok; e++)
         ok =
             (!m->has_gate || cuda_upload_fp8(d, &m->fp8_gate_up, &experts[e].gate, both * e, true, 0)) &&
             cuda_upload_fp8(d, &m->fp8_gate_up, &experts[e].up, both * e, m->has_gate, m->has_gate ? 1 : 0) &&
-            cuda_upload_fp8(d, &m->fp8_down, &experts[e].down, (int64_t)m->hidden * e, false, 0);
+            cuda_upload_fp8(d, &m->fp8_down, &experts[e].down, (int64_t)m->own_hidden * e, false, 0);
     cuda_fp8_rows_expect(d, m->hidden, m->fp8_gate_up.form);
     return ok;
 }
@@ -140,7 +140,7 @@ bool has_packed_epilogues(const struct moe *m, const struct linear *w)
 /* Whether no two experts have rows in one quad, and all are of four bits alike. */
 bool can_be_packed(const struct cuda_device *d, struct moe *m, const struct expert_desc *experts)
 {
-    if (moe_rows_of_gate_up(m) % QUAD_ROWS != 0 || m->hidden % QUAD_ROWS != 0) return false;
+    if (moe_rows_of_gate_up(m) % QUAD_ROWS != 0 || m->own_hidden % QUAD_ROWS != 0) return false;
     return find_form(d, &m->packed_gate_up, m, experts, gate_up_of) &&
            find_form(d, &m->packed_down, m, experts, down_of) &&
            has_packed_epilogues(m, &m->packed_gate_up) && has_packed_epilogues(m, &m->packed_down);
@@ -171,11 +171,11 @@ bool put_expert(struct cuda_device *d, const struct linear *stack, int32_t e, in
 bool upload_packed(struct cuda_device *d, struct moe *m, const struct expert_desc *experts, bool *is_inexact)
 {
     bool ok = allocate_packed(d, &m->packed_gate_up, m->num_experts, moe_rows_of_gate_up(m), m->hidden) &&
-              allocate_packed(d, &m->packed_down, m->num_experts, m->hidden, m->inner) &&
+              allocate_packed(d, &m->packed_down, m->num_experts, m->own_hidden, m->inner) &&
               cuda_packed_begin(d);
     for (int32_t e = 0; e < m->num_experts && ok; e++)
         ok = put_expert(d, &m->packed_gate_up, e, moe_rows_of_gate_up(m), gate_up_of(&experts[e])) &&
-             put_expert(d, &m->packed_down, e, m->hidden, down_of(&experts[e]));
+             put_expert(d, &m->packed_down, e, m->own_hidden, down_of(&experts[e]));
     *is_inexact = ok && !cuda_packed_is_exact(d);
     return ok && d->first_error == cudaSuccess;
 }
@@ -190,7 +190,9 @@ void forget_packed(struct moe *m)
 /* For products of many rows, which take bf16: either of the two. */
 void expect_unpacked(struct cuda_device *d, const struct moe *m)
 {
-    size_t count = (size_t)m->num_experts * (size_t)moe_rows_of_gate_up(m) * (size_t)m->hidden;
+    const size_t gate_up = (size_t)moe_rows_of_gate_up(m) * (size_t)m->hidden,
+                 down = (size_t)m->own_hidden * (size_t)m->inner,
+                 count = (size_t)m->num_experts * max(gate_up, down);
     d->unpacked_count = max(d->unpacked_count, count);
 }
 
@@ -246,12 +248,12 @@ std::vector<float> bias_values(const struct weight_view *bias, int32_t n)
 /* Gate and up alternate as the rows of gate_up. */
 bool upload_biases(struct cuda_device *d, struct moe *m, const struct expert_desc *experts)
 {
-    size_t num = (size_t)m->num_experts, inner = (size_t)m->inner;
+    size_t num = (size_t)m->num_experts, inner = (size_t)m->own_inner;
     std::vector<float> gate_up(2 * inner * num), down;
     for (size_t e = 0; e < num; e++) {
-        const std::vector<float> parts[] = {bias_values(&experts[e].gate_bias, m->inner),
-                                            bias_values(&experts[e].up_bias, m->inner)},
-                                 own = bias_values(&experts[e].down_bias, m->hidden);
+        const std::vector<float> parts[] = {bias_values(&experts[e].gate_bias, m->own_inner),
+                                            bias_values(&experts[e].up_bias, m->own_inner)},
+                                 own = bias_values(&experts[e].down_bias, m->own_hidden);
         for (size_t i = 0; i < inner; i++)
             for (size_t part = 0; part < 2; part++)
                 gate_up[2 * inner * e + i / 8 * 16 + part * 8 + i % 8] = parts[part][i];

@@ -543,7 +543,10 @@ bool replay(struct cuda_device *d, const struct step_graphs *graphs, const struc
 void record_begin(struct cuda_device *d, const struct step_graphs *graphs, const struct batch *b)
 {
     if (!b->graph_candidate || graphs->num == GRAPH_BUCKETS_MAX) return;
-    d->steps->recording = CUDA_CHECK(d, cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal));
+    /* what the first member of a group has recorded is made a graph while the others' streams are still recorded */
+    const cudaStreamCaptureMode mode =
+        d->membership ? cudaStreamCaptureModeRelaxed : cudaStreamCaptureModeThreadLocal;
+    d->steps->recording = CUDA_CHECK(d, cudaStreamBeginCapture(d->stream, mode));
 }
 
 /* And launches what was recorded; what is not to run goes to the device. */

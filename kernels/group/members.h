@@ -30,6 +30,11 @@ struct group_linear {
     struct row_share shares[GROUP_MEMBERS_MAX][LINEAR_PARTS_MAX];
 };
 
+struct group_moe {
+    struct each_member moes; /* first */
+    int32_t width; /* values of a row that a member makes; 0: of all of them, each has all experts' rows */
+};
+
 struct group {
     struct device base;        /* first */
     struct kernel_table table; /* without what members have not */

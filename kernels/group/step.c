@@ -175,9 +175,29 @@ static void group_logits(struct device *d, const struct batch *b, const void *x,
     EACH_MEMBER(d, m) m.ops->logits(m.d, own(&m, b), group_address(&m, x), own(&m, lm_head));
 }
 
+/* Down takes what gate and up of all members have made. */
+static void run_shared_moe(struct device *d, const struct batch *b, enum row_set rows, void *out,
+                           const void *x, const void *seen, const struct moe *moe)
+{
+    struct group *g = group_of(d);
+    EACH_MEMBER(d, m)
+    m.ops->moe_begin(m.d, own(&m, b), rows, group_address(&m, x), group_address(&m, seen), own(&m, moe));
+    share_columns(g, b, rows, &g->local, 0);
+    EACH_MEMBER(d, m) m.ops->moe_gather(m.d, own(&m, b), rows, own(&m, moe));
+    EACH_MEMBER(d, m)
+    m.ops->moe_end(m.d, own(&m, b), rows, g->local.of[m.idx], group_address(&m, x), own(&m, moe));
+    g->has_shared = true; /* and what went before that has been read */
+    g->last_shared = NULL;
+    share(g, b, rows, out, ((const struct group_moe *)moe)->width);
+}
+
 static void group_moe(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
                       const void *seen, const struct moe *moe)
 {
+    if (((const struct group_moe *)moe)->width > 0) {
+        run_shared_moe(d, b, rows, out, x, seen, moe);
+        return;
+    }
     EACH_MEMBER(d, m)
     m.ops->moe(m.d, own(&m, b), rows, group_address(&m, out), group_address(&m, x), group_address(&m, seen),
                own(&m, moe));

@@ -1,4 +1,6 @@
 /* weights.c - who has which rows of a weight. */
+#include <stdlib.h>
+
 #include "base/check.h"
 #include "kernels/group/members.h"
 
@@ -151,9 +153,67 @@ int group_lora_create(struct device *d, const struct linear *w, const struct lor
     *out = (type *)all;                                                                                      \
     return status
 
+static bool can_share_expert(const struct group *g, const struct expert_desc *e)
+{
+    const struct weight_view *views[] = {&e->gate, &e->up, &e->down};
+    for (size_t i = 0; i < array_length(views); i++)
+        if (views[i]->scheme == WEIGHT_TRANSPOSED ||
+            weight_view_num_rows(views[i]) % (g->num * unit_of(views[i])) != 0)
+            return false;
+    return true;
+}
+
+/* Where experts have a space of their own, what follows them is a product over all of it. */
+static bool can_share_experts(const struct group *g, const struct moe_desc *desc)
+{
+    if (!g->members[0]->ops->moe_begin || desc->to_experts.data || desc->out_bias.data) return false;
+    for (int32_t i = 0; i < desc->num_experts; i++)
+        if (!can_share_expert(g, &desc->experts[i])) return false;
+    return !desc->shared.up.data || can_share_expert(g, &desc->shared);
+}
+
+static struct row_share share_of_rows(const struct member *m, const struct weight_view *v)
+{
+    const int64_t each = weight_view_num_rows(v) / m->group->num;
+    return (struct row_share){m->idx * each, each};
+}
+
+static struct expert_desc own_expert(const struct member *m, const struct expert_desc *e)
+{
+    const struct row_share inner = share_of_rows(m, &e->up), hidden = share_of_rows(m, &e->down);
+    return (struct expert_desc){.gate = rows_of(&e->gate, inner),
+                                .up = rows_of(&e->up, inner),
+                                .down = rows_of(&e->down, hidden),
+                                .gate_bias = values_of(&e->gate_bias, inner),
+                                .up_bias = values_of(&e->up_bias, inner),
+                                .down_bias = values_of(&e->down_bias, hidden)};
+}
+
 int group_moe_create(struct device *d, const struct moe_desc *desc, struct moe **out, struct error *err)
 {
-    CREATE_EACH(moe_create, struct moe);
+    struct group *g = group_of(d);
+    struct group_moe *all = group_own(g, sizeof *all);
+    struct expert_desc *experts = calloc((size_t)desc->num_experts, sizeof *experts);
+    int status =
+        all && experts ? STATUS_OK : error_set(err, STATUS_NO_MEMORY, "no memory for a group of devices");
+    pass_forms_on(g);
+    if (all && can_share_experts(g, desc)) all->width = (int32_t)(desc->router.cols / g->num);
+    EACH_MEMBER(d, m)
+    {
+        struct moe_desc o = *desc;
+        if (status) continue;
+        for (int32_t i = 0; i < desc->num_experts && all->width > 0; i++)
+            experts[i] = own_expert(&m, &desc->experts[i]);
+        if (all->width > 0) {
+            o.experts = experts;
+            o.shared = own_expert(&m, &desc->shared);
+        }
+        status = m.ops->moe_create(m.d, &o, (struct moe **)&all->moes.of[m.idx], err);
+    }
+    free(experts);
+    if (!status) g->local_width = max_of(g->local_width, all->width);
+    *out = (struct moe *)all;
+    return status;
 }
 
 int group_latent_create(struct device *d, const struct latent_desc *desc, struct latent **out,

@@ -1,0 +1,22 @@
+/* share.cuh - a GPU as a member of a group (kernels/group). */
+#ifndef KERNELS_CUDA_SHARE_CUH
+#define KERNELS_CUDA_SHARE_CUH
+
+#include "kernels/cuda/device.cuh"
+
+extern "C" {
+#include "kernels/group/group.h"
+}
+
+/* Entries of the table. */
+int cuda_join(struct device *d, struct device *const *members, int num, int idx, struct error *err);
+void cuda_select(struct device *d);
+void cuda_share(struct device *d, const struct batch *b, enum row_set rows, void *const *to, const void *from,
+                int32_t width, int32_t row_width, int32_t column);
+void cuda_share_end(struct device *d);
+void cuda_membership_forget(struct cuda_device *d);
+
+/* Of the device's group: members, and how many. */
+int cuda_members(const struct cuda_device *d, struct device *const **members);
+
+#endif
