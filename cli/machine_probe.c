@@ -209,13 +209,23 @@ static int probe_device(struct device *d, const struct model_files *files, struc
     return status;
 }
 
+/* Measured on one of several GPUs, which do as much each; what they give each other takes time that no roof knows of. */
+static void share_out(struct machine *m, int num)
+{
+    char one[sizeof m->description];
+    if (num < 2) return;
+    memcpy(one, m->description, sizeof one);
+    snprintf(m->description, sizeof m->description, "%d times %.100s", num, one);
+    m->flops_per_second *= num;
+    m->bytes_per_second *= num;
+}
+
 int machine_probe(const struct config *config, const struct model_files *files, struct machine *out,
                   struct error *err)
 {
     const struct device_options options = {.cpu_isa = config->cpu_isa,
                                            .num_threads = (int)config->threads,
                                            .cuda_device = (int)config->cuda_device,
-                                           .num_devices = (int)config->tensor_parallel_size,
                                            .cuda_portable = strcmp(config->cuda_path, "portable") == 0};
     struct device *d;
     *out = (struct machine){.flops_per_second = 0};
@@ -227,5 +237,6 @@ int machine_probe(const struct config *config, const struct model_files *files, 
     if (status) return status;
     int num_threads = config->threads ? (int)config->threads : thread_limit_usable();
     out->bytes_per_second = is_gpu ? gpu_bytes_per_second() : cpu_bytes_per_second(num_threads);
+    if (is_gpu) share_out(out, (int)config->tensor_parallel_size);
     return STATUS_OK;
 }

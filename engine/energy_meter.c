@@ -12,7 +12,7 @@
 
 #include "base/check.h"
 
-enum { ZONES_MAX = 64, UJ_PER_MJ = 1000 };
+enum { ZONES_MAX = 64, BOARDS_MAX = 16, UJ_PER_MJ = 1000 };
 
 typedef int nvml_get_energy(void *device, unsigned long long *millijoules);
 
@@ -22,13 +22,19 @@ struct zone {
     uint64_t range_uj, last_uj;
 };
 
+/* A GPU's. */
+struct board {
+    void *nvml_device;
+    unsigned long long last_mj;
+};
+
 struct energy_meter {
     uint64_t sum_uj;
     struct zone zones[ZONES_MAX]; /* of a CPU */
     int num_zones;
-    nvml_get_energy *get_energy; /* of a GPU; else NULL */
-    void *nvml_device;
-    unsigned long long last_mj;
+    nvml_get_energy *get_energy; /* of GPUs; else NULL */
+    struct board boards[BOARDS_MAX];
+    int num_boards;
 };
 
 /* ---- a CPU's zones ---- */
@@ -116,7 +122,7 @@ static uint64_t read_zone(struct zone *z)
     return before_uj <= z->range_uj ? z->range_uj - before_uj + now_uj : 0;
 }
 
-/* ---- a GPU ---- */
+/* ---- GPUs ---- */
 
 /* NVML counts devices in another order, and those that CUDA does not see, too: the bus says which one it is. */
 static int find_bus_id(int cuda_device, char *bus_id, int size, struct error *err)
@@ -131,30 +137,40 @@ static int find_bus_id(int cuda_device, char *bus_id, int size, struct error *er
     return found ? STATUS_OK : error_set(err, STATUS_NOT_FOUND, "the driver does not say where the GPU is");
 }
 
-static int find_device(struct energy_meter *m, void *nvml, const char *bus_id, struct error *err)
+static int open_nvml(struct energy_meter *m, void *nvml, struct error *err)
 {
-    int (*init)(void), (*by_bus_id)(const char *, void **);
+    int (*init)(void);
     *(void **)&init = dlsym(nvml, "nvmlInit_v2");
-    *(void **)&by_bus_id = dlsym(nvml, "nvmlDeviceGetHandleByPciBusId_v2");
     *(void **)&m->get_energy = dlsym(nvml, "nvmlDeviceGetTotalEnergyConsumption");
-    if (!init || !by_bus_id || !m->get_energy)
+    if (!init || !m->get_energy)
         return error_set(err, STATUS_UNSUPPORTED, "NVML of this driver counts no energy");
-    int result = init();
-    if (!result) result = by_bus_id(bus_id, &m->nvml_device);
-    if (!result) result = m->get_energy(m->nvml_device, &m->last_mj);
+    const int result = init();
+    return result ? error_set(err, STATUS_UNSUPPORTED, "NVML answers with error %d", result) : STATUS_OK;
+}
+
+static int add_board(struct energy_meter *m, void *nvml, int cuda_device, struct error *err)
+{
+    char bus_id[32] = "";
+    int result = -1, (*by_bus_id)(const char *, void **),
+        status = find_bus_id(cuda_device, bus_id, sizeof bus_id, err);
+    struct board *b = &m->boards[m->num_boards];
+    if (status) return status;
+    *(void **)&by_bus_id = dlsym(nvml, "nvmlDeviceGetHandleByPciBusId_v2");
+    if (by_bus_id) result = by_bus_id(bus_id, &b->nvml_device);
+    if (!result) result = m->get_energy(b->nvml_device, &b->last_mj);
+    m->num_boards += !result;
     return result ? error_set(err, STATUS_UNSUPPORTED, "NVML answers with error %d", result) : STATUS_OK;
 }
 
 /* The library stays loaded until the process ends. */
-int energy_meter_open_gpu(int cuda_device, struct energy_meter **out, struct error *err)
+int energy_meter_open_gpus(int cuda_device, int num, struct energy_meter **out, struct error *err)
 {
-    char bus_id[32] = "";
-    int status = find_bus_id(cuda_device, bus_id, sizeof bus_id, err);
-    if (status) return status;
+    assert_always(num <= BOARDS_MAX);
     void *nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!nvml) return error_set(err, STATUS_NOT_FOUND, "there is no NVML here (libnvidia-ml.so.1)");
     struct energy_meter *m = calloc(1, sizeof *m);
-    status = m ? find_device(m, nvml, bus_id, err) : error_set(err, STATUS_NO_MEMORY, "out of memory");
+    int status = m ? open_nvml(m, nvml, err) : error_set(err, STATUS_NO_MEMORY, "out of memory");
+    for (int i = 0; i < num && !status; i++) status = add_board(m, nvml, cuda_device + i, err);
     if (status)
         energy_meter_close(m);
     else
@@ -162,11 +178,11 @@ int energy_meter_open_gpu(int cuda_device, struct energy_meter **out, struct err
     return status;
 }
 
-static uint64_t read_gpu(struct energy_meter *m)
+static uint64_t read_board(const struct energy_meter *m, struct board *b)
 {
-    unsigned long long now_mj, before_mj = m->last_mj;
-    if (m->get_energy(m->nvml_device, &now_mj) != 0 || now_mj < before_mj) return 0;
-    m->last_mj = now_mj;
+    unsigned long long now_mj, before_mj = b->last_mj;
+    if (m->get_energy(b->nvml_device, &now_mj) != 0 || now_mj < before_mj) return 0;
+    b->last_mj = now_mj;
     return (uint64_t)(now_mj - before_mj) * UJ_PER_MJ;
 }
 
@@ -175,7 +191,7 @@ static uint64_t read_gpu(struct energy_meter *m)
 uint64_t energy_meter_read_uj(struct energy_meter *m)
 {
     for (int i = 0; i < m->num_zones; i++) m->sum_uj += read_zone(&m->zones[i]);
-    if (m->get_energy) m->sum_uj += read_gpu(m);
+    for (int i = 0; i < m->num_boards; i++) m->sum_uj += read_board(m, &m->boards[i]);
     return m->sum_uj;
 }
 

@@ -16,8 +16,8 @@ struct energy_meter;
 
 /* folder: /sys/class/powercap, or what stands in its place. */
 int energy_meter_open_cpu(const char *folder, struct energy_meter **out, struct error *err) must_check;
-/* cuda_device: the driver's ordinal; CUDA is in use in this process. */
-int energy_meter_open_gpu(int cuda_device, struct energy_meter **out, struct error *err) must_check;
+/* Of num of them, from the driver's ordinal cuda_device on; CUDA is in use in this process. */
+int energy_meter_open_gpus(int cuda_device, int num, struct energy_meter **out, struct error *err) must_check;
 void energy_meter_close(struct energy_meter *m); /* NULL is fine */
 
 /* Microjoules since it was opened; what cannot be read any more adds nothing. */

@@ -550,7 +550,8 @@ static void open_energy_meter(struct load *load)
     const struct config *config = load->config;
     if (!config->report_energy) return;
     int status = load->device->is_gpu
-                     ? energy_meter_open_gpu((int)config->cuda_device, &load->energy_meter, &why)
+                     ? energy_meter_open_gpus((int)config->cuda_device, (int)config->tensor_parallel_size,
+                                              &load->energy_meter, &why)
                      : energy_meter_open_cpu(config->powercap, &load->energy_meter, &why);
     if (status) log_warning("usage says nothing of energy: %s", why.text);
     if (!link_is_inherited(load->link)) load->facts.measures_energy = status == STATUS_OK;
@@ -596,8 +597,10 @@ int load_run(struct load *load, struct error *err)
         log_debug("load: %s took %.3f s", phases[i].name, seconds);
     }
     const struct model_config *c = model_files_config(load->files);
-    log_info("model %s: %s, %.1f million parameters, on %s", config_model_path(load->config),
-             family_name(c->family), (double)model_config_num_parameters(c) / 1e6, load->facts.device);
+    char times[24] = "";
+    if (load->device->num_members > 1) snprintf(times, sizeof times, "%d times ", load->device->num_members);
+    log_info("model %s: %s, %.1f million parameters, on %s%s", config_model_path(load->config),
+             family_name(c->family), (double)model_config_num_parameters(c) / 1e6, times, load->facts.device);
     return STATUS_OK;
 }
 

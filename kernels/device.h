@@ -371,14 +371,16 @@ struct device_options {
     int num_threads;     /* CPU device: 0 = as many as the process may use */
     int cuda_device;     /* ordinal; of a group the first one's */
     int num_devices;     /* that compute as one (kernels/group); 0: 1 */
+    bool on_one_gpu;     /* for tests: all of them are the GPU cuda_device */
     bool cuda_portable;  /* on a Hopper, too, nothing but the kernels that every GPU from sm_80 on can run */
     int step_timeout_ms; /* CUDA device: a step that takes longer has failed; 0: none is too long */
 };
 
 struct device {
     const struct kernel_table *ops;
-    const char *name;            /* "cpu" or "cuda" */
-    char description[128];       /* for the log: "AVX-512, 2 threads", "NVIDIA H200, 139 GiB" */
+    const char *name; /* "cpu" or "cuda" */
+    char description
+        [128]; /* "AVX-512, 2 threads", "NVIDIA H200, 139 GiB": of a group each member's, as results do not tell them apart */
     int act_bytes, res_bytes;    /* bytes of an activation and of a residual element */
     int num_steps_in_flight_max; /* 1: step_begin computes; 2: the next step may be scheduled meanwhile */
     bool prefill_decode_equal;   /* see "The same bits" */
@@ -629,8 +631,9 @@ struct kernel_table {
                 struct error *err) must_check;
     /* The calls of this thread that follow, up to those of another member, are this one's. NULL: they need not know. */
     void (*select)(struct device *d);
-    /* Rows of from[T][width] (act) become columns [column, column + width) of each member's to[T][row_width], to[i] of members[i];
-     * width 0: nothing does. Widths are multiples of 16 bytes. */
+    /* Rows of from[T][width] (act) become columns [column, column + width) of each member's to[T][row_width], to[i] of members[i], when
+     * nobody reads what is there any more; width 0: nothing does, but all come as far. Widths are multiples of 16 bytes, and the
+     * same for all. */
     void (*share)(struct device *d, const struct batch *b, enum row_set rows, void *const *to,
                   const void *from, int32_t width, int32_t row_width, int32_t column);
     /* What comes behind it waits until the others' rows are there, of as many calls of share as this member has had. NULL: they

@@ -74,6 +74,7 @@ static inline void session_open(struct session *s, const struct session_options 
                                             .num_devices = o->num_devices ? o->num_devices
                                                            : members      ? atoi(members)
                                                                           : 1,
+                                            .on_one_gpu = getenv("FLASHD_TEST_ONE_GPU") != NULL,
                                             .cuda_portable = getenv("FLASHD_TEST_CUDA_PORTABLE") != NULL};
     session_check(device_open(o->device, &device_options, &s->device, &err), &err);
     s->device->keeps_copies = o->keeps_copies;

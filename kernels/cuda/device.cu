@@ -57,8 +57,10 @@ void close_device(struct device *device)
     tensor_maps_close(d);
     cuda_launches_close(d);
     cuda_pinned_forget(d);
+    const bool is_needed = cuda_is_needed_by_others(d);
     cuda_membership_forget(d);
-    cudaDeviceReset(); /* nobody else in this process uses this GPU: everything on it goes at once */
+    if (!is_needed)
+        cudaDeviceReset(); /* nobody in this process uses this GPU: everything on it goes at once */
     delete d;
 }
 

@@ -174,7 +174,9 @@ struct cuda_device {
     size_t blas_workspace_bytes;
     int num_sms;
     int32_t cta_shared_bytes; /* at most */
-    bool is_hopper;   /* sm_90, unless the portable kernels are asked for: bulk copies, dependent launch */
+    bool is_hopper; /* sm_90, unless the portable kernels are asked for: bulk copies, dependent launch */
+    bool
+        shares_gpu; /* with other members of its group: a kernel that began early would keep theirs from the SMs */
     bool is_portable; /* they are: no product is cuBLASLt's, either */
     cudaError_t first_error;
     char first_error_where[96];

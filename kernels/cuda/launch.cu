@@ -49,7 +49,7 @@ bool cuda_allow_shared(struct cuda_device *d, const void *kernel, size_t bytes)
 {
     if (bytes == 0) return true;
     struct kernel_facts *facts = &d->launches->kernels[kernel];
-    if (bytes <= facts->shared_bytes) return true;
+    if (bytes <= facts->shared_bytes && !d->shares_gpu) return true;
     if (!CUDA_CHECK(d, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes)))
         return false;
     facts->shared_bytes = bytes;

@@ -54,7 +54,7 @@ bool launch_early(struct cuda_device *d, bool early, void (*kernel)(Parameters..
     config.dynamicSmemBytes = shared_bytes;
     config.stream = d->stream;
     config.attrs = &attribute;
-    config.numAttrs = d->is_hopper && early ? 1 : 0;
+    config.numAttrs = d->is_hopper && early && !d->shares_gpu ? 1 : 0;
     return cuda_check(d, cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), "launch");
 }
 

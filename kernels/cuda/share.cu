@@ -1,8 +1,16 @@
 /* share.cu - what a member of a group of GPUs gives to all of them, over memory that they reach of each other.
  *
- * share_kernel writes its columns to each member's rows and, when all of its CTAs have, a number to a flag of its own in each member's
- * memory: the count of its shares. share_end_kernel waits until the flags of all others have come as far; kernels behind it see what was
- * written before the flags were. Counts are in device memory, so that a recorded graph counts on. */
+ * Little, in one kernel: every four bytes go to the others with the number of the share beside them, to a place of their own, where each
+ * waits for those of all others and puts them into its rows. What has come says so itself: no flag is written behind it. There are two such
+ * places in turns: who has all of a share has seen all others begin it, so they are done with the one before.
+ *
+ * Much, in two: share_kernel writes its columns to each member's rows and, when all of its CTAs have, the number of the share to a flag of
+ * its own in each member's memory; share_end_kernel waits until the flags of all others have come as far, and kernels behind it see what
+ * was written before the flags were. A member that is ahead may so write to what another one still reads, but not far: a share ends for
+ * nobody before all have begun it. So where a share goes where the one before it went, or, as nobody knows where that was, is a step's
+ * first, all come as far before it: a share of nothing.
+ *
+ * Numbers are counted in device memory, so that a recorded graph counts on. */
 #include "kernels/cuda/share.cuh"
 
 #include <string.h>
@@ -13,7 +21,13 @@
 namespace
 {
 
-enum { SHARE_THREADS = 256, CTAS_PER_SM = 2, VECTOR_BYTES = 16 };
+enum {
+    SHARE_THREADS = 256,
+    CTAS_PER_SM = 2,
+    VECTOR_BYTES = 16,
+    LITTLE_BYTES = 512 << 10, /* of a member's columns: up to so many in one kernel */
+    PLACES = 2
+};
 
 struct share_flags {
     uint32_t *of[GROUP_MEMBERS_MAX]; /* each member's: [num] */
@@ -82,6 +96,64 @@ __global__ void share_end_kernel(share_flags flags, uint32_t *num_shares)
     if (threadIdx.x == 0) *num_shares = num;
 }
 
+/* Two times four bytes, each with the number of the share beside it. */
+struct place_args {
+    uint4 *of[GROUP_MEMBERS_MAX]; /* each member's places: [PLACES][num members][LITTLE_BYTES / 8] */
+};
+
+__device__ __forceinline__ uint4 *place_of(uint4 *places, const share_flags &flags, uint32_t number,
+                                           int32_t from)
+{
+    return places + ((size_t)(number % PLACES) * flags.num + from) * (LITTLE_BYTES / 8);
+}
+
+__device__ __forceinline__ void send(uint4 *to, uint2 values, uint32_t number)
+{
+    asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(values.x), "r"(number),
+                 "r"(values.y), "r"(number)
+                 : "memory");
+}
+
+__device__ __forceinline__ uint2 receive(const uint4 *from, uint32_t number)
+{
+    uint4 v;
+    do {
+        asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                     : "l"(from)
+                     : "memory");
+    } while (v.y != number || v.w != number);
+    return make_uint2(v.x, v.z);
+}
+
+/* All CTAs are there at a time: there are no more than SMs. */
+__global__ void __launch_bounds__(SHARE_THREADS)
+    share_little_kernel(share_rows r, share_flags flags, place_args places, uint32_t *num_shares,
+                        uint32_t *arrivals)
+{
+    const int32_t width = 2 * r.width, num = r.num_rows * width,
+                  begin = blockIdx.x * SHARE_THREADS + threadIdx.x, step = gridDim.x * SHARE_THREADS;
+    const uint2 *from = (const uint2 *)r.from;
+    uint2 *to = (uint2 *)r.to[flags.idx];
+    dependents_launch();
+    dependency_wait();
+    const uint32_t number = *num_shares + 1;
+    for (int32_t i = begin; i < num; i += step) {
+        const uint2 values = from[i];
+        for (int32_t m = 0; m < flags.num; m++)
+            if (m != flags.idx) send(place_of(places.of[m], flags, number, flags.idx) + i, values, number);
+        to[i / width * 2 * r.row_width + 2 * r.column + i % width] = values;
+    }
+    for (int32_t m = 0; m < flags.num; m++)
+        for (int32_t i = begin; i < num && m != flags.idx; i += step)
+            to[i / width * 2 * r.row_width + m * width + i % width] =
+                receive(place_of(places.of[flags.idx], flags, number, m) + i, number);
+    __syncthreads();
+    if (threadIdx.x != 0 || atomicAdd(arrivals, 1) != gridDim.x - 1) return;
+    *arrivals = 0;
+    *num_shares = number;
+}
+
 int reach(int ordinal, int other, struct error *err)
 {
     int can = 0;
@@ -102,6 +174,10 @@ struct membership {
     struct device *const *members;
     int num, idx;
     uint32_t *flags, *num_shares, *arrivals; /* device memory: [num] [1] [1] */
+    uint4 *places;                           /* the same: of place_args */
+    const void *last_to;                     /* of the share before it in this step */
+    bool has_shared;                         /* in this step */
+    bool is_little;                          /* the newest: it ends by itself */
 };
 
 int cuda_join(struct device *device, struct device *const *members, int num, int idx, struct error *err)
@@ -110,19 +186,31 @@ int cuda_join(struct device *device, struct device *const *members, int num, int
     assert_always(num <= GROUP_MEMBERS_MAX && members[idx] == device);
     int status = STATUS_OK;
     for (int i = 0; i < num && !status; i++)
-        if (i != idx) status = reach(d->ordinal, cuda_of(members[i])->ordinal, err);
+        if (cuda_of(members[i])->ordinal != d->ordinal)
+            status = reach(d->ordinal, cuda_of(members[i])->ordinal, err);
     if (status) return status;
     struct membership *m = d->membership = new struct membership();
     m->members = members;
+    for (int i = 0; i < num; i++) d->shares_gpu |= i != idx && cuda_of(members[i])->ordinal == d->ordinal;
     m->num = num;
     m->idx = idx;
-    if (!(m->flags = (uint32_t *)cuda_alloc(device, ((size_t)num + 2) * 4, "shares")))
-        return error_set(err, STATUS_NO_MEMORY, "the GPU has no room for flags");
+    m->flags = (uint32_t *)cuda_alloc(device, ((size_t)num + 2) * 4, "shares");
+    m->places = (uint4 *)cuda_alloc(device, (size_t)PLACES * num * LITTLE_BYTES * 2, "shares");
+    if (!m->flags || !m->places)
+        return error_set(err, STATUS_NO_MEMORY, "the GPU has no room for what others give it");
     m->num_shares = m->flags + num;
     m->arrivals = m->num_shares + 1;
     return CUDA_CHECK(d, cudaStreamSynchronize(d->stream))
                ? STATUS_OK
                : error_set(err, STATUS_DEVICE, "flags could not be cleared");
+}
+
+bool cuda_is_needed_by_others(const struct cuda_device *d)
+{
+    const struct membership *m = d->membership;
+    for (int i = m ? m->idx + 1 : 0; m && i < m->num; i++)
+        if (cuda_of(m->members[i])->ordinal == d->ordinal) return true;
+    return false;
 }
 
 void cuda_membership_forget(struct cuda_device *d)
@@ -154,13 +242,43 @@ share_flags flags_of(const struct membership *m)
     return f;
 }
 
+void share_little(struct cuda_device *d, const share_rows &r, int64_t num_vectors)
+{
+    const struct membership *m = d->membership;
+    const int64_t ctas = (2 * num_vectors + SHARE_THREADS - 1) / SHARE_THREADS;
+    place_args places = {};
+    for (int i = 0; i < m->num; i++) places.of[i] = cuda_of(m->members[i])->membership->places;
+    launch_dependent(d, share_little_kernel, dim3((unsigned)min(ctas, (int64_t)d->num_sms)),
+                     dim3(SHARE_THREADS), 0, r, flags_of(m), places, m->num_shares, m->arrivals);
+}
+
+void share_much(struct cuda_device *d, const share_rows &r, int64_t num_vectors)
+{
+    const struct membership *m = d->membership;
+    const int64_t ctas = (num_vectors + SHARE_THREADS - 1) / SHARE_THREADS,
+                  most = (int64_t)CTAS_PER_SM * d->num_sms;
+    launch_dependent(d, share_kernel, dim3((unsigned)max(min(ctas, most), (int64_t)1)), dim3(SHARE_THREADS),
+                     0, r, flags_of(m), (const uint32_t *)m->num_shares, m->arrivals);
+}
+
+void wait_for_shares(struct cuda_device *d)
+{
+    launch_dependent(d, share_end_kernel, dim3(1), dim3(32), 0, flags_of(d->membership),
+                     d->membership->num_shares);
+}
+
 } // namespace
+
+void cuda_share_step(struct cuda_device *d)
+{
+    if (d->membership) d->membership->has_shared = false;
+}
 
 void cuda_share(struct device *device, const struct batch *b, enum row_set rows, void *const *to,
                 const void *from, int32_t width, int32_t row_width, int32_t column)
 {
     struct cuda_device *d = cuda_of(device);
-    const struct membership *m = d->membership;
+    struct membership *m = d->membership;
     const int32_t per_vector = VECTOR_BYTES / (int32_t)sizeof(__nv_bfloat16);
     assert_always(width % per_vector == 0 && row_width % per_vector == 0 && column % per_vector == 0);
     share_rows r = {};
@@ -170,15 +288,23 @@ void cuda_share(struct device *device, const struct batch *b, enum row_set rows,
     r.width = width / per_vector;
     r.row_width = row_width / per_vector;
     r.column = column / per_vector;
-    const int64_t ctas = ((int64_t)r.num_rows * r.width + SHARE_THREADS - 1) / SHARE_THREADS;
-    launch_dependent(d, share_kernel,
-                     dim3((unsigned)max(min(ctas, (int64_t)CTAS_PER_SM * d->num_sms), (int64_t)1)),
-                     dim3(SHARE_THREADS), 0, r, flags_of(m), (const uint32_t *)m->num_shares, m->arrivals);
+    const int64_t num_vectors = (int64_t)r.num_rows * r.width;
+    m->is_little = num_vectors > 0 && num_vectors * VECTOR_BYTES <= LITTLE_BYTES;
+    if (m->is_little) {
+        share_little(d, r, num_vectors);
+    } else {
+        if (num_vectors > 0 && (!m->has_shared || to[m->idx] == m->last_to)) {
+            share_much(d, {}, 0);
+            wait_for_shares(d);
+        }
+        share_much(d, r, num_vectors);
+    }
+    m->last_to = num_vectors > 0 ? to[m->idx] : NULL;
+    m->has_shared = true;
 }
 
 void cuda_share_end(struct device *device)
 {
     struct cuda_device *d = cuda_of(device);
-    launch_dependent(d, share_end_kernel, dim3(1), dim3(32), 0, flags_of(d->membership),
-                     d->membership->num_shares);
+    if (!d->membership->is_little) wait_for_shares(d);
 }

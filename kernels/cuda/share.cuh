@@ -14,6 +14,10 @@ void cuda_select(struct device *d);
 void cuda_share(struct device *d, const struct batch *b, enum row_set rows, void *const *to, const void *from,
                 int32_t width, int32_t row_width, int32_t column);
 void cuda_share_end(struct device *d);
+/* A step begins. */
+void cuda_share_step(struct cuda_device *d);
+/* Whether members that are closed later are on its GPU, too. */
+bool cuda_is_needed_by_others(const struct cuda_device *d);
 void cuda_membership_forget(struct cuda_device *d);
 
 /* Of the device's group: members, and how many. */

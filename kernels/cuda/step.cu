@@ -22,6 +22,7 @@
 #include "kernels/cuda/attention_prefill.cuh"
 #include "kernels/cuda/linear_fp8.cuh"
 #include "kernels/cuda/pinned.cuh"
+#include "kernels/cuda/share.cuh"
 
 extern "C" {
 #include "kernels/state_runs.h"
@@ -439,6 +440,7 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
     assert_always(step->num_seqs + padding <= l->num_seqs && step->num_logits + padding <= l->num_logits);
     *b = batch{};
     cuda_fp8_target_forget(d);
+    cuda_share_step(d);
     buffer->launched = false;
     b->num_tokens = padded;
     b->num_seqs = step->num_seqs + padding;

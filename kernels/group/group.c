@@ -1,10 +1,10 @@
 #include "kernels/group/members.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "base/log.h"
 
 /* ---- memory ---- */
 
@@ -357,7 +357,7 @@ static int open_members(struct group *g, group_open_member *open_member, const c
     int status = STATUS_OK;
     own_options.num_devices = 1;
     for (; g->num < options->num_devices && !status; g->num++) {
-        own_options.cuda_device = options->cuda_device + g->num;
+        own_options.cuda_device = options->cuda_device + (options->on_one_gpu ? 0 : g->num);
         status = open_member(name, &own_options, &g->members[g->num], err);
         if (!status && g->members[g->num]->ops != g->members[0]->ops)
             status = error_set(err, STATUS_UNSUPPORTED, "--tensor-parallel-size %d wants as many GPUs",
@@ -384,14 +384,14 @@ int group_open(group_open_member *open_member, const char *name, const struct de
         group_close(&g->base);
         return status;
     }
+    if (!g->members[0]->is_gpu)
+        log_warning("%d devices of a CPU compute one after the other: that is for tests, and no faster", g->num);
     g->base = *g->members[0];
     g->table = table_of(g->base.ops);
     g->base.ops = &g->table;
     g->base.num_members = g->num;
     g->base.gpu_bytes *= (uint64_t)g->num;
     for (int i = 1; i < g->num; i++) g->members[i]->chooser = g->members[0];
-    snprintf(g->base.description, sizeof g->base.description, "%d times %.100s", g->num,
-             g->members[0]->description);
     *out = &g->base;
     return STATUS_OK;
 }

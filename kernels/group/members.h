@@ -48,9 +48,6 @@ struct group {
     struct step_limits limits;
     int32_t local_width;      /* values of the widest row that a member makes for all */
     struct each_member local; /* (act) [T][local_width], since weights_done */
-    /* Where the last share of this step went. The next one there has to wait until all have read it. */
-    const void *last_shared;
-    bool has_shared; /* in this step */
     struct each_member batches[GROUP_STEPS];
     int num_begun;
     struct sample_result *results; /* [num_logits] of the members but the first */

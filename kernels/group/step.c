@@ -9,7 +9,6 @@ static struct batch *group_step_begin(struct device *d, const struct step *step)
     struct group *g = group_of(d);
     struct each_member *batches = &g->batches[g->num_begun++ % GROUP_STEPS];
     EACH_MEMBER(d, m) batches->of[m.idx] = m.ops->step_begin(m.d, step);
-    g->has_shared = false;
     return (struct batch *)batches;
 }
 
@@ -69,17 +68,11 @@ static void share_columns(struct group *g, const struct batch *b, enum row_set r
     EACH_MEMBER(&g->base, m) if (m.ops->share_end) m.ops->share_end(m.d);
 }
 
-/* A member that is ahead may write to what another one still reads, but not far: a share ends for nobody before all have begun it.
- * So what is shared must not go where the share before it went, nor, as nobody knows where that was, be a step's first, unless
- * all have come as far: a share of nothing comes first. */
 static void share(struct group *g, const struct batch *b, enum row_set rows, void *out, int32_t width)
 {
     struct each_member to;
     EACH_MEMBER(&g->base, m) to.of[m.idx] = group_address(&m, out);
-    if (!g->has_shared || out == g->last_shared) share_columns(g, b, rows, &to, 0);
     share_columns(g, b, rows, &to, width);
-    g->last_shared = out;
-    g->has_shared = true;
 }
 
 /* Where a member's results go: for all to get, or where it wants them itself. */
@@ -186,8 +179,6 @@ static void run_shared_moe(struct device *d, const struct batch *b, enum row_set
     EACH_MEMBER(d, m) m.ops->moe_gather(m.d, own(&m, b), rows, own(&m, moe));
     EACH_MEMBER(d, m)
     m.ops->moe_end(m.d, own(&m, b), rows, g->local.of[m.idx], group_address(&m, x), own(&m, moe));
-    g->has_shared = true; /* and what went before that has been read */
-    g->last_shared = NULL;
     share(g, b, rows, out, ((const struct group_moe *)moe)->width);
 }
 

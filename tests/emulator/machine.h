@@ -190,6 +190,7 @@ template <typename T> T __reduce_min_sync(uint32_t mask, T x)
 /* ---- of a thread ---- */
 
 static inline void __threadfence(void) {}
+static inline void __threadfence_system(void) {}
 template <typename T> T __ldcg(const T *p)
 {
     return *p;

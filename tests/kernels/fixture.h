@@ -99,6 +99,7 @@ UNUSED_FUNCTION static struct device *test_device_open(const char *isa, int num_
     struct device_options options = {.cpu_isa = isa,
                                      .num_threads = num_threads,
                                      .num_devices = members ? atoi(members) : 1, /* of a group */
+                                     .on_one_gpu = getenv("FLASHD_TEST_ONE_GPU") != NULL,
                                      .cuda_portable = test_portable_kernels()};
     struct device *d = NULL;
     struct error err = {0};

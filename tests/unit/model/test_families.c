@@ -499,7 +499,7 @@ static void the_same_bits_on_several_devices(void **state)
         if (has_part(g)) check_devices(&quantised_goldens[g]);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_equal_transformers),
@@ -513,5 +513,6 @@ int main(void)
         cmocka_unit_test(the_same_bits_in_every_cut),
         cmocka_unit_test(the_same_bits_on_several_devices),
     };
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
