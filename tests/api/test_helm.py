@@ -194,3 +194,8 @@ def test_the_server_takes_what_it_is_given(start_server, tmp_path):
     assert re.search(rf"^{re.search(r'vllm:[a-z_]+', query)[0]}\b", page, re.MULTILINE)
     pods = re.search(r'pod=~"([^"]*)"', query)[1]
     assert re.fullmatch(pods, "llm-6f9c7d8b4-x2x9z") and not re.fullmatch(pods, "llm-other-6f9c7d8b4-x2x9z")
+
+
+def test_several_gpus_compute_as_one():
+    assert options_of(rendered("model.claim=models", "gpus=2"))["tensor-parallel-size"] == 2
+    assert "tensor-parallel-size" not in options_of(rendered("model.claim=models", "gpus=1"))
