@@ -169,7 +169,8 @@ int energy_meter_open_gpus(int cuda_device, int num, struct energy_meter **out, 
     void *nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!nvml) return error_set(err, STATUS_NOT_FOUND, "there is no NVML here (libnvidia-ml.so.1)");
     struct energy_meter *m = calloc(1, sizeof *m);
-    int status = m ? open_nvml(m, nvml, err) : error_set(err, STATUS_NO_MEMORY, "out of memory");
+    if (!m) return error_set(err, STATUS_NO_MEMORY, "out of memory");
+    int status = open_nvml(m, nvml, err);
     for (int i = 0; i < num && !status; i++) status = add_board(m, nvml, cuda_device + i, err);
     if (status)
         energy_meter_close(m);

@@ -239,9 +239,9 @@ static void cpu_linear(struct device *d, const struct batch *b, enum row_set row
 
 static int cpu_join(struct device *d, struct device *const *members, int num, int idx, struct error *err)
 {
-    (void)members;
     (void)err;
     cpu_device_of(d)->num_members = num;
+    cpu_device_of(d)->members = members;
     assert_always(idx < num);
     return STATUS_OK;
 }
@@ -310,6 +310,9 @@ static const struct kernel_table cpu_kernel_table = {
     .row = cpu_row,
     .join = cpu_join,
     .share = cpu_share,
+    .moe_begin = cpu_moe_begin,
+    .moe_gather = cpu_moe_gather,
+    .moe_end = cpu_moe_end,
     .read_logits = cpu_read_logits,
     .write_f32 = cpu_write_f32,
     .read_f32 = cpu_read_f32,

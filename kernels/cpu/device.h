@@ -36,6 +36,7 @@ struct cpu_device {
     struct device_memory memory;
     bool sealed;
     int num_members; /* of its group; 0: it is in none */
+    struct device *const *members;
 
     struct linear **linears; /* destroyed with the device */
     int num_linears;
@@ -122,6 +123,11 @@ int cpu_moe_create(struct device *d, const struct moe_desc *desc, struct moe **o
                    struct error *err) must_check;
 void cpu_moe(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
              const void *seen, const struct moe *moe);
+void cpu_moe_begin(struct device *d, const struct batch *b, enum row_set rows, const void *x,
+                   const void *seen, const struct moe *moe);
+void cpu_moe_gather(struct device *d, const struct batch *b, enum row_set rows, const struct moe *moe);
+void cpu_moe_end(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
+                 const struct moe *moe);
 int cpu_latent_create(struct device *d, const struct latent_desc *desc, struct latent **out,
                       struct error *err) must_check;
 void cpu_latent_qkv(struct device *d, const struct batch *b, void *qkv, const void *x,

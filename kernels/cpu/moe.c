@@ -16,11 +16,13 @@
 
 struct expert {
     struct linear *up, *down; /* up: with gate, if it has one */
+    int32_t own_inner;        /* rows of up, and of gate; a member of a group has a share of them */
 };
 
 struct moe {
     int32_t num_experts, num_chosen, hidden_size;
-    int32_t expert_hidden;                 /* of what experts get: hidden_size, or that of their own space */
+    int32_t expert_hidden; /* of what experts get: hidden_size, or that of their own space */
+    int32_t own_hidden;    /* rows of down; less than expert_hidden: members of a group share it out */
     int32_t num_groups, num_chosen_groups; /* 1 and 1: none */
     bool groups_by_two;
     enum router_scores scores;
@@ -45,6 +47,10 @@ struct moe_scratch {
     float *row_weights;                          /* [T] */
     float *gathered, *inner, *made;              /* [T][H] [T][I] [T][H] */
     float *own, *own_made;                       /* [T][L] of experts' own space: what they get, and make */
+    /* Where members of a group share experts out, what gate and up have made of each expert's rows, one expert after the other: this
+     * one's columns, and all; NULL: they do not. */
+    float *own_mid, *mid;
+    int32_t *counts; /* [E + 1]: rows of each expert, and of the shared one */
 };
 
 /* ---- creation ---- */
@@ -66,6 +72,7 @@ static int create_expert(struct device *d, const struct moe_desc *desc, const st
                                      .num_parts = 1,
                                      .parts = {e->down},
                                      .biases = {e->down_bias}};
+    out->own_inner = (int32_t)weight_view_num_rows(&e->up);
     int status = cpu_linear_take(d, e->gate.data ? &gate_up : &up, &out->up, err);
     return status ? status : cpu_linear_take(d, &down, &out->down, err);
 }
@@ -128,6 +135,19 @@ static bool reserve_scratch(struct cpu_device *c, const struct moe_desc *desc)
             (alloc_floats(c, &s->own, rows, s->own_max) && alloc_floats(c, &s->own_made, rows, s->own_max)));
 }
 
+/* Of pairs of a row and an expert, and of rows where there is a shared one. */
+static bool reserve_mid(struct cpu_device *c, const struct moe_desc *desc)
+{
+    struct moe_scratch *s = c->moe_scratch;
+    const int64_t rows = max_of(c->limits.num_tokens, c->limits.num_logits),
+                  own = desc->num_chosen * weight_view_num_rows(&desc->experts[0].up) +
+                        weight_view_num_rows(&desc->shared.up);
+    if (c->num_members == 0 || s->mid) return true;
+    s->counts = device_memory_alloc_array(&c->memory, (uint64_t)desc->num_experts + 1, sizeof *s->counts);
+    return s->counts && alloc_floats(c, &s->own_mid, rows, own) &&
+           alloc_floats(c, &s->mid, rows, own * c->num_members);
+}
+
 static int create_experts(struct device *d, const struct moe_desc *desc, struct moe *m, struct error *err)
 {
     int status = create_single(d, &desc->router, desc->router_bias, &m->router, err);
@@ -164,6 +184,7 @@ int cpu_moe_create(struct device *d, const struct moe_desc *desc, struct moe **o
                           .groups_by_two = desc->groups_by_two,
                           .hidden_size = (int32_t)desc->router.cols,
                           .expert_hidden = (int32_t)desc->experts[0].up.cols,
+                          .own_hidden = (int32_t)weight_view_num_rows(&desc->experts[0].down),
                           .scores = desc->scores,
                           .normalize = desc->normalize,
                           .scale_input = desc->scale_input,
@@ -175,7 +196,7 @@ int cpu_moe_create(struct device *d, const struct moe_desc *desc, struct moe **o
             device_memory_alloc_array(&c->memory, (uint64_t)desc->num_experts + 1, sizeof *m->experts);
     if (!m || !m->experts || !take_vector(c, &desc->choice_bias, &m->choice_bias) ||
         !take_vector(c, &desc->score_factors, &m->score_factors) ||
-        !take_vector(c, &desc->out_bias, &m->out_bias) || !reserve_scratch(c, desc))
+        !take_vector(c, &desc->out_bias, &m->out_bias) || !reserve_scratch(c, desc) || !reserve_mid(c, desc))
         return error_set(err, STATUS_NO_MEMORY, "no memory for a mixture of %d experts", desc->num_experts);
     *out = m;
     return create_experts(d, desc, m, err);
@@ -399,6 +420,15 @@ static void begin_rows(const struct moe_task *t)
         memcpy(t->out + row * t->hidden, t->m->out_bias, row_bytes);
 }
 
+static void choose_all(struct cpu_device *c, struct moe_task *t, const void *seen)
+{
+    const struct moe *m = t->m;
+    cpu_linear_run(m->router, c->pool, c->linear_scratch, t->num_rows, seen, t->s->logits);
+    if (m->shared_gate)
+        cpu_linear_run(m->shared_gate, c->pool, c->linear_scratch, t->num_rows, seen, t->s->shared_weights);
+    cpu_device_run(c, (int64_t)t->num_rows * m->num_experts * m->num_chosen, choose_rows, t);
+}
+
 void cpu_moe(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
              const void *seen, const struct moe *m)
 {
@@ -407,10 +437,7 @@ void cpu_moe(struct device *d, const struct batch *b, enum row_set rows, void *o
     const struct moe_task whole = {
         .m = m, .s = s, .x = x, .out = out, .num_rows = batch_num_rows(b, rows), .hidden = m->hidden_size};
     struct moe_task t = whole;
-    cpu_linear_run(m->router, c->pool, c->linear_scratch, t.num_rows, seen, t.s->logits);
-    if (m->shared_gate)
-        cpu_linear_run(m->shared_gate, c->pool, c->linear_scratch, t.num_rows, seen, t.s->shared_weights);
-    cpu_device_run(c, (int64_t)t.num_rows * m->num_experts * m->num_chosen, choose_rows, &t);
+    choose_all(c, &t, seen);
     if (m->to_experts) {
         cpu_linear_run(m->to_experts, c->pool, c->linear_scratch, t.num_rows, x, s->own);
         t.x = s->own;
@@ -422,4 +449,73 @@ void cpu_moe(struct device *d, const struct batch *b, enum row_set rows, void *o
     if (m->to_experts)
         cpu_linear_run(m->from_experts, c->pool, c->linear_scratch, t.num_rows, s->own_made, out);
     if (m->has_shared) run_expert(c, whole, m->num_experts);
+}
+
+/* ---- shared out among the members of a group ---- */
+
+static int32_t num_experts_of_all(const struct moe *m)
+{
+    return m->num_experts + (m->has_shared ? 1 : 0);
+}
+
+static int32_t find_rows_of(const struct moe_task *t, int32_t expert)
+{
+    return expert < t->m->num_experts ? find_rows(t, expert) : find_all_rows(t);
+}
+
+void cpu_moe_begin(struct device *d, const struct batch *b, enum row_set rows, const void *x,
+                   const void *seen, const struct moe *m)
+{
+    struct cpu_device *c = cpu_device_of(d);
+    const struct moe_scratch *s = c->moe_scratch;
+    struct moe_task t = {
+        .m = m, .s = s, .x = x, .num_rows = batch_num_rows(b, rows), .hidden = m->hidden_size};
+    const int32_t num_rows = t.num_rows;
+    float *to = s->own_mid;
+    choose_all(c, &t, seen);
+    for (int32_t e = 0; e < num_experts_of_all(m); e++) {
+        t.num_rows = num_rows;
+        s->counts[e] = t.num_rows = find_rows_of(&t, e);
+        if (t.num_rows == 0) continue;
+        cpu_device_run(c, t.num_rows * t.hidden, gather_rows, &t);
+        cpu_linear_run(m->experts[e].up, c->pool, c->linear_scratch, t.num_rows, s->gathered, to);
+        to += (int64_t)t.num_rows * m->experts[e].own_inner;
+    }
+}
+
+void cpu_moe_gather(struct device *d, const struct batch *b, enum row_set rows, const struct moe *m)
+{
+    struct cpu_device *c = cpu_device_of(d);
+    const struct moe_scratch *s = c->moe_scratch;
+    (void)b;
+    (void)rows;
+    int64_t at = 0;
+    for (int32_t e = 0; e < num_experts_of_all(m); e++) {
+        const int64_t width = m->experts[e].own_inner;
+        for (int32_t row = 0; row < s->counts[e]; row++, at += width)
+            for (int i = 0; i < c->num_members; i++)
+                memcpy(s->mid + at * c->num_members + i * width,
+                       cpu_device_of(c->members[i])->moe_scratch->own_mid + at,
+                       (size_t)width * sizeof *s->mid);
+    }
+}
+
+void cpu_moe_end(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
+                 const struct moe *m)
+{
+    struct cpu_device *c = cpu_device_of(d);
+    const struct moe_scratch *s = c->moe_scratch;
+    struct moe_task t = {
+        .m = m, .s = s, .x = x, .out = out, .num_rows = batch_num_rows(b, rows), .hidden = m->own_hidden};
+    const int32_t num_rows = t.num_rows;
+    const float *from = s->mid;
+    begin_rows(&t);
+    for (int32_t e = 0; e < num_experts_of_all(m); e++) {
+        t.num_rows = num_rows;
+        t.num_rows = find_rows_of(&t, e);
+        if (t.num_rows == 0) continue;
+        cpu_linear_run(m->experts[e].down, c->pool, c->linear_scratch, t.num_rows, from, s->made);
+        cpu_device_run(c, t.num_rows * t.hidden, add_rows, &t);
+        from += (int64_t)t.num_rows * m->experts[e].own_inner * c->num_members;
+    }
 }

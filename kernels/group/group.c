@@ -97,7 +97,9 @@ static int group_write_f32(struct device *d, void *to_device, const float *from,
 
 static struct member first_member(struct device *d)
 {
-    return member_at(group_of(d), 0);
+    const struct member m = member_at(group_of(d), 0);
+    assert_always(m.d);
+    return m;
 }
 
 static int group_download(struct device *d, void *to_host, const void *from_device, size_t bytes)
@@ -202,7 +204,8 @@ static int group_kv_pool_create(struct device *d, const struct kv_shape *shape, 
     struct group *g = group_of(d);
     const struct kv_shape s = own_shape(g, shape);
     struct each_member *pools = group_own(g, sizeof *pools);
-    int status = pools ? STATUS_OK : error_set(err, STATUS_NO_MEMORY, "no memory for a group of devices");
+    int status = STATUS_OK;
+    if (!pools) return error_set(err, STATUS_NO_MEMORY, "no memory for a group of devices");
     EACH_MEMBER(d, m)
     if (!status) status = m.ops->kv_pool_create(m.d, &s, (struct kv_pool **)&pools->of[m.idx], err);
     take_facts(g);
@@ -359,15 +362,36 @@ static int open_members(struct group *g, group_open_member *open_member, const c
     for (; g->num < options->num_devices && !status; g->num++) {
         own_options.cuda_device = options->cuda_device + (options->on_one_gpu ? 0 : g->num);
         status = open_member(name, &own_options, &g->members[g->num], err);
-        if (!status && g->members[g->num]->ops != g->members[0]->ops)
-            status = error_set(err, STATUS_UNSUPPORTED, "--tensor-parallel-size %d wants as many GPUs",
-                               options->num_devices);
     }
-    if (!status && !g->members[0]->ops->join)
-        status = error_set(err, STATUS_UNSUPPORTED, "several devices %s cannot compute as one",
-                           g->members[0]->name);
-    for (int i = 0; i < g->num && !status; i++)
-        status = g->members[i]->ops->join(g->members[i], g->members, g->num, i, err);
+    return status;
+}
+
+/* Kernels of another kind would have other bits. */
+static int check_members(const struct group *g, struct error *err)
+{
+    const struct device *first = g->members[0];
+    assert_always(first);
+    for (int i = 1; i < g->num; i++) {
+        if (g->members[i]->ops != first->ops)
+            return error_set(err, STATUS_UNSUPPORTED,
+                             "%d devices are to compute as one, and not all are GPUs", g->num);
+        if (strcmp(g->members[i]->description, first->description) != 0)
+            return error_set(err, STATUS_UNSUPPORTED,
+                             "devices that compute as one must be of one kind, not %s and %s",
+                             first->description, g->members[i]->description);
+    }
+    if (first->ops->join) return STATUS_OK;
+    return error_set(err, STATUS_UNSUPPORTED, "several devices %s cannot compute as one", first->name);
+}
+
+static int join_members(struct group *g, struct error *err)
+{
+    int status = check_members(g, err);
+    for (int i = 0; i < g->num && !status; i++) {
+        struct device *d = g->members[i];
+        assert_always(d && d->ops->join); /* check_members */
+        status = d->ops->join(d, g->members, g->num, i, err);
+    }
     return status;
 }
 
@@ -380,12 +404,14 @@ int group_open(group_open_member *open_member, const char *name, const struct de
     struct group *g = calloc(1, sizeof *g);
     if (!g) return error_set(err, STATUS_NO_MEMORY, "no memory for a group of devices");
     int status = open_members(g, open_member, name, options, err);
+    if (!status) status = join_members(g, err);
     if (status) {
         group_close(&g->base);
         return status;
     }
     if (!g->members[0]->is_gpu)
-        log_warning("%d devices of a CPU compute one after the other: that is for tests, and no faster", g->num);
+        log_warning("%d devices of a CPU compute one after the other: that is for tests, and no faster",
+                    g->num);
     g->base = *g->members[0];
     g->table = table_of(g->base.ops);
     g->base.ops = &g->table;

@@ -2,7 +2,7 @@
  *
  * Each member has a share of the rows of the large matrices, and of the heads of attention with their K and V, and all have all
  * of the rest: norms, embeddings, the residual stream, what is drawn. Behind a product whose rows are shared out the members give each
- * other their columns of the results (share in device.h), and behind attention their heads'. So every sum is one member's, over all of
+ * other their columns of the results (share in device.h), behind attention their heads', and between the two products of experts theirs. So every sum is one member's, over all of
  * K in the order that one device alone has, and the bits of an answer do not depend on how many devices there are: nothing is added up
  * across devices.
  *

@@ -1,6 +1,4 @@
 /* weights.c - who has which rows of a weight. */
-#include <stdlib.h>
-
 #include "base/check.h"
 #include "kernels/group/members.h"
 
@@ -94,9 +92,9 @@ int group_linear_create(struct device *d, const struct linear_desc *desc, struct
 {
     struct group *g = group_of(d);
     struct group_linear *l = group_own(g, sizeof *l);
-    int status = l ? STATUS_OK : error_set(err, STATUS_NO_MEMORY, "no memory for a group of devices");
+    int status = STATUS_OK;
+    if (!l) return error_set(err, STATUS_NO_MEMORY, "no memory for a group of devices");
     pass_forms_on(g);
-    if (status) return status;
     l->split = split_of(g, desc);
     l->num_parts = desc->num_parts;
     EACH_MEMBER(d, m)
@@ -146,7 +144,8 @@ int group_lora_create(struct device *d, const struct linear *w, const struct lor
 #define CREATE_EACH(operation, type)                                                                         \
     struct group *g = group_of(d);                                                                           \
     struct each_member *all = group_own(g, sizeof *all);                                                     \
-    int status = all ? STATUS_OK : error_set(err, STATUS_NO_MEMORY, "no memory for a group of devices");     \
+    int status = STATUS_OK;                                                                                  \
+    if (!all) return error_set(err, STATUS_NO_MEMORY, "no memory for a group of devices");                   \
     pass_forms_on(g);                                                                                        \
     EACH_MEMBER(d, m)                                                                                        \
     if (!status) status = m.ops->operation(m.d, desc, (type **)&all->of[m.idx], err);                        \
@@ -193,11 +192,11 @@ int group_moe_create(struct device *d, const struct moe_desc *desc, struct moe *
 {
     struct group *g = group_of(d);
     struct group_moe *all = group_own(g, sizeof *all);
-    struct expert_desc *experts = calloc((size_t)desc->num_experts, sizeof *experts);
-    int status =
-        all && experts ? STATUS_OK : error_set(err, STATUS_NO_MEMORY, "no memory for a group of devices");
+    struct expert_desc *experts = group_own(g, (size_t)desc->num_experts * sizeof *experts);
+    int status = STATUS_OK;
+    if (!all || !experts) return error_set(err, STATUS_NO_MEMORY, "no memory for a group of devices");
     pass_forms_on(g);
-    if (all && can_share_experts(g, desc)) all->width = (int32_t)(desc->router.cols / g->num);
+    if (can_share_experts(g, desc)) all->width = (int32_t)(desc->router.cols / g->num);
     EACH_MEMBER(d, m)
     {
         struct moe_desc o = *desc;
@@ -210,7 +209,6 @@ int group_moe_create(struct device *d, const struct moe_desc *desc, struct moe *
         }
         status = m.ops->moe_create(m.d, &o, (struct moe **)&all->moes.of[m.idx], err);
     }
-    free(experts);
     if (!status) g->local_width = max_of(g->local_width, all->width);
     *out = (struct moe *)all;
     return status;

@@ -37,12 +37,12 @@ struct generation {
     uint64_t serial;                    /* the exchange's id */
     int api_key_idx, num_choices;
     bool preparing, composing, admitted, streaming;
-    bool counts_for_key; /* tenant.h */
-    bool blocked;        /* the client does not read: wait for on_writable */
-    bool begun;          /* the stream's first event was written */
-    bool broken;         /* out of memory in the middle of a stream: it must not go on with a gap */
-    bool stays;          /* the process that takes over has refused it */
-    bool in_background;  /* nobody waits for it: its codec keeps the answer */
+    bool counts_for_key;      /* tenant.h */
+    bool blocked;             /* the client does not read: wait for on_writable */
+    bool begun;               /* the stream's first event was written */
+    bool broken;              /* out of memory in the middle of a stream: it must not go on with a gap */
+    bool stays;               /* the process that takes over has refused it */
+    bool in_background;       /* nobody waits for it: its codec keeps the answer */
     struct ip_address client; /* whose it is (exchange.h) */
     uint64_t arrival_ns, submitted_ns;
     uint64_t tenant, deadline_ns; /* deadline_ns: of x-request-timeout; 0: none */

@@ -49,13 +49,13 @@ static void test_addresses(void **state)
 static void test_written(void **state)
 {
     (void)state;
-    static const char *const texts[][2] = {{"192.0.2.1", "192.0.2.1"},
-                                           {"::ffff:192.0.2.1", "192.0.2.1"},
-                                           {"2001:DB8:0::1", "2001:db8::1"},
-                                           {"::1", "::1"},
-                                           {"ffff:ffff:ffff:ffff:ffff:ffff:ffff:fff0",
-                                            "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fff0"},
-                                           {"::", "unix"}};
+    static const char *const texts[][2] = {
+        {"192.0.2.1", "192.0.2.1"},
+        {"::ffff:192.0.2.1", "192.0.2.1"},
+        {"2001:DB8:0::1", "2001:db8::1"},
+        {"::1", "::1"},
+        {"ffff:ffff:ffff:ffff:ffff:ffff:ffff:fff0", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fff0"},
+        {"::", "unix"}};
     char text[IP_ADDRESS_CHARS];
     for (size_t i = 0; i < array_length(texts); i++) {
         const struct ip_address a = address(texts[i][0]);
