@@ -102,12 +102,12 @@ def running(*options, engine="thread"):
             yield server, plan
 
 
-def start(plan_arguments, environment, plan, seconds=60):
+def start(plan_arguments, environment, plan, seconds=60, model=conftest.MODEL, options=()):
     """A start with that plan: (exit code, or None when it became ready; its log)."""
     plan.arm(**plan_arguments)
     port = conftest.free_port()
     with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen([conftest.BINARY, "serve", conftest.MODEL, "--port", str(port), "--engine", "thread"], stderr=log,
+        process = subprocess.Popen([conftest.BINARY, "serve", model, "--port", str(port), "--engine", "thread", *options], stderr=log,
                                    env={**os.environ, **environment})
         try:
             code = wait_for_exit_or_readiness(process, port, seconds)

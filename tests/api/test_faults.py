@@ -8,12 +8,16 @@ import json
 import os
 import random
 import socket
+import sys
 
 import pytest
 
 import faults
-from conftest import SANITIZED
+from conftest import ROOT, SANITIZED
 from test_signals import Stream
+
+sys.path.insert(0, str(ROOT / "tests/golden"))
+import lora  # noqa: E402
 
 pytestmark = pytest.mark.skipif(SANITIZED, reason="the sanitizers replace the allocator themselves")
 
@@ -210,3 +214,19 @@ def test_faults_at_the_start():
             assert code in (None, 1, 2), (arguments, code, log)
             if code is not None:
                 assert len(log.strip().splitlines()[-1]) > 15, (arguments, log)
+
+
+def test_faults_at_the_start_of_a_group_with_adapters(tmp_path):
+    """So many pass that one fails in what loads the model: files of adapters, rows of several devices. Of less libuv has its first ones, where it aborts."""
+    lora.write_model(tmp_path / "base", "llama")
+    path = lora.Adapter("llama", "first", 5).write(tmp_path / "first")
+    options = ("--device", "cpu", "--tensor-parallel-size", "2", "--lora-modules", f"first={path}")
+    rng, ends = random.Random(7), []
+    with faults.plan_and_environment() as (plan, environment):
+        for _ in range(2 * START_ALLOCATIONS):
+            arguments = {"call": "allocation", "num_passing": int(10 ** rng.uniform(2.2, 4.2))}
+            code, log = faults.start(arguments, environment, plan, model=tmp_path / "base", options=options)
+            assert code in (None, 1, 2), (arguments, code, log)
+            assert code is None or len(log.strip().splitlines()[-1]) > 15, (arguments, log)
+            ends.append(code)
+    assert 1 in ends
