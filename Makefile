@@ -201,11 +201,13 @@ build/emulator/%.o: tests/emulator/%.cc $(wildcard tests/emulator/*.h)
 build/emulator/test_emulator: build/emulator/tests/emulator/test_emulator.o $(EMULATED_MACHINE)
 	$(CXX) -o $@ $^ -lcmocka
 EMULATED_FAMILIES := qwen3.5|apertus|refact
+# Of two Hoppers that compute as one, beside one
+EMULATED_GROUP_FAMILIES := ^gemma3$$|apertus|qwen3-moe
 EMULATED_TESTS := $(call part_of,kernels/test_altup kernels/test_delta_net kernels/test_kept_blocks kernels/test_kv_groups kernels/test_lora kernels/test_masks kernels/test_latent kernels/test_norm_rope kernels/test_pool unit/model/test_families)
 EMULATED_HOPPER_TESTS := $(call part_of,kernels/test_kept_blocks kernels/test_latent kernels/test_lora kernels/test_memory kernels/test_moe kernels/test_norm_linear unit/engine/test_load)
 # Decoding, on a Hopper with as many SMs as it has, where a step of few sequences is one
 EMULATED_DECODES := $(call part_of,alibi stale_blocks sinks decodes_among_others mixed_lengths saved_blocks soft_caps)
-emulated: emulator build/emulator/test_emulator $(EMULATED_TESTS:%=build/tests/%) $(EMULATED_HOPPER_TESTS:%=build/tests/%) build/tests/kernels/test_attention build/tests/kernels/test_step ## the CUDA kernels' tests on a GPU that is emulated
+emulated: emulator build/emulator/test_emulator $(EMULATED_TESTS:%=build/tests/%) $(EMULATED_HOPPER_TESTS:%=build/tests/%) build/tests/kernels/test_attention build/tests/kernels/test_step build/tests/unit/model/test_families ## the CUDA kernels' tests on a GPU that is emulated
 	@LD_LIBRARY_PATH=build/emulator FLASHD_TEST_DEVICE=cuda FLASHD_TEST_FAMILIES='$(EMULATED_FAMILIES)' \
 		tests/run-unit build/emulator/test_emulator $(EMULATED_TESTS:%=build/tests/%)
 	@LD_LIBRARY_PATH=build/emulator FLASHD_TEST_DEVICE=cuda EMULATED_GPU=90 tests/run-unit $(EMULATED_HOPPER_TESTS:%=build/tests/%)
@@ -214,6 +216,8 @@ emulated: emulator build/emulator/test_emulator $(EMULATED_TESTS:%=build/tests/%
 			build/tests/kernels/test_attention test_$$name || exit 1; \
 	done
 	@LD_LIBRARY_PATH=build/emulator FLASHD_TEST_DEVICE=cuda build/tests/kernels/test_step test_slots_change_hands
+	@LD_LIBRARY_PATH=build/emulator FLASHD_TEST_DEVICE=cuda EMULATED_GPU=90 FLASHD_TEST_MEMBERS=2 FLASHD_TEST_ONE_GPU=1 \
+		FLASHD_TEST_FAMILIES='$(EMULATED_GROUP_FAMILIES)' build/tests/unit/model/test_families the_same_bits_on_several_devices
 else
 emulator emulated:
 	@echo "no CUDA headers: the CUDA kernels are not emulated"

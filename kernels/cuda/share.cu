@@ -10,6 +10,9 @@
  * nobody before all have begun it. So where a share goes where the one before it went, or, as nobody knows where that was, is a step's
  * first, all come as far before it: a share of nothing.
  *
+ * Members on one GPU, which are for tests, send little in one kernel and receive it in another, behind what all have sent: what waits for a kernel
+ * that is queued later might keep that from running.
+ *
  * Numbers are counted in device memory, so that a recorded graph counts on. */
 #include "kernels/cuda/share.cuh"
 
@@ -126,10 +129,12 @@ __device__ __forceinline__ uint2 receive(const uint4 *from, uint32_t number)
     return make_uint2(v.x, v.z);
 }
 
+enum share_part { PART_SEND = 1, PART_RECEIVE = 2, PART_BOTH = 3 };
+
 /* All CTAs are there at a time: there are no more than SMs. */
 __global__ void __launch_bounds__(SHARE_THREADS)
-    share_little_kernel(share_rows r, share_flags flags, place_args places, uint32_t *num_shares,
-                        uint32_t *arrivals)
+    share_little_kernel(share_rows r, share_flags flags, place_args places, int32_t parts,
+                        uint32_t *num_shares, uint32_t *arrivals)
 {
     const int32_t width = 2 * r.width, num = r.num_rows * width,
                   begin = blockIdx.x * SHARE_THREADS + threadIdx.x, step = gridDim.x * SHARE_THREADS;
@@ -138,12 +143,13 @@ __global__ void __launch_bounds__(SHARE_THREADS)
     dependents_launch();
     dependency_wait();
     const uint32_t number = *num_shares + 1;
-    for (int32_t i = begin; i < num; i += step) {
+    for (int32_t i = begin; i < num && parts & PART_SEND; i += step) {
         const uint2 values = from[i];
         for (int32_t m = 0; m < flags.num; m++)
             if (m != flags.idx) send(place_of(places.of[m], flags, number, flags.idx) + i, values, number);
         to[i / width * 2 * r.row_width + 2 * r.column + i % width] = values;
     }
+    if (!(parts & PART_RECEIVE)) return;
     for (int32_t m = 0; m < flags.num; m++)
         for (int32_t i = begin; i < num && m != flags.idx; i += step)
             to[i / width * 2 * r.row_width + m * width + i % width] =
@@ -178,6 +184,7 @@ struct membership {
     const void *last_to;                     /* of the share before it in this step */
     bool has_shared;                         /* in this step */
     bool is_little;                          /* the newest: it ends by itself */
+    share_rows newest;                       /* that, for members on one GPU */
 };
 
 int cuda_join(struct device *device, struct device *const *members, int num, int idx, struct error *err)
@@ -242,14 +249,15 @@ share_flags flags_of(const struct membership *m)
     return f;
 }
 
-void share_little(struct cuda_device *d, const share_rows &r, int64_t num_vectors)
+void share_little(struct cuda_device *d, const share_rows &r, enum share_part parts)
 {
     const struct membership *m = d->membership;
-    const int64_t ctas = (2 * num_vectors + SHARE_THREADS - 1) / SHARE_THREADS;
+    const int64_t ctas = (2 * (int64_t)r.num_rows * r.width + SHARE_THREADS - 1) / SHARE_THREADS;
     place_args places = {};
     for (int i = 0; i < m->num; i++) places.of[i] = cuda_of(m->members[i])->membership->places;
     launch_dependent(d, share_little_kernel, dim3((unsigned)min(ctas, (int64_t)d->num_sms)),
-                     dim3(SHARE_THREADS), 0, r, flags_of(m), places, m->num_shares, m->arrivals);
+                     dim3(SHARE_THREADS), 0, r, flags_of(m), places, (int32_t)parts, m->num_shares,
+                     m->arrivals);
 }
 
 void share_much(struct cuda_device *d, const share_rows &r, int64_t num_vectors)
@@ -290,8 +298,9 @@ void cuda_share(struct device *device, const struct batch *b, enum row_set rows,
     r.column = column / per_vector;
     const int64_t num_vectors = (int64_t)r.num_rows * r.width;
     m->is_little = num_vectors > 0 && num_vectors * VECTOR_BYTES <= LITTLE_BYTES;
+    m->newest = r;
     if (m->is_little) {
-        share_little(d, r, num_vectors);
+        share_little(d, r, d->shares_gpu ? PART_SEND : PART_BOTH);
     } else {
         if (num_vectors > 0 && (!m->has_shared || to[m->idx] == m->last_to)) {
             share_much(d, {}, 0);
@@ -306,5 +315,8 @@ void cuda_share(struct device *device, const struct batch *b, enum row_set rows,
 void cuda_share_end(struct device *device)
 {
     struct cuda_device *d = cuda_of(device);
-    if (!d->membership->is_little) wait_for_shares(d);
+    if (!d->membership->is_little)
+        wait_for_shares(d);
+    else if (d->shares_gpu)
+        share_little(d, d->membership->newest, PART_RECEIVE);
 }

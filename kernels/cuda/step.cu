@@ -449,8 +449,9 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
     b->num_prefill_tokens = step->num_prefill_tokens;
     b->num_prefill_seqs = step->num_prefill_seqs;
     b->decode_bundle = cuda_decode_bundle(d, step);
-    b->graph_candidate =
-        decode_only && d->is_sealed && b->decode_bundle == 1 && !step->masks; /* whose places differ */
+    b->graph_candidate = decode_only && d->is_sealed && b->decode_bundle == 1 &&
+                         !step->masks && /* whose places differ */
+                         !d->shares_gpu; /* a member's whole step would be waited for */
     b->results = buffer->results;
     b->step = step;
     for (int32_t r = 0; r < step->num_logits; r++)

@@ -72,6 +72,8 @@ def main(flashd, shape, gpus, what="0", *options):
     with tempfile.TemporaryDirectory() as folder:
         if what.isdigit() and int(what) > 0:
             config["num_hidden_layers"] = int(what)
+            if "layer_types" in config:
+                config["layer_types"] = config["layer_types"][: int(what)]
             shape = pathlib.Path(folder, "shape")
             shape.mkdir()
             (shape / "config.json").write_text(json.dumps(config))
