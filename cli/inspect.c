@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "cli/machine_probe.h"
+#include "config/lora_modules.h"
 #include "cli/model_cost.h"
 #include "model/kv_layout.h"
 
@@ -122,10 +123,10 @@ static void print_kv_groups(const struct model_config *c)
            l.windowed_per_block, l.window, l.num_windowed * kib);
 }
 
-static void print_fit(const struct config *config, const struct model_cost *m)
+static void print_fit(const struct config *config, const struct model_cost *m, uint64_t adapter_bytes)
 {
     const struct model_config *c = m->config;
-    uint64_t weight_bytes = (uint64_t)m->bytes;
+    uint64_t weight_bytes = (uint64_t)m->bytes + adapter_bytes;
     uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     uint64_t token_bytes = model_config_kv_bytes_per_token(c, DTYPE_BF16);
     uint64_t left = memory > weight_bytes ? memory - weight_bytes : 0;
@@ -195,19 +196,33 @@ static void measure_roof(const struct config *config, const struct model_files *
         fprintf(stderr, "flashd: what it would reach here is not known: %s\n", err.text);
 }
 
+/* The model and its adapters. */
+static int open_files(const struct config *config, struct model_files **out, struct error *err)
+{
+    int status = model_files_open(config_model_path(config), config->load_format, out, err);
+    if (status) return status;
+    for (int i = 1; i <= config->lora_modules.num_items && !status; i++)
+        status = model_files_add_lora(*out, lora_module_path(config, i), err);
+    if (status) model_files_close(*out);
+    return status;
+}
+
 int inspect_run(const struct config *config, bool measures)
 {
     struct model_files *files;
     struct model_cost cost;
     struct error err = {0};
-    if (model_files_open(config_model_path(config), config->load_format, &files, &err)) {
+    if (open_files(config, &files, &err)) {
         fprintf(stderr, "flashd: %s\n", err.text);
         return EXIT_FAILURE;
     }
     model_cost_init(&cost, files, !strcmp(config->load_format, "dummy"));
     print_shapes(config, &cost);
     print_operations(&cost);
-    print_fit(config, &cost);
+    if (model_files_num_loras(files) > 0)
+        printf("\nadapters      %d, %.1f MB as stored beside the weights\n", model_files_num_loras(files),
+               (double)model_files_lora_bytes(files) / 1e6);
+    print_fit(config, &cost, model_files_lora_bytes(files));
     if (measures) measure_roof(config, files, &cost);
     model_files_close(files);
     return EXIT_SUCCESS;

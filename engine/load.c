@@ -128,15 +128,16 @@ static uint64_t bf16_bytes(const struct load *load)
            (uint64_t)dtype_infos[DTYPE_BF16].block_bytes;
 }
 
-/* On a GPU, about. What stays packed becomes bf16 before products of many rows, one product's at a time unless copies are kept. */
+/* On a GPU, about, with adapters. What stays packed becomes bf16 before products of many rows, one product's at a time unless copies are kept. */
 static uint64_t weight_bytes(const struct load *load)
 {
-    const uint64_t as_they_are = model_files_weight_bytes(load->files),
+    const uint64_t adapters = model_files_lora_bytes(load->files),
+                   as_they_are = model_files_weight_bytes(load->files),
                    unpacked = model_config_largest_product(model_files_config(load->files)) *
                               (uint64_t)dtype_infos[DTYPE_BF16].block_bytes;
     const bool may_be_packed = load->facts.keeps_packed || !model_files_is_gguf(load->files);
-    if (load->facts.keeps_copies) return as_they_are + bf16_bytes(load);
-    return may_be_packed ? min_of(bf16_bytes(load), as_they_are + unpacked) : bf16_bytes(load);
+    if (load->facts.keeps_copies) return adapters + as_they_are + bf16_bytes(load);
+    return adapters + (may_be_packed ? min_of(bf16_bytes(load), as_they_are + unpacked) : bf16_bytes(load));
 }
 
 /* As many as run by default, or fewer where a GPU's memory has not room for the states of all: these get half of what weights leave, K and V
@@ -217,7 +218,8 @@ static void choose_weight_forms(struct load *load)
 {
     struct device *device = load->device;
     const struct config *config = load->config;
-    const uint64_t free_now = device->is_gpu ? device->ops->free_bytes(device) : 0,
+    const uint64_t free_at_all = device->is_gpu ? device->ops->free_bytes(device) : 0,
+                   free_now = free_at_all - min_of(free_at_all, model_files_lora_bytes(load->files)),
                    kv_bytes = (uint64_t)config->kv_cache_memory_bytes;
     load->facts.keeps_packed =
         device->is_gpu && !load_has_room(device->gpu_bytes, free_now, config->gpu_memory_utilization,
@@ -472,6 +474,9 @@ static void log_memory_plan(const struct load *load, uint64_t block_bytes)
              (double)block_bytes * load->facts.num_blocks * mib, load->facts.num_blocks, BLOCK_SIZE,
              dtype_infos[load->kv_dtype].text, load->facts.max_model_len, load->facts.max_num_seqs,
              load->facts.max_num_batched_tokens, (double)block_bytes * load->num_host_blocks * mib);
+    if (model_files_num_loras(load->files) > 0)
+        log_info("%d adapters beside the weights: %.1f MiB", model_files_num_loras(load->files),
+                 (double)model_files_lora_bytes(load->files) * mib);
     if (kv_beside_bytes(load) > MIB)
         log_info("beside the K/V cache: %.1f MiB, for padding and for what prompts read of codes or latents",
                  (double)kv_beside_bytes(load) * mib);

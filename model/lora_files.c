@@ -354,6 +354,14 @@ void lora_files_close(struct lora_files *f)
     free(f);
 }
 
+uint64_t lora_files_bytes(const struct lora_files *f)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < f->num_parts; i++)
+        bytes += weight_view_bytes(&f->parts[i].down) + weight_view_bytes(&f->parts[i].up);
+    return bytes;
+}
+
 struct lora_part lora_files_part(const struct lora_files *f, enum weight_role role, int32_t layer)
 {
     for (int i = 0; i < NUM_ROLES; i++)

@@ -18,6 +18,9 @@ int lora_files_open(const char *path, const struct model_files *model, struct lo
                     struct error *err) must_check;
 void lora_files_close(struct lora_files *f);
 
+/* Of all that it adds, as stored. */
+uint64_t lora_files_bytes(const struct lora_files *f);
+
 /* What it adds to a matrix; down.data NULL: nothing. */
 struct lora_part lora_files_part(const struct lora_files *f, enum weight_role role, int32_t layer);
 

@@ -941,6 +941,13 @@ const struct lora_files *model_files_lora(const struct model_files *f, int32_t i
     return f->loras[i];
 }
 
+uint64_t model_files_lora_bytes(const struct model_files *f)
+{
+    uint64_t bytes = 0;
+    for (int32_t i = 0; i < f->num_loras; i++) bytes += lora_files_bytes(f->loras[i]);
+    return bytes;
+}
+
 const struct dense_files *model_files_dense(const struct model_files *f)
 {
     return &f->dense;

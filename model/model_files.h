@@ -51,6 +51,8 @@ struct weight_view model_files_cut(const struct model_files *f, enum weight_role
 int model_files_add_lora(struct model_files *f, const char *path, struct error *err) must_check;
 int32_t model_files_num_loras(const struct model_files *f);
 const struct lora_files *model_files_lora(const struct model_files *f, int32_t i);
+/* Of all of them, as stored. */
+uint64_t model_files_lora_bytes(const struct model_files *f);
 
 /* Behind an embedding's pooling. */
 const struct dense_files *model_files_dense(const struct model_files *f);

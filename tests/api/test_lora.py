@@ -3,6 +3,7 @@ model itself, names, prefixes that are not shared, an engine that dies, and what
 
 import concurrent.futures
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -247,3 +248,16 @@ def test_names_and_files_that_are_none(tmp_path):
     assert "adapter_model.safetensors" in refused(tmp_path, *modules(a=path))
     encoder.write_directory(tmp_path / "encoder", "mean")
     assert "an encoder has no adapters" in refused(tmp_path, *modules(a=path), model=tmp_path / "encoder")
+
+
+def test_inspect_and_the_plan_count_them(start_server, tmp_path):
+    lora.write_model(tmp_path / "base", "llama")
+    paths = modules(**{name: lora.Adapter("llama", name, 5).write(tmp_path / name) for name in ("first", "second")})
+    size = sum((tmp_path / name / "adapter_model.safetensors").stat().st_size for name in ("first", "second"))
+    said = subprocess.run([conftest.BINARY, "inspect", tmp_path / "base", *paths], capture_output=True, text=True, timeout=60)
+    count, megabytes = re.search(r"adapters +(\d+), ([0-9.]+) MB as stored", said.stdout).groups()
+    assert int(count) == 2 and 0.8 * size < 1e6 * float(megabytes) < 1.1 * size + 1e5
+    gone = subprocess.run([conftest.BINARY, "inspect", tmp_path / "base", "--lora-modules", f"x={tmp_path}"], capture_output=True, text=True, timeout=60)
+    assert gone.returncode == 1 and "adapter_config.json" in gone.stderr
+    with start_server(*EXACT, *paths, model=tmp_path / "base") as server:
+        assert "2 adapters beside the weights" in server.log()
