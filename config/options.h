@@ -36,7 +36,7 @@ X(INT,   cuda_device, "cuda-device", 0, 0, 255, "ordinal", "CUDA device: which G
 X(INT,   tensor_parallel_size, "tensor-parallel-size", 1, 1, 8, "devices", "GPUs that compute one model together, from --cuda-device on: each has a share of the weights and of the K/V cache; the same bytes as with one") \
 X(TEXT,  cuda_path, "cuda-path", "auto", 0, 0, "auto|portable", "CUDA device: portable: the kernels that every GPU from sm_80 on runs, on a Hopper, too") \
 X(TEXT,  kv_cache_dtype, "kv-cache-dtype", "auto", 0, 0, "auto|bf16|f32|fp8|int8", "element type of the K/V cache; auto: bf16, of encoders f32; fp8: e4m3; f32 and int8: CPU only") \
-X(BYTES, kv_cache_memory_bytes, "kv-cache-memory-bytes", 0, 0, 1LL << 46, "bytes", "K/V cache size; 0: a CPU takes what max-num-seqs sequences of typical length need, a GPU what is left") \
+X(BYTES, kv_cache_memory_bytes, "kv-cache-memory-bytes", 0, 0, 1LL << 46, "bytes", "K/V cache size, of each GPU; 0: a CPU takes what max-num-seqs sequences of typical length need, a GPU what is left") \
 X(REAL,  gpu_memory_utilization, "gpu-memory-utilization", 0.92, 0.05, 1.0, "ratio", "share of the GPU's memory that flashd may use") \
 X(INT,   block_size, "block-size", 16, 16, 16, "tokens", "tokens in a K/V block (16 is what the kernels are made for)") \
 X(BYTES, kv_offload_bytes, "kv-offload-bytes", 4 * GIB, 0, 1LL << 46, "bytes", "host memory where sequences that are preempted keep their K/V blocks, at most as much as the K/V cache, touched when it is needed; 0: they compute them again") \

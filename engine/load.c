@@ -100,10 +100,23 @@ static int32_t num_draft_tokens(const struct load *load)
     return takes && !load->facts.is_encoder ? (int32_t)load->config->num_speculative_tokens : 0;
 }
 
+/* Of a group of devices, over all of which sizes are sums; else 1. */
+static uint64_t num_members(const struct load *load)
+{
+    return (uint64_t)max_of(load->device->num_members, 1);
+}
+
+/* Of a sequence, on each of the members. */
+static uint64_t bytes_of_a_state(const struct load *load)
+{
+    return model_config_state_bytes(model_files_config(load->files)) * num_members(load);
+}
+
 /* That a batch_slot takes beside its states. */
 static uint64_t draft_bytes(const struct load *load)
 {
-    return model_config_draft_bytes(model_files_config(load->files), num_draft_tokens(load));
+    return model_config_draft_bytes(model_files_config(load->files), num_draft_tokens(load)) *
+           num_members(load);
 }
 
 /* That a running sequence takes: a batch_slot's, of which it has one for each step in flight. */
@@ -140,14 +153,19 @@ static uint64_t weight_bytes(const struct load *load)
     return adapters + (may_be_packed ? min_of(bf16_bytes(load), as_they_are + unpacked) : bf16_bytes(load));
 }
 
+/* Of --kv-cache-memory-bytes, which is each device's of a group; 0: it is not said. */
+static uint64_t told_kv_bytes(const struct load *load)
+{
+    return (uint64_t)load->config->kv_cache_memory_bytes * num_members(load);
+}
+
 /* As many as run by default, or fewer where a GPU's memory has not room for the states of all: these get half of what weights leave, K and V
  * the rest. */
 static int32_t num_seqs_of_gpu(const struct load *load)
 {
     const struct device *device = load->device;
     const struct config *config = load->config;
-    const uint64_t each = model_config_state_bytes(model_files_config(load->files)),
-                   kv_bytes = (uint64_t)config->kv_cache_memory_bytes,
+    const uint64_t each = bytes_of_a_state(load), kv_bytes = told_kv_bytes(load),
                    free_now = device->ops->free_bytes(load->device),
                    room = kv_bytes ? free_now
                                    : load_kv_bytes_left(device->gpu_bytes, free_now,
@@ -220,7 +238,7 @@ static void choose_weight_forms(struct load *load)
     const struct config *config = load->config;
     const uint64_t free_at_all = device->is_gpu ? device->ops->free_bytes(device) : 0,
                    free_now = free_at_all - min_of(free_at_all, model_files_lora_bytes(load->files)),
-                   kv_bytes = (uint64_t)config->kv_cache_memory_bytes;
+                   kv_bytes = told_kv_bytes(load);
     load->facts.keeps_packed =
         device->is_gpu && !load_has_room(device->gpu_bytes, free_now, config->gpu_memory_utilization,
                                          kv_bytes, bf16_bytes(load));
@@ -280,7 +298,7 @@ static void choose_num_states(struct load *load)
 /* Of every sequence that may run, and kept ones. */
 static uint64_t state_bytes(const struct load *load)
 {
-    uint64_t each = model_config_state_bytes(model_files_config(load->files));
+    uint64_t each = bytes_of_a_state(load);
     return running_bytes(each, draft_bytes(load), engine_num_steps(load->device)) *
                (uint64_t)load->facts.max_num_seqs +
            each * (uint64_t)load->num_states;
@@ -421,7 +439,7 @@ static uint64_t kv_beside_bytes(const struct load *load)
 static uint64_t choose_kv_bytes(const struct load *load, uint64_t block_bytes)
 {
     uint64_t free_bytes = load->device->ops->free_bytes(load->device);
-    if (load->config->kv_cache_memory_bytes) return load->config->kv_cache_memory_bytes;
+    if (load->config->kv_cache_memory_bytes) return told_kv_bytes(load);
     if (load->device->is_gpu)
         return load_kv_bytes_left(load->device->gpu_bytes,
                                   free_bytes - min_of(free_bytes, kv_beside_bytes(load)),
@@ -444,18 +462,20 @@ static int fit_max_model_len(struct load *load, uint64_t block_bytes, struct err
             "the K/V cache holds %lld tokens, but one sequence may have %d: raise --kv-cache-memory-bytes "
             "to at least %llu or lower --max-model-len",
             (long long)tokens, load->facts.max_model_len,
-            (unsigned long long)bytes_of_one(load, load->facts.max_model_len, block_bytes));
-    log_warning("the K/V cache holds %lld tokens: no sequence can be longer, though the model allows %d; "
-                "--kv-cache-memory-bytes %llu would hold one",
-                (long long)tokens, load->facts.max_model_len,
-                (unsigned long long)bytes_of_one(load, load->facts.max_model_len, block_bytes));
+            (unsigned long long)(bytes_of_one(load, load->facts.max_model_len, block_bytes) /
+                                 num_members(load)));
+    log_warning(
+        "the K/V cache holds %lld tokens: no sequence can be longer, though the model allows %d; "
+        "--kv-cache-memory-bytes %llu would hold one",
+        (long long)tokens, load->facts.max_model_len,
+        (unsigned long long)(bytes_of_one(load, load->facts.max_model_len, block_bytes) / num_members(load)));
     load->facts.max_model_len = (int32_t)tokens;
     return STATUS_OK;
 }
 
 static void log_states(const struct load *load)
 {
-    const uint64_t each = model_config_state_bytes(model_files_config(load->files));
+    const uint64_t each = bytes_of_a_state(load);
     log_info("layers with a state: %.1f MiB, %.1f for each of %d running sequences and %.1f for each of %d "
              "that are "
              "kept for prompts that begin alike and for preempted sequences",
