@@ -43,6 +43,8 @@ static void append_attributes(struct buffer *out, const struct generation *g, co
                               const char *finish_reason, int http_status, uint64_t now_ns)
 {
     const struct choice *c = &g->choices[0];
+    char client[IP_ADDRESS_CHARS];
+    ip_address_write(&g->client, client);
     append_text(out, "gen_ai.operation.name", g->params.kind == API_CHAT ? "chat" : "text_completion");
     append_text(out, "gen_ai.response.model", g->answer.model);
     append_text(out, "gen_ai.request.id", g->request_id);
@@ -61,6 +63,7 @@ static void append_attributes(struct buffer *out, const struct generation *g, co
     append_time(out, "gen_ai.latency.time_in_model_inference", c->scheduled_ns, c->last_token_ns);
     append_time(out, "gen_ai.latency.e2e", g->arrival_ns, now_ns);
     append_text(out, "gen_ai.response.finish_reason", finish_reason);
+    append_text(out, "client.address", client);
     append_text(out, "url.path", g->answer.codec->path);
     append_int(out, "http.response.status_code", http_status);
 }

@@ -94,7 +94,7 @@ def test_a_request_is_a_span(start_server, model):
         expected = {"gen_ai.operation.name": "text_completion", "gen_ai.response.model": model, "gen_ai.request.id": "traced",
                     "gen_ai.request.n": 2, "gen_ai.request.max_tokens": 4, "gen_ai.usage.prompt_tokens": 3,
                     "gen_ai.usage.completion_tokens": 8, "gen_ai.response.finish_reason": "length",
-                    "http.response.status_code": 200, "url.path": "/v1/completions"}
+                    "http.response.status_code": 200, "url.path": "/v1/completions", "client.address": "127.0.0.1"}
         assert expected.items() <= said.items()
         assert abs(said["gen_ai.request.temperature"] - 0.5) < 1e-6 and abs(said["gen_ai.request.top_p"] - 0.9) < 1e-6
         parts = [said["gen_ai.latency." + name] for name in ("time_in_queue", "time_in_model_prefill", "time_in_model_decode")]
