@@ -513,8 +513,7 @@ int32_t tiles_of_group(int32_t group)
 /* Of a sequence; of the model, where this device has a share of its heads. */
 int32_t num_items_of_all(const struct attention_args *a)
 {
-    const int32_t kv_heads = a->all_heads > 0 ? a->all_kv_heads : a->num_kv_heads,
-                  heads = max(a->all_heads, a->num_heads);
+    const int32_t kv_heads = cuda_all_kv_heads(a), heads = max(a->all_heads, a->num_heads);
     return kv_heads * tiles_of_group(heads / kv_heads);
 }
 
@@ -548,7 +547,7 @@ bool cuda_attention_is_masked(const struct cuda_device *d, const struct attentio
     if (cuda_all_decode_heads(args) != cuda_all_decode_heads(&d->attention)) return true;
     if (!d->layers_differ) return !cuda_attention_supports(args->head_dim);
     return !cuda_attention_has_different(args->head_dim) || args->head_dim != d->attention.head_dim ||
-           args->num_kv_heads != d->attention.num_kv_heads;
+           cuda_all_kv_heads(args) != cuda_all_kv_heads(&d->attention);
 }
 
 size_t cuda_masked_partial_floats(const struct cuda_device *d, const struct step_limits *limits,

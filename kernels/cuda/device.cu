@@ -96,8 +96,8 @@ const struct attention_args *planned(const struct attention_args *layers, int32_
         if (cuda_attention_has_different(layers[i].head_dim)) first = &layers[i];
     most = first = first ? first : &layers[0];
     for (int32_t i = 0; i < num_layers; i++)
-        if (layers[i].num_kv_heads == first->num_kv_heads && layers[i].head_dim == first->head_dim &&
-            layers[i].num_heads > most->num_heads)
+        if (cuda_all_kv_heads(&layers[i]) == cuda_all_kv_heads(first) &&
+            layers[i].head_dim == first->head_dim && layers[i].num_heads > most->num_heads)
             most = &layers[i];
     return most;
 }
@@ -114,7 +114,8 @@ int prepare(struct device *device, const struct step_limits *limits, int32_t voc
             return error_set(err, STATUS_UNSUPPORTED,
                              "the CUDA device has no values of another size than keys: take --device cpu");
     for (int32_t i = 0; i < num_layers; i++)
-        d->layers_differ = d->layers_differ || layers[i].num_kv_heads != layers[0].num_kv_heads ||
+        d->layers_differ = d->layers_differ ||
+                           cuda_all_kv_heads(&layers[i]) != cuda_all_kv_heads(&layers[0]) ||
                            layers[i].head_dim != layers[0].head_dim || layers[i].q_alone;
     if (hidden_size % 8 != 0 || intermediate_size % 8 != 0)
         return error_set(err, STATUS_UNSUPPORTED,

@@ -315,7 +315,12 @@ bool cuda_window_add(struct cuda_device *d, int32_t window);
 int32_t cuda_decode_teams(const struct cuda_device *d, const struct attention_args *args);
 int32_t cuda_decode_ranges_max(const struct cuda_device *d, const struct attention_args *args);
 int32_t cuda_decode_heads(const struct attention_args *args);
-/* The same of the model, where this device has a share of its heads: how a sequence is split depends on it. */
+/* The model's, where this device has a share of its heads: what computes a layer depends on it, as on the next. */
+static inline int32_t cuda_all_kv_heads(const struct attention_args *a)
+{
+    return a->all_heads > 0 ? a->all_kv_heads : a->num_kv_heads;
+}
+/* cuda_decode_heads of the model: how a sequence is split depends on it. */
 int32_t cuda_all_decode_heads(const struct attention_args *args);
 size_t cuda_decode_partial_floats(const struct step_limits *limits, const struct attention_args *args);
 size_t cuda_masked_partial_floats(const struct cuda_device *d, const struct step_limits *limits,
