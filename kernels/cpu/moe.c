@@ -50,7 +50,9 @@ struct moe_scratch {
     /* Where members of a group share experts out, what gate and up have made of each expert's rows, one expert after the other: this
      * one's columns, and all; NULL: they do not. */
     float *own_mid, *mid;
-    int32_t *counts; /* [E + 1]: rows of each expert, and of the shared one */
+    int64_t own_mid_max;    /* of a row, that there is room for */
+    int32_t num_counts_max; /* the same of counts */
+    int32_t *counts;        /* [E + 1]: rows of each expert, and of the shared one */
 };
 
 /* ---- creation ---- */
@@ -142,8 +144,11 @@ static bool reserve_mid(struct cpu_device *c, const struct moe_desc *desc)
     const int64_t rows = max_of(c->limits.num_tokens, c->limits.num_logits),
                   own = desc->num_chosen * weight_view_num_rows(&desc->experts[0].up) +
                         weight_view_num_rows(&desc->shared.up);
-    if (c->num_members == 0 || s->mid) return true;
-    s->counts = device_memory_alloc_array(&c->memory, (uint64_t)desc->num_experts + 1, sizeof *s->counts);
+    const bool is_shared_out = weight_view_num_rows(&desc->experts[0].down) != desc->experts[0].up.cols;
+    if (!is_shared_out || (own <= s->own_mid_max && desc->num_experts < s->num_counts_max)) return true;
+    s->own_mid_max = own;
+    s->num_counts_max = desc->num_experts + 1;
+    s->counts = device_memory_alloc_array(&c->memory, (uint64_t)s->num_counts_max, sizeof *s->counts);
     return s->counts && alloc_floats(c, &s->own_mid, rows, own) &&
            alloc_floats(c, &s->mid, rows, own * c->num_members);
 }

@@ -155,6 +155,7 @@ bool reserve_scratch(struct cuda_device *d, const struct moe *m, int32_t shared_
     if (ok && s->shared_inner > 0)
         ok = allocate(d, &s->shared_mid, rows * (size_t)s->shared_inner, what) &&
              allocate(d, &s->shared_made, rows * (size_t)m->router_hidden, what);
+    s->own_mid = s->own_shared_mid = NULL; /* too small, if they were there */
     if (ok && moe_is_shared_out(m))
         ok = allocate(d, &s->own_mid, group_rows * (size_t)s->inner, what) &&
              (s->shared_inner == 0 || allocate(d, &s->own_shared_mid, rows * (size_t)s->shared_inner, what));

@@ -16,8 +16,6 @@
  * Numbers are counted in device memory, so that a recorded graph counts on. */
 #include "kernels/cuda/share.cuh"
 
-#include <string.h>
-
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/launch.cuh"
 

@@ -155,10 +155,12 @@ static int group_prepare(struct device *d, const struct step_limits *limits, int
                          int32_t num_layers, struct error *err)
 {
     struct group *g = group_of(d);
-    struct attention_args *own_layers = group_own(g, (size_t)num_layers * sizeof *own_layers);
+    struct attention_args *own_layers = calloc((size_t)num_layers, sizeof *own_layers);
     g->results = group_own(g, (size_t)max_of(limits->num_logits, 1) * sizeof *g->results);
-    if (!own_layers || !g->results)
+    if (!own_layers || !g->results) {
+        free(own_layers);
         return error_set(err, STATUS_NO_MEMORY, "no memory for a group of devices");
+    }
     g->by_heads = layers[0].by_heads;
     g->limits = *limits;
     int status = STATUS_OK;
@@ -173,6 +175,7 @@ static int group_prepare(struct device *d, const struct step_limits *limits, int
             status = m.ops->prepare(m.d, limits, vocab_size, hidden_size, intermediate_size, own_layers,
                                     num_layers, err);
     }
+    free(own_layers);
     take_facts(g);
     return status;
 }

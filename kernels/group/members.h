@@ -95,7 +95,7 @@ int32_t group_kv_heads(const struct group *g, int32_t num_kv_heads);
 /* Memory that is freed with the group; NULL: there is none. */
 void *group_own(struct group *g, size_t bytes);
 
-/* group_weights.c, group_step.c: entries of the table */
+/* weights.c, step.c: entries of the table */
 int group_linear_create(struct device *d, const struct linear_desc *desc, struct linear **out,
                         struct error *err) must_check;
 uint64_t group_linear_bytes(struct device *d, const struct linear *l);

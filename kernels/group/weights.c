@@ -1,4 +1,6 @@
 /* weights.c - who has which rows of a weight. */
+#include <stdlib.h>
+
 #include "base/check.h"
 #include "kernels/group/members.h"
 
@@ -21,13 +23,24 @@ static int64_t unit_of(const struct weight_view *v)
     return weight_view_has_codes(v) ? CODES_UNIT : ROWS_UNIT;
 }
 
+static bool is_multiple(const struct group *g, const struct weight_view *v)
+{
+    return weight_view_num_rows(v) % (g->num * unit_of(v)) == 0;
+}
+
 /* Not of results whose columns would not be one piece of each row. */
 static bool can_share_rows(const struct group *g, const struct linear_desc *desc)
 {
     if (desc->kind == LINEAR_PLAIN && desc->num_parts > 1) return false;
     for (int i = 0; i < desc->num_parts; i++)
-        if (weight_view_num_rows(&desc->parts[i]) % (g->num * unit_of(&desc->parts[i])) != 0) return false;
+        if (!is_multiple(g, &desc->parts[i])) return false;
     return true;
+}
+
+static struct row_share share_of_rows(const struct member *m, const struct weight_view *v)
+{
+    const int64_t each = weight_view_num_rows(v) / m->group->num;
+    return (struct row_share){m->idx * each, each};
 }
 
 static struct row_share share_of_heads(const struct member *m, int32_t num_heads, int64_t num_rows)
@@ -39,9 +52,9 @@ static struct row_share share_of_heads(const struct member *m, int32_t num_heads
 static struct row_share share_of(const struct member *m, const struct linear_desc *desc, int part,
                                  enum linear_split split)
 {
-    const int64_t rows = weight_view_num_rows(&desc->parts[part]), each = rows / m->group->num;
+    const int64_t rows = weight_view_num_rows(&desc->parts[part]);
     if (split == SPLIT_BY_HEADS) return share_of_heads(m, desc->part_heads[part], rows);
-    return split == SPLIT_BY_ROWS ? (struct row_share){m->idx * each, each} : (struct row_share){0, rows};
+    return split == SPLIT_BY_ROWS ? share_of_rows(m, &desc->parts[part]) : (struct row_share){0, rows};
 }
 
 static struct weight_view rows_of(const struct weight_view *v, struct row_share share)
@@ -123,8 +136,11 @@ int group_lora_create(struct device *d, const struct linear *w, const struct lor
     const struct group_linear *l = (const struct group_linear *)w;
     const size_t num = (size_t)max_of(desc->num_adapters, 1);
     struct each_member *loras = group_own(g, sizeof *loras);
-    struct lora_part(*parts)[LINEAR_PARTS_MAX] = group_own(g, num * sizeof *parts);
-    if (!loras || !parts) return error_set(err, STATUS_NO_MEMORY, "no memory for a list of adapters");
+    struct lora_part(*parts)[LINEAR_PARTS_MAX] = calloc(num, sizeof *parts);
+    if (!loras || !parts) {
+        free(parts);
+        return error_set(err, STATUS_NO_MEMORY, "no memory for a list of adapters");
+    }
     int status = STATUS_OK;
     EACH_MEMBER(d, m)
     {
@@ -136,6 +152,7 @@ int group_lora_create(struct device *d, const struct linear *w, const struct lor
         const struct lora_desc o = {desc->num_adapters, (const struct lora_part(*)[LINEAR_PARTS_MAX])parts};
         if (!status) status = m.ops->lora_create(m.d, own(&m, w), &o, (struct lora **)&loras->of[m.idx], err);
     }
+    free(parts);
     *out = (struct lora *)loras;
     return status;
 }
@@ -156,9 +173,7 @@ static bool can_share_expert(const struct group *g, const struct expert_desc *e)
 {
     const struct weight_view *views[] = {&e->gate, &e->up, &e->down};
     for (size_t i = 0; i < array_length(views); i++)
-        if (views[i]->scheme == WEIGHT_TRANSPOSED ||
-            weight_view_num_rows(views[i]) % (g->num * unit_of(views[i])) != 0)
-            return false;
+        if (views[i]->scheme == WEIGHT_TRANSPOSED || !is_multiple(g, views[i])) return false;
     return true;
 }
 
@@ -169,12 +184,6 @@ static bool can_share_experts(const struct group *g, const struct moe_desc *desc
     for (int32_t i = 0; i < desc->num_experts; i++)
         if (!can_share_expert(g, &desc->experts[i])) return false;
     return !desc->shared.up.data || can_share_expert(g, &desc->shared);
-}
-
-static struct row_share share_of_rows(const struct member *m, const struct weight_view *v)
-{
-    const int64_t each = weight_view_num_rows(v) / m->group->num;
-    return (struct row_share){m->idx * each, each};
 }
 
 static struct expert_desc own_expert(const struct member *m, const struct expert_desc *e)
@@ -192,9 +201,12 @@ int group_moe_create(struct device *d, const struct moe_desc *desc, struct moe *
 {
     struct group *g = group_of(d);
     struct group_moe *all = group_own(g, sizeof *all);
-    struct expert_desc *experts = group_own(g, (size_t)desc->num_experts * sizeof *experts);
+    struct expert_desc *experts = calloc((size_t)desc->num_experts, sizeof *experts);
     int status = STATUS_OK;
-    if (!all || !experts) return error_set(err, STATUS_NO_MEMORY, "no memory for a group of devices");
+    if (!all || !experts) {
+        free(experts);
+        return error_set(err, STATUS_NO_MEMORY, "no memory for a group of devices");
+    }
     pass_forms_on(g);
     if (can_share_experts(g, desc)) all->width = (int32_t)(desc->router.cols / g->num);
     EACH_MEMBER(d, m)
@@ -209,6 +221,7 @@ int group_moe_create(struct device *d, const struct moe_desc *desc, struct moe *
         }
         status = m.ops->moe_create(m.d, &o, (struct moe **)&all->moes.of[m.idx], err);
     }
+    free(experts);
     if (!status) g->local_width = max_of(g->local_width, all->width);
     *out = (struct moe *)all;
     return status;
