@@ -8,8 +8,8 @@
 
 #include "base/check.h"
 #include "cli/machine_probe.h"
-#include "config/lora_modules.h"
 #include "cli/model_cost.h"
+#include "engine/load_files.h"
 #include "model/kv_layout.h"
 
 static void print_operations(const struct model_cost *m)
@@ -196,23 +196,12 @@ static void measure_roof(const struct config *config, const struct model_files *
         fprintf(stderr, "flashd: what it would reach here is not known: %s\n", err.text);
 }
 
-/* The model and its adapters. */
-static int open_files(const struct config *config, struct model_files **out, struct error *err)
-{
-    int status = model_files_open(config_model_path(config), config->load_format, out, err);
-    if (status) return status;
-    for (int i = 1; i <= config->lora_modules.num_items && !status; i++)
-        status = model_files_add_lora(*out, lora_module_path(config, i), err);
-    if (status) model_files_close(*out);
-    return status;
-}
-
 int inspect_run(const struct config *config, bool measures)
 {
     struct model_files *files;
     struct model_cost cost;
     struct error err = {0};
-    if (open_files(config, &files, &err)) {
+    if (load_files_open(config, &files, &err)) {
         fprintf(stderr, "flashd: %s\n", err.text);
         return EXIT_FAILURE;
     }

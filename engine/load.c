@@ -9,8 +9,8 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "config/lora_modules.h"
 #include "engine/energy_meter.h"
+#include "engine/load_files.h"
 #include "engine/load_progress.h"
 #include "model/warm_up.h"
 
@@ -456,19 +456,16 @@ static int fit_max_model_len(struct load *load, uint64_t block_bytes, struct err
 {
     int64_t tokens = longest_that_fits(load);
     if (tokens >= load->facts.max_model_len) return STATUS_OK;
+    const uint64_t wanted = bytes_of_one(load, load->facts.max_model_len, block_bytes) / num_members(load);
     if (load->config->max_model_len || tokens < BLOCK_SIZE)
         return error_set(
             err, STATUS_LIMIT,
             "the K/V cache holds %lld tokens, but one sequence may have %d: raise --kv-cache-memory-bytes "
             "to at least %llu or lower --max-model-len",
-            (long long)tokens, load->facts.max_model_len,
-            (unsigned long long)(bytes_of_one(load, load->facts.max_model_len, block_bytes) /
-                                 num_members(load)));
-    log_warning(
-        "the K/V cache holds %lld tokens: no sequence can be longer, though the model allows %d; "
-        "--kv-cache-memory-bytes %llu would hold one",
-        (long long)tokens, load->facts.max_model_len,
-        (unsigned long long)(bytes_of_one(load, load->facts.max_model_len, block_bytes) / num_members(load)));
+            (long long)tokens, load->facts.max_model_len, (unsigned long long)wanted);
+    log_warning("the K/V cache holds %lld tokens: no sequence can be longer, though the model allows %d; "
+                "--kv-cache-memory-bytes %llu would hold one",
+                (long long)tokens, load->facts.max_model_len, (unsigned long long)wanted);
     load->facts.max_model_len = (int32_t)tokens;
     return STATUS_OK;
 }
@@ -596,11 +593,7 @@ static int load_engine(struct load *load, struct error *err)
 
 static int load_files(struct load *load, struct error *err)
 {
-    const struct config *c = load->config;
-    int status = model_files_open(config_model_path(c), c->load_format, &load->files, err);
-    for (int i = 1; i <= c->lora_modules.num_items && !status; i++)
-        status = model_files_add_lora(load->files, lora_module_path(c, i), err);
-    return status;
+    return load_files_open(load->config, &load->files, err);
 }
 
 int load_run(struct load *load, struct error *err)

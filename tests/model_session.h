@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "group_members.h"
 #include "kvcache/kv_groups.h"
 #include "model/kv_layout.h"
 #include "model/model.h"
@@ -18,7 +19,7 @@
 struct session_options {
     const char *model_path, *load_format, *device, *isa;
     int threads;
-    int num_devices; /* of a group; 0: 1, or what FLASHD_TEST_MEMBERS says */
+    int num_devices; /* of a group; 0: test_num_members */
     enum dtype kv_dtype;
     int32_t num_seqs, max_model_len, num_batched_tokens, num_logits;
     int32_t num_blocks; /* of the pool, for each group; 0: room for num_seqs of the longest */
@@ -68,13 +69,11 @@ static inline void session_open(struct session *s, const struct session_options 
                           .sampling = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1}};
     s->seq_blocks = s->stride;
     if (s->options.num_blocks == 0) s->options.num_blocks = o->num_seqs * s->stride;
-    const char *members = getenv("FLASHD_TEST_MEMBERS");
     struct device_options device_options = {.cpu_isa = o->isa,
                                             .num_threads = o->threads,
-                                            .num_devices = o->num_devices ? o->num_devices
-                                                           : members      ? atoi(members)
-                                                                          : 1,
-                                            .on_one_gpu = getenv("FLASHD_TEST_ONE_GPU") != NULL,
+                                            .num_devices =
+                                                o->num_devices ? o->num_devices : test_num_members(),
+                                            .on_one_gpu = test_on_one_gpu(),
                                             .cuda_portable = getenv("FLASHD_TEST_CUDA_PORTABLE") != NULL};
     session_check(device_open(o->device, &device_options, &s->device, &err), &err);
     s->device->keeps_copies = o->keeps_copies;

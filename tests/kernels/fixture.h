@@ -22,6 +22,7 @@
 
 #include "base/check.h"
 #include "base/rng.h"
+#include "group_members.h"
 #include "kernels/device.h"
 
 #define UNUSED_FUNCTION __attribute__((unused))
@@ -95,11 +96,11 @@ UNUSED_FUNCTION static bool test_portable_kernels(void)
 
 UNUSED_FUNCTION static struct device *test_device_open(const char *isa, int num_threads)
 {
-    const char *name = getenv("FLASHD_TEST_DEVICE"), *members = getenv("FLASHD_TEST_MEMBERS");
+    const char *name = getenv("FLASHD_TEST_DEVICE");
     struct device_options options = {.cpu_isa = isa,
                                      .num_threads = num_threads,
-                                     .num_devices = members ? atoi(members) : 1, /* of a group */
-                                     .on_one_gpu = getenv("FLASHD_TEST_ONE_GPU") != NULL,
+                                     .num_devices = test_num_members(),
+                                     .on_one_gpu = test_on_one_gpu(),
                                      .cuda_portable = test_portable_kernels()};
     struct device *d = NULL;
     struct error err = {0};

@@ -33,13 +33,6 @@ static const char *test_device(void)
     return name ? name : "cpu";
 }
 
-/* As whoever runs the tests says; a CPU may be any number of devices. */
-static int num_gpus(void)
-{
-    const char *members = getenv("FLASHD_TEST_MEMBERS");
-    return members ? atoi(members) : 1;
-}
-
 static bool on_cpu(void)
 {
     return !strcmp(test_device(), "cpu");
@@ -482,7 +475,7 @@ static void check_devices(const struct family_golden *golden)
     if (is_left_out(golden)) return;
     run_on_devices(golden, 1, alone);
     for (size_t i = 0; i < array_length(nums); i++) {
-        if (!on_cpu() && nums[i] > num_gpus()) continue;
+        if (!on_cpu() && nums[i] > test_num_members()) continue; /* a CPU may be any number */
         run_on_devices(golden, nums[i], together);
         if (memcmp(alone, together, sizeof alone))
             fail_msg("%s: %d devices give other bits than one", golden->name, nums[i]);

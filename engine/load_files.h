@@ -1,0 +1,12 @@
+/* load_files.h - the files that the options name: the model's, and those of the adapters that are served beside it. Owner: the caller
+ * (model_files_close). Thread: one. */
+#ifndef ENGINE_LOAD_FILES_H
+#define ENGINE_LOAD_FILES_H
+
+#include "config/config.h"
+#include "model/model_files.h"
+
+/* NULL in *out where it fails. */
+int load_files_open(const struct config *config, struct model_files **out, struct error *err) must_check;
+
+#endif
