@@ -631,11 +631,11 @@ struct kernel_table {
                 struct error *err) must_check;
     /* The calls of this thread that follow, up to those of another member, are this one's. NULL: they need not know. */
     void (*select)(struct device *d);
-    /* Rows of from[T][width] (act) become columns [column, column + width) of each member's to[T][row_width], to[i] of members[i], when
-     * nobody reads what is there any more; width 0: nothing does, but all come as far. Widths are multiples of 16 bytes, and the
-     * same for all. */
+    /* Rows of from[T][width] (act) become the columns of each member's to[T][num width] (act) that are this one's, to[i] of members[i],
+     * when nobody reads what is there any more; width 0: nothing does, but all come as far. A row has a multiple of 16 bytes, and
+     * is as wide for all. */
     void (*share)(struct device *d, const struct batch *b, enum row_set rows, void *const *to,
-                  const void *from, int32_t width, int32_t row_width, int32_t column);
+                  const void *from, int32_t width);
     /* What comes behind it waits until the others' rows are there, of as many calls of share as this member has had. NULL: they
      * are. */
     void (*share_end)(struct device *d);

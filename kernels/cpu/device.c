@@ -242,18 +242,19 @@ static int cpu_join(struct device *d, struct device *const *members, int num, in
     (void)err;
     cpu_device_of(d)->num_members = num;
     cpu_device_of(d)->members = members;
-    assert_always(idx < num);
+    cpu_device_of(d)->member_idx = idx;
     return STATUS_OK;
 }
 
 /* What has been computed is there at once. */
 static void cpu_share(struct device *d, const struct batch *b, enum row_set rows, void *const *to,
-                      const void *from, int32_t width, int32_t row_width, int32_t column)
+                      const void *from, int32_t width)
 {
+    const struct cpu_device *c = cpu_device_of(d);
     const size_t bytes = (size_t)width * sizeof(float);
     for (int32_t row = 0; row < batch_num_rows(b, rows) && width > 0; row++)
-        for (int i = 0; i < cpu_device_of(d)->num_members; i++)
-            memcpy((float *)to[i] + (int64_t)row * row_width + column,
+        for (int i = 0; i < c->num_members; i++)
+            memcpy((float *)to[i] + ((int64_t)row * c->num_members + c->member_idx) * width,
                    (const float *)from + (int64_t)row * width, bytes);
 }
 

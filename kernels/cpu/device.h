@@ -35,7 +35,7 @@ struct cpu_device {
     struct thread_pool *pool;
     struct device_memory memory;
     bool sealed;
-    int num_members; /* of its group; 0: it is in none */
+    int num_members, member_idx; /* of its group; num_members 0: it is in none */
     struct device *const *members;
 
     struct linear **linears; /* destroyed with the device */

@@ -45,10 +45,7 @@ int32_t cuda_decode_heads(const struct attention_args *a)
 
 int32_t cuda_all_decode_heads(const struct attention_args *a)
 {
-    struct attention_args all = *a;
-    if (a->all_heads == 0) return cuda_decode_heads(a);
-    all.num_heads = a->all_heads;
-    all.num_kv_heads = a->all_kv_heads;
+    const struct attention_args all = cuda_attention_of_all(a);
     return cuda_decode_heads(&all);
 }
 

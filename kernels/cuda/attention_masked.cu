@@ -513,8 +513,8 @@ int32_t tiles_of_group(int32_t group)
 /* Of a sequence; of the model, where this device has a share of its heads. */
 int32_t num_items_of_all(const struct attention_args *a)
 {
-    const int32_t kv_heads = cuda_all_kv_heads(a), heads = max(a->all_heads, a->num_heads);
-    return kv_heads * tiles_of_group(heads / kv_heads);
+    const struct attention_args all = cuda_attention_of_all(a);
+    return all.num_kv_heads * tiles_of_group(decode_group(&all));
 }
 
 void launch_decode(struct cuda_device *d, masked_args a, const struct alibi &by, const struct batch *b,

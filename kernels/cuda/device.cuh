@@ -315,12 +315,19 @@ bool cuda_window_add(struct cuda_device *d, int32_t window);
 int32_t cuda_decode_teams(const struct cuda_device *d, const struct attention_args *args);
 int32_t cuda_decode_ranges_max(const struct cuda_device *d, const struct attention_args *args);
 int32_t cuda_decode_heads(const struct attention_args *args);
-/* The model's, where this device has a share of its heads: what computes a layer depends on it, as on the next. */
+/* As the model has it, where this device has a share of its heads: what computes a layer, and how a sequence is split, depends on that. */
+static inline struct attention_args cuda_attention_of_all(const struct attention_args *a)
+{
+    struct attention_args all = *a;
+    if (a->all_heads == 0) return all;
+    all.num_heads = a->all_heads;
+    all.num_kv_heads = a->all_kv_heads;
+    return all;
+}
 static inline int32_t cuda_all_kv_heads(const struct attention_args *a)
 {
-    return a->all_heads > 0 ? a->all_kv_heads : a->num_kv_heads;
+    return cuda_attention_of_all(a).num_kv_heads;
 }
-/* cuda_decode_heads of the model: how a sequence is split depends on it. */
 int32_t cuda_all_decode_heads(const struct attention_args *args);
 size_t cuda_decode_partial_floats(const struct step_limits *limits, const struct attention_args *args);
 size_t cuda_masked_partial_floats(const struct cuda_device *d, const struct step_limits *limits,

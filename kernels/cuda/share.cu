@@ -247,10 +247,15 @@ share_flags flags_of(const struct membership *m)
     return f;
 }
 
+int64_t num_vectors_of(const share_rows &r)
+{
+    return (int64_t)r.num_rows * r.width;
+}
+
 void share_little(struct cuda_device *d, const share_rows &r, enum share_part parts)
 {
     const struct membership *m = d->membership;
-    const int64_t ctas = (2 * (int64_t)r.num_rows * r.width + SHARE_THREADS - 1) / SHARE_THREADS;
+    const int64_t ctas = (2 * num_vectors_of(r) + SHARE_THREADS - 1) / SHARE_THREADS;
     place_args places = {};
     for (int i = 0; i < m->num; i++) places.of[i] = cuda_of(m->members[i])->membership->places;
     launch_dependent(d, share_little_kernel, dim3((unsigned)min(ctas, (int64_t)d->num_sms)),
@@ -258,10 +263,10 @@ void share_little(struct cuda_device *d, const share_rows &r, enum share_part pa
                      m->arrivals);
 }
 
-void share_much(struct cuda_device *d, const share_rows &r, int64_t num_vectors)
+void share_much(struct cuda_device *d, const share_rows &r)
 {
     const struct membership *m = d->membership;
-    const int64_t ctas = (num_vectors + SHARE_THREADS - 1) / SHARE_THREADS,
+    const int64_t ctas = (num_vectors_of(r) + SHARE_THREADS - 1) / SHARE_THREADS,
                   most = (int64_t)CTAS_PER_SM * d->num_sms;
     launch_dependent(d, share_kernel, dim3((unsigned)max(min(ctas, most), (int64_t)1)), dim3(SHARE_THREADS),
                      0, r, flags_of(m), (const uint32_t *)m->num_shares, m->arrivals);
@@ -281,30 +286,30 @@ void cuda_share_step(struct cuda_device *d)
 }
 
 void cuda_share(struct device *device, const struct batch *b, enum row_set rows, void *const *to,
-                const void *from, int32_t width, int32_t row_width, int32_t column)
+                const void *from, int32_t width)
 {
     struct cuda_device *d = cuda_of(device);
     struct membership *m = d->membership;
     const int32_t per_vector = VECTOR_BYTES / (int32_t)sizeof(__nv_bfloat16);
-    assert_always(width % per_vector == 0 && row_width % per_vector == 0 && column % per_vector == 0);
+    assert_always(width % per_vector == 0);
     share_rows r = {};
     for (int i = 0; i < m->num; i++) r.to[i] = (uint4 *)to[i];
     r.from = (const uint4 *)from;
     r.num_rows = batch_num_rows(b, rows);
     r.width = width / per_vector;
-    r.row_width = row_width / per_vector;
-    r.column = column / per_vector;
-    const int64_t num_vectors = (int64_t)r.num_rows * r.width;
+    r.row_width = r.width * m->num;
+    r.column = r.width * m->idx;
+    const int64_t num_vectors = num_vectors_of(r);
     m->is_little = num_vectors > 0 && num_vectors * VECTOR_BYTES <= LITTLE_BYTES;
     m->newest = r;
     if (m->is_little) {
         share_little(d, r, d->shares_gpu ? PART_SEND : PART_BOTH);
     } else {
         if (num_vectors > 0 && (!m->has_shared || to[m->idx] == m->last_to)) {
-            share_much(d, {}, 0);
+            share_much(d, {});
             wait_for_shares(d);
         }
-        share_much(d, r, num_vectors);
+        share_much(d, r);
     }
     m->last_to = num_vectors > 0 ? to[m->idx] : NULL;
     m->has_shared = true;

@@ -12,7 +12,7 @@ extern "C" {
 int cuda_join(struct device *d, struct device *const *members, int num, int idx, struct error *err);
 void cuda_select(struct device *d);
 void cuda_share(struct device *d, const struct batch *b, enum row_set rows, void *const *to, const void *from,
-                int32_t width, int32_t row_width, int32_t column);
+                int32_t width);
 void cuda_share_end(struct device *d);
 /* A step begins. */
 void cuda_share_step(struct cuda_device *d);

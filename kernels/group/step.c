@@ -64,7 +64,7 @@ static void share_columns(struct group *g, const struct batch *b, enum row_set r
                           const struct each_member *to, int32_t width)
 {
     EACH_MEMBER(&g->base, m)
-    m.ops->share(m.d, own(&m, b), rows, to->of, g->local.of[m.idx], width, width * g->num, width * m.idx);
+    m.ops->share(m.d, own(&m, b), rows, to->of, g->local.of[m.idx], width);
     EACH_MEMBER(&g->base, m) if (m.ops->share_end) m.ops->share_end(m.d);
 }
 
