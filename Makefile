@@ -202,7 +202,7 @@ build/emulator/test_emulator: build/emulator/tests/emulator/test_emulator.o $(EM
 	$(CXX) -o $@ $^ -lcmocka
 EMULATED_FAMILIES := qwen3.5|apertus|refact
 # Of two Hoppers that compute as one, beside one
-EMULATED_GROUP_FAMILIES := ^gemma3$$|apertus|qwen3-moe
+EMULATED_GROUP_FAMILIES := gemma3|apertus|qwen3-moe
 EMULATED_TESTS := $(call part_of,kernels/test_altup kernels/test_delta_net kernels/test_kept_blocks kernels/test_kv_groups kernels/test_lora kernels/test_masks kernels/test_latent kernels/test_norm_rope kernels/test_pool unit/model/test_families)
 EMULATED_HOPPER_TESTS := $(call part_of,kernels/test_kept_blocks kernels/test_latent kernels/test_lora kernels/test_memory kernels/test_moe kernels/test_norm_linear unit/engine/test_load)
 # Decoding, on a Hopper with as many SMs as it has, where a step of few sequences is one

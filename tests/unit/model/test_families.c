@@ -194,15 +194,51 @@ static bool has_directory(const struct family_golden *g)
     return g->tensors[0].name != NULL;
 }
 
+/* Each of the names between | in FLASHD_TEST_FAMILIES, of which part is the first left; NULL behind the last. */
+static const char *next_name(const char *part, size_t *len)
+{
+    *len = strcspn(part, "|");
+    return part[*len] ? part + *len + 1 : NULL;
+}
+
+static bool has_name(const struct family_golden *g, const char *name, size_t len)
+{
+    return memmem(g->name, strlen(g->name), name, len) != NULL;
+}
+
 static bool is_wanted(const struct family_golden *g)
 {
     const char *part = getenv("FLASHD_TEST_FAMILIES");
     bool is_any = !part;
-    for (const char *end; part && !is_any; part = end ? end + 1 : NULL) {
-        end = strchr(part, '|');
-        is_any = memmem(g->name, strlen(g->name), part, end ? (size_t)(end - part) : strlen(part)) != NULL;
+    for (size_t len; part && !is_any;) {
+        const char *next = next_name(part, &len);
+        is_any = has_name(g, part, len);
+        part = next;
     }
     return is_any;
+}
+
+static bool is_a_family(const char *name, size_t len)
+{
+    for (size_t g = 0; g < array_length(family_goldens); g++)
+        if (has_name(&family_goldens[g], name, len)) return true;
+    for (size_t g = 0; g < array_length(quantised_goldens); g++)
+        if (has_name(&quantised_goldens[g], name, len)) return true;
+    return false;
+}
+
+/* A name that none has would make every test pass. */
+static int check_names(void **state)
+{
+    const char *part = getenv("FLASHD_TEST_FAMILIES");
+    (void)state;
+    for (size_t len; part;) {
+        const char *next = next_name(part, &len);
+        if (!is_a_family(part, len))
+            fail_msg("FLASHD_TEST_FAMILIES: no family's name has \"%.*s\"", (int)len, part);
+        part = next;
+    }
+    return 0;
 }
 
 /* Those that are asked for by name are all there. */
@@ -507,5 +543,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_same_bits_on_several_devices),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, check_names, NULL);
 }
