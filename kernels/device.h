@@ -103,6 +103,13 @@ enum router_scores {
     ROUTER_SPARSE,
 };
 
+/* Of a mixture. */
+enum moe_experts {
+    EXPERTS_CHOSEN, /* by the router */
+    EXPERTS_SHARED, /* that every token has */
+    EXPERTS_KINDS
+};
+
 struct expert_desc {
     struct weight_view gate, up, down; /* [I][H], [I][H], [H][I]; gate.data NULL: it has none */
     struct weight_view gate_bias, up_bias, down_bias; /* [I], [I], [H]; data NULL: none */
@@ -631,19 +638,28 @@ struct kernel_table {
                 struct error *err) must_check;
     /* The calls of this thread that follow, up to those of another member, are this one's. NULL: they need not know. */
     void (*select)(struct device *d);
-    /* Rows of from[T][width] (act) become the columns of each member's to[T][num width] (act) that are this one's, to[i] of members[i],
-     * when nobody reads what is there any more; width 0: nothing does, but all come as far. A row has a multiple of 16 bytes, and
-     * is as wide for all. */
+    /* Rows of from[T], of row_bytes, a multiple of 16 that is the same for all, become this one's part of each member's to[T], a row of
+     * which has all members' parts, to[i] of members[i], when nobody reads what is there any more. */
     void (*share)(struct device *d, const struct batch *b, enum row_set rows, void *const *to,
-                  const void *from, int32_t width);
+                  const void *from, int64_t row_bytes);
     /* What comes behind it waits until the others' rows are there, of as many calls of share as this member has had. NULL: they
      * are. */
     void (*share_end)(struct device *d);
-    /* moe in three parts, of a mixture that was made of a share of the rows of each expert's gate and up, and of down: what gate and up make;
-     * then, when all members have come as far, what all of them made; out[T][this one's share of H]. NULL: members have whole ones. */
+    /* logits in two parts, of a head that was made of a share of its rows: out[R][n] f32, which goes to where each member has its
+     * logits[R][V]; then, when all are there, the rest. */
+    void (*logits_begin)(struct device *d, const struct batch *b, void *out, const void *x,
+                         const struct linear *lm_head);
+    float *(*logits_memory)(struct device *d);
+    void (*logits_end)(struct device *d, const struct batch *b);
+    /* moe in parts, of a mixture that was made of a share of the rows of each expert's gate and up, and of down: what gate and up make;
+     * then, of each kind of experts, what of it this member gives the others, and what all of them gave; out[T][this one's share of H].
+     * moe_begin is NULL: members have whole ones. moe_share is NULL: what has been computed is there for all. */
     void (*moe_begin)(struct device *d, const struct batch *b, enum row_set rows, const void *x,
                       const void *seen, const struct moe *moe);
-    void (*moe_gather)(struct device *d, const struct batch *b, enum row_set rows, const struct moe *moe);
+    void (*moe_share)(struct device *d, const struct batch *b, enum row_set rows, const struct moe *moe,
+                      enum moe_experts which);
+    void (*moe_gather)(struct device *d, const struct batch *b, enum row_set rows, const struct moe *moe,
+                       enum moe_experts which);
     void (*moe_end)(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
                     const struct moe *moe);
 

@@ -794,8 +794,10 @@ static void create_embedding_and_lm_head(struct builder *b)
     add_part(b, &desc, WEIGHT_TOKEN_EMBEDDING, 0);
     m->embedding = m->lm_head = create_linear(b, &desc, m->config.vocab_size, m->config.hidden_size);
     if (tied) return;
-    desc =
-        (struct linear_desc){.kind = LINEAR_PLAIN, .wide_output = true, .softcap = m->config.logit_softcap};
+    desc = (struct linear_desc){.kind = LINEAR_PLAIN,
+                                .split = SPLIT_BY_ROWS,
+                                .wide_output = true,
+                                .softcap = m->config.logit_softcap};
     add_part(b, &desc, WEIGHT_LM_HEAD, 0);
     if (m->config.has_unit_head && !b->status)
         b->status = unpacked_make_unit_rows(&b->unpacked, &desc.parts[0], b->err);

@@ -248,14 +248,14 @@ static int cpu_join(struct device *d, struct device *const *members, int num, in
 
 /* What has been computed is there at once. */
 static void cpu_share(struct device *d, const struct batch *b, enum row_set rows, void *const *to,
-                      const void *from, int32_t width)
+                      const void *from, int64_t row_bytes)
 {
     const struct cpu_device *c = cpu_device_of(d);
-    const size_t bytes = (size_t)width * sizeof(float);
-    for (int32_t row = 0; row < batch_num_rows(b, rows) && width > 0; row++)
+    const size_t bytes = (size_t)row_bytes;
+    for (int32_t row = 0; row < batch_num_rows(b, rows); row++)
         for (int i = 0; i < c->num_members; i++)
-            memcpy((float *)to[i] + ((int64_t)row * c->num_members + c->member_idx) * width,
-                   (const float *)from + (int64_t)row * width, bytes);
+            memcpy((char *)to[i] + (size_t)(row * c->num_members + c->member_idx) * bytes,
+                   (const char *)from + (size_t)row * bytes, bytes);
 }
 
 static const struct kernel_table cpu_kernel_table = {
@@ -311,6 +311,9 @@ static const struct kernel_table cpu_kernel_table = {
     .row = cpu_row,
     .join = cpu_join,
     .share = cpu_share,
+    .logits_begin = cpu_logits_begin,
+    .logits_memory = cpu_logits_memory,
+    .logits_end = cpu_logits_end,
     .moe_begin = cpu_moe_begin,
     .moe_gather = cpu_moe_gather,
     .moe_end = cpu_moe_end,

@@ -125,7 +125,8 @@ void cpu_moe(struct device *d, const struct batch *b, enum row_set rows, void *o
              const void *seen, const struct moe *moe);
 void cpu_moe_begin(struct device *d, const struct batch *b, enum row_set rows, const void *x,
                    const void *seen, const struct moe *moe);
-void cpu_moe_gather(struct device *d, const struct batch *b, enum row_set rows, const struct moe *moe);
+void cpu_moe_gather(struct device *d, const struct batch *b, enum row_set rows, const struct moe *moe,
+                    enum moe_experts which);
 void cpu_moe_end(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
                  const struct moe *moe);
 int cpu_latent_create(struct device *d, const struct latent_desc *desc, struct latent **out,
@@ -146,6 +147,10 @@ void cpu_split_gates(struct device *d, const struct batch *b, void *qkv, void *g
 void cpu_apply_gates(struct device *d, const struct batch *b, void *x, const void *gates,
                      const struct attention_args *args);
 void cpu_logits(struct device *d, const struct batch *b, const void *x, const struct linear *lm_head);
+void cpu_logits_begin(struct device *d, const struct batch *b, void *out, const void *x,
+                      const struct linear *lm_head);
+float *cpu_logits_memory(struct device *d);
+void cpu_logits_end(struct device *d, const struct batch *b);
 void cpu_sample(struct device *d, struct batch *b);
 void cpu_pool(struct device *d, const struct batch *b, const void *x);
 /* Of the rows that want some logits told. */

@@ -488,7 +488,8 @@ void cpu_moe_begin(struct device *d, const struct batch *b, enum row_set rows, c
     }
 }
 
-void cpu_moe_gather(struct device *d, const struct batch *b, enum row_set rows, const struct moe *m)
+void cpu_moe_gather(struct device *d, const struct batch *b, enum row_set rows, const struct moe *m,
+                    enum moe_experts which)
 {
     struct cpu_device *c = cpu_device_of(d);
     const struct moe_scratch *s = c->moe_scratch;
@@ -497,8 +498,9 @@ void cpu_moe_gather(struct device *d, const struct batch *b, enum row_set rows, 
     int64_t at = 0;
     for (int32_t e = 0; e < num_experts_of_all(m); e++) {
         const int64_t width = m->experts[e].own_inner;
+        const bool is_wanted = (e < m->num_experts) == (which == EXPERTS_CHOSEN);
         for (int32_t row = 0; row < s->counts[e]; row++, at += width)
-            for (int i = 0; i < c->num_members; i++)
+            for (int i = 0; i < c->num_members && is_wanted; i++)
                 memcpy(s->mid + at * c->num_members + i * width,
                        cpu_device_of(c->members[i])->moe_scratch->own_mid + at,
                        (size_t)width * sizeof *s->mid);

@@ -63,8 +63,8 @@ void cpu_forbid(struct device *d, const uint64_t *ids)
 }
 
 struct softcap_task {
-    float *logits;
-    int32_t num_rows, vocab_size;
+    float *logits; /* [num_rows][width] */
+    int32_t num_rows, width;
     float cap;
 };
 
@@ -73,29 +73,48 @@ static void softcap_rows(void *context, int thread_idx, int num_threads)
     const struct softcap_task *t = context;
     int64_t begin, end;
     thread_pool_range(t->num_rows, thread_idx, num_threads, &begin, &end);
-    for (int64_t row = begin; row < end; row++)
-        softcap(t->vocab_size, t->logits + row * t->vocab_size, t->cap);
+    for (int64_t row = begin; row < end; row++) softcap(t->width, t->logits + row * t->width, t->cap);
 }
 
-static void softcap_logits(struct cpu_device *c, int32_t num_rows, float cap)
+static void softcap_logits(struct cpu_device *c, float *logits, int32_t num_rows, int32_t width, float cap)
 {
-    struct softcap_task t = {c->logits, num_rows, c->vocab_size, cap};
-    cpu_device_run(c, (int64_t)num_rows * c->vocab_size, softcap_rows, &t);
+    struct softcap_task t = {logits, num_rows, width, cap};
+    cpu_device_run(c, (int64_t)num_rows * width, softcap_rows, &t);
+}
+
+void cpu_logits_begin(struct device *d, const struct batch *b, void *out, const void *x,
+                      const struct linear *lm_head)
+{
+    struct cpu_device *c = cpu_device_of(d);
+    const int32_t num_rows = b->step->num_logits;
+    const float cap = cpu_linear_softcap(lm_head);
+    cpu_linear_run(lm_head, c->pool, c->linear_scratch, num_rows, x, out);
+    if (cap > 0) softcap_logits(c, out, num_rows, cpu_linear_num_rows(lm_head), cap);
+}
+
+float *cpu_logits_memory(struct device *d)
+{
+    return cpu_device_of(d)->logits;
+}
+
+void cpu_logits_end(struct device *d, const struct batch *b)
+{
+    (void)b;
+    cpu_device_of(d)->greedy_head = NULL;
 }
 
 void cpu_logits(struct device *d, const struct batch *b, const void *x, const struct linear *lm_head)
 {
     struct cpu_device *c = cpu_device_of(d);
     const struct step *step = b->step;
-    float cap = cpu_linear_softcap(lm_head);
-    c->greedy_head = cap == 0 && all_plain_greedy(step) ? lm_head : NULL; /* caps may make ties */
+    const bool has_cap = cpu_linear_softcap(lm_head) > 0; /* which may make ties */
+    c->greedy_head = !has_cap && all_plain_greedy(step) ? lm_head : NULL;
     c->greedy_rows = x;
     if (c->greedy_head)
         cpu_linear_argmax(lm_head, c->pool, c->linear_scratch, c->argmax, step->num_logits, x,
                           cpu_forbidden(c), c->greedy_tokens);
     else
-        cpu_linear_run(lm_head, c->pool, c->linear_scratch, step->num_logits, x, c->logits);
-    if (cap > 0) softcap_logits(c, step->num_logits, cap);
+        cpu_logits_begin(d, b, c->logits, x, lm_head);
 }
 
 void cpu_sample(struct device *d, struct batch *b)

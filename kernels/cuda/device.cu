@@ -248,7 +248,11 @@ constexpr struct kernel_table make_table()
     t.select = cuda_select;
     t.share = cuda_share;
     t.share_end = cuda_share_end;
+    t.logits_begin = cuda_logits_begin;
+    t.logits_memory = cuda_logits_memory;
+    t.logits_end = cuda_logits_end;
     t.moe_begin = cuda_moe_begin;
+    t.moe_share = cuda_moe_share;
     t.moe_gather = cuda_moe_gather;
     t.moe_end = cuda_moe_end;
     t.read_logits = read_logits;

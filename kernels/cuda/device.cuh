@@ -358,7 +358,10 @@ void cuda_moe(struct device *d, const struct batch *b, enum row_set rows, void *
               const void *seen, const struct moe *moe);
 void cuda_moe_begin(struct device *d, const struct batch *b, enum row_set rows, const void *x,
                     const void *seen, const struct moe *moe);
-void cuda_moe_gather(struct device *d, const struct batch *b, enum row_set rows, const struct moe *moe);
+void cuda_moe_share(struct device *d, const struct batch *b, enum row_set rows, const struct moe *moe,
+                    enum moe_experts which);
+void cuda_moe_gather(struct device *d, const struct batch *b, enum row_set rows, const struct moe *moe,
+                     enum moe_experts which);
 void cuda_moe_end(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
                   const struct moe *moe);
 void cuda_moe_forget(struct cuda_device *d);
@@ -399,6 +402,10 @@ int cuda_history_set(struct device *d, int32_t batch_slot, const int32_t *token_
 int cuda_sampler_prepare(struct cuda_device *d, struct error *err);
 void cuda_sampler_forget(struct cuda_device *d);
 void cuda_logits(struct device *d, const struct batch *b, const void *x, const struct linear *lm_head);
+void cuda_logits_begin(struct device *d, const struct batch *b, void *out, const void *x,
+                       const struct linear *lm_head);
+float *cuda_logits_memory(struct device *d);
+void cuda_logits_end(struct device *d, const struct batch *b);
 /* follows: the stream's last kernel is of the same step and the first one may begin before that ends. */
 void cuda_sampler_launch(struct cuda_device *d, const struct batch *b, bool follows);
 void cuda_forbid(struct device *d, const uint64_t *ids);

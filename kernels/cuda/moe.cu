@@ -626,33 +626,64 @@ void cuda_moe_begin(struct device *device, const struct batch *b, enum row_set r
         cuda_linear(device, b, rows, s->own_shared_mid, x, m->shared_gate_up);
 }
 
-void cuda_moe_gather(struct device *device, const struct batch *b, enum row_set rows, const struct moe *m)
+namespace
 {
-    struct cuda_device *d = cuda_of(device);
+
+/* What gate and up of a kind of experts have made on one device. */
+struct own_mid {
+    const __nv_bfloat16 *from; /* this device's columns */
+    __nv_bfloat16 *to;         /* all of them */
+    const int32_t *rows;       /* where the i-th is; NULL: it is the i-th */
+    int32_t num;
+    int64_t row_bytes; /* of from */
+};
+
+struct own_mid own_mid_of(const struct cuda_device *d, const struct moe *m, enum moe_experts which,
+                          int32_t num_tokens)
+{
     const struct moe_scratch *s = d->moe_scratch;
     struct device *const *members;
+    const int64_t bytes = (int64_t)sizeof *s->mid;
+    if (which == EXPERTS_CHOSEN)
+        return {s->own_mid, s->mid, s->rows, num_tokens * m->num_chosen, m->own_inner * bytes};
+    return {s->own_shared_mid, s->shared_mid, NULL, num_tokens,
+            m->shared_inner / cuda_members(d, &members) * bytes};
+}
+
+} // namespace
+
+void cuda_moe_share(struct device *device, const struct batch *b, enum row_set rows, const struct moe *m,
+                    enum moe_experts which)
+{
+    struct cuda_device *d = cuda_of(device);
+    const struct own_mid mid = own_mid_of(d, m, which, batch_num_rows(b, rows));
+    if (cuda_share_is_little(mid.num, mid.row_bytes))
+        cuda_share_placed(d, mid.num, mid.to, mid.from, mid.row_bytes, mid.rows);
+    else
+        cuda_share_nothing(d);
+}
+
+/* Much is read where it lies, when all members have come as far. */
+void cuda_moe_gather(struct device *device, const struct batch *b, enum row_set rows, const struct moe *m,
+                     enum moe_experts which)
+{
+    struct cuda_device *d = cuda_of(device);
+    struct device *const *members;
+    const int32_t num_tokens = batch_num_rows(b, rows);
+    const struct own_mid mid = own_mid_of(d, m, which, num_tokens);
     gather_mid_args a = {};
+    cuda_share_end(device);
+    if (cuda_share_is_little(mid.num, mid.row_bytes)) return;
     a.num_members = cuda_members(d, &members);
     for (int i = 0; i < a.num_members; i++) {
-        const struct moe_scratch *of = cuda_of(members[i])->moe_scratch;
-        a.from[i] = (const uint4 *)of->own_mid;
-        a.from_rows[i] = of->rows;
+        const struct own_mid of = own_mid_of(cuda_of(members[i]), m, which, num_tokens);
+        a.from[i] = (const uint4 *)of.from;
+        a.from_rows[i] = of.rows;
     }
-    a.to = (uint4 *)s->mid;
-    a.to_rows = s->rows;
-    a.num_vectors = m->own_inner / 8;
-    const int32_t num_tokens = batch_num_rows(b, rows);
-    launch_dependent(d, gather_mid_kernel, dim3((unsigned)(num_tokens * m->num_chosen)), dim3(GATHER_THREADS),
-                     0, a);
-    if (!m->shared_down) return;
-    for (int i = 0; i < a.num_members; i++) {
-        a.from[i] = (const uint4 *)cuda_of(members[i])->moe_scratch->own_shared_mid;
-        a.from_rows[i] = NULL;
-    }
-    a.to = (uint4 *)s->shared_mid;
-    a.to_rows = NULL;
-    a.num_vectors = m->shared_inner / a.num_members / 8;
-    launch_dependent(d, gather_mid_kernel, dim3((unsigned)num_tokens), dim3(GATHER_THREADS), 0, a);
+    a.to = (uint4 *)mid.to;
+    a.to_rows = mid.rows;
+    a.num_vectors = (int32_t)(mid.row_bytes / (int64_t)sizeof *a.to);
+    launch_dependent(d, gather_mid_kernel, dim3((unsigned)mid.num), dim3(GATHER_THREADS), 0, a);
 }
 
 void cuda_moe_end(struct device *device, const struct batch *b, enum row_set rows, void *out, const void *x,

@@ -108,24 +108,39 @@ __global__ void finish_logits_kernel(float *logits, size_t count, const float *b
 }
 
 /* A pass of its own: of models alone that have soft caps or a bias. */
-void finish_logits(struct cuda_device *d, int32_t num_rows, const struct linear *lm_head)
+void finish_logits(struct cuda_device *d, float *logits, int32_t num_rows, const struct linear *lm_head)
 {
     size_t count = (size_t)num_rows * lm_head->n, blocks = (count + FINISH_THREADS - 1) / FINISH_THREADS;
     dim3 grid((unsigned)std::min(blocks, (size_t)FINISH_BLOCKS_MAX));
-    finish_logits_kernel<<<grid, FINISH_THREADS, 0, d->stream>>>(d->logits, count, lm_head->logit_bias,
+    finish_logits_kernel<<<grid, FINISH_THREADS, 0, d->stream>>>(logits, count, lm_head->logit_bias,
                                                                  lm_head->n, lm_head->softcap);
 }
 
 } // namespace
 
-void cuda_logits(struct device *device, const struct batch *b, const void *x, const struct linear *lm_head)
+void cuda_logits_begin(struct device *device, const struct batch *b, void *out, const void *x,
+                       const struct linear *lm_head)
 {
     struct cuda_device *d = cuda_of(device);
     if (b->num_logits == 0) return;
-    cuda_linear_rows(d, cuda_linear_padded(lm_head, b->num_logits, d->limits.num_logits), d->logits, x,
-                     lm_head);
-    if (lm_head->softcap > 0 || lm_head->logit_bias) finish_logits(d, b->num_logits, lm_head);
-    if (!b->is_constrained) cuda_sampler_launch(d, b, true);
+    cuda_linear_rows(d, cuda_linear_padded(lm_head, b->num_logits, d->limits.num_logits), out, x, lm_head);
+    if (lm_head->softcap > 0 || lm_head->logit_bias) finish_logits(d, (float *)out, b->num_logits, lm_head);
+}
+
+float *cuda_logits_memory(struct device *device)
+{
+    return cuda_of(device)->logits;
+}
+
+void cuda_logits_end(struct device *device, const struct batch *b)
+{
+    if (b->num_logits > 0 && !b->is_constrained) cuda_sampler_launch(cuda_of(device), b, true);
+}
+
+void cuda_logits(struct device *device, const struct batch *b, const void *x, const struct linear *lm_head)
+{
+    cuda_logits_begin(device, b, cuda_of(device)->logits, x, lm_head);
+    cuda_logits_end(device, b);
 }
 
 void cuda_sampler_launch(struct cuda_device *d, const struct batch *b, bool follows)

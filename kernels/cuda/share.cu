@@ -38,6 +38,7 @@ struct share_flags {
 struct share_rows {
     uint4 *to[GROUP_MEMBERS_MAX];
     const uint4 *from;
+    const int32_t *rows;                        /* of little: where the i-th is, here; NULL: it is the i-th */
     int32_t num_rows, width, row_width, column; /* vectors */
 };
 
@@ -129,6 +130,11 @@ __device__ __forceinline__ uint2 receive(const uint4 *from, uint32_t number)
 
 enum share_part { PART_SEND = 1, PART_RECEIVE = 2, PART_BOTH = 3 };
 
+__device__ __forceinline__ size_t row_of(const share_rows &r, int32_t i)
+{
+    return r.rows ? r.rows[i] : i;
+}
+
 /* All CTAs are there at a time: there are no more than SMs. */
 __global__ void __launch_bounds__(SHARE_THREADS)
     share_little_kernel(share_rows r, share_flags flags, place_args places, int32_t parts,
@@ -142,15 +148,16 @@ __global__ void __launch_bounds__(SHARE_THREADS)
     dependency_wait();
     const uint32_t number = *num_shares + 1;
     for (int32_t i = begin; i < num && parts & PART_SEND; i += step) {
-        const uint2 values = from[i];
+        const size_t row = row_of(r, i / width);
+        const uint2 values = from[row * width + i % width];
         for (int32_t m = 0; m < flags.num; m++)
             if (m != flags.idx) send(place_of(places.of[m], flags, number, flags.idx) + i, values, number);
-        to[i / width * 2 * r.row_width + 2 * r.column + i % width] = values;
+        to[row * 2 * r.row_width + 2 * r.column + i % width] = values;
     }
     if (!(parts & PART_RECEIVE)) return;
     for (int32_t m = 0; m < flags.num; m++)
         for (int32_t i = begin; i < num && m != flags.idx; i += step)
-            to[i / width * 2 * r.row_width + m * width + i % width] =
+            to[row_of(r, i / width) * 2 * r.row_width + m * width + i % width] =
                 receive(place_of(places.of[flags.idx], flags, number, m) + i, number);
     __syncthreads();
     if (threadIdx.x != 0 || atomicAdd(arrivals, 1) != gridDim.x - 1) return;
@@ -285,34 +292,69 @@ void cuda_share_step(struct cuda_device *d)
     if (d->membership) d->membership->has_shared = false;
 }
 
-void cuda_share(struct device *device, const struct batch *b, enum row_set rows, void *const *to,
-                const void *from, int32_t width)
+bool cuda_share_is_little(int32_t num_rows, int64_t row_bytes)
 {
-    struct cuda_device *d = cuda_of(device);
-    struct membership *m = d->membership;
-    const int32_t per_vector = VECTOR_BYTES / (int32_t)sizeof(__nv_bfloat16);
-    assert_always(width % per_vector == 0);
+    return num_rows > 0 && num_rows * row_bytes <= LITTLE_BYTES;
+}
+
+namespace
+{
+
+share_rows rows_of(const struct membership *m, int32_t num_rows, const void *from, int64_t row_bytes)
+{
     share_rows r = {};
-    for (int i = 0; i < m->num; i++) r.to[i] = (uint4 *)to[i];
+    assert_always(row_bytes % VECTOR_BYTES == 0);
     r.from = (const uint4 *)from;
-    r.num_rows = batch_num_rows(b, rows);
-    r.width = width / per_vector;
+    r.num_rows = num_rows;
+    r.width = (int32_t)(row_bytes / VECTOR_BYTES);
     r.row_width = r.width * m->num;
     r.column = r.width * m->idx;
-    const int64_t num_vectors = num_vectors_of(r);
-    m->is_little = num_vectors > 0 && num_vectors * VECTOR_BYTES <= LITTLE_BYTES;
+    return r;
+}
+
+void begin_share(struct cuda_device *d, const share_rows &r)
+{
+    struct membership *m = d->membership;
+    const void *to = r.to[m->idx];
+    m->is_little = cuda_share_is_little(r.num_rows, (int64_t)r.width * VECTOR_BYTES);
     m->newest = r;
     if (m->is_little) {
         share_little(d, r, d->shares_gpu ? PART_SEND : PART_BOTH);
     } else {
-        if (num_vectors > 0 && (!m->has_shared || to[m->idx] == m->last_to)) {
+        if (to && (!m->has_shared || to == m->last_to)) {
             share_much(d, {});
             wait_for_shares(d);
         }
         share_much(d, r);
     }
-    m->last_to = num_vectors > 0 ? to[m->idx] : NULL;
+    m->last_to = to;
     m->has_shared = true;
+}
+
+} // namespace
+
+void cuda_share(struct device *device, const struct batch *b, enum row_set rows, void *const *to,
+                const void *from, int64_t row_bytes)
+{
+    struct cuda_device *d = cuda_of(device);
+    share_rows r = rows_of(d->membership, batch_num_rows(b, rows), from, row_bytes);
+    for (int i = 0; i < d->membership->num; i++) r.to[i] = (uint4 *)to[i];
+    begin_share(d, r);
+}
+
+void cuda_share_placed(struct cuda_device *d, int32_t num_rows, void *to, const void *from, int64_t row_bytes,
+                       const int32_t *rows)
+{
+    share_rows r = rows_of(d->membership, num_rows, from, row_bytes);
+    assert_always(cuda_share_is_little(num_rows, row_bytes));
+    r.to[d->membership->idx] = (uint4 *)to;
+    r.rows = rows;
+    begin_share(d, r);
+}
+
+void cuda_share_nothing(struct cuda_device *d)
+{
+    begin_share(d, {});
 }
 
 void cuda_share_end(struct device *device)

@@ -33,6 +33,7 @@ struct group_linear {
 struct group_moe {
     struct each_member moes; /* first */
     int32_t width; /* values of a row that a member makes; 0: of all of them, each has all experts' rows */
+    bool has_kind[EXPERTS_KINDS];
 };
 
 struct group {
@@ -47,7 +48,8 @@ struct group {
     bool by_heads; /* since prepare */
     struct step_limits limits;
     int32_t local_width;      /* values of the widest row that a member makes for all */
-    struct each_member local; /* (act) [T][local_width], since weights_done */
+    int32_t local_logits;     /* of a row of logits; 0: each makes all of them */
+    struct each_member local; /* (act) [T][local_width] or f32 [R][local_logits], since weights_done */
     struct each_member batches[GROUP_STEPS];
     int num_begun;
     struct sample_result *results; /* [num_logits] of the members but the first */

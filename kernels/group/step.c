@@ -60,11 +60,11 @@ static void group_sample(struct device *d, struct batch *b)
 
 /* ---- from each to all ---- */
 
-static void share_columns(struct group *g, const struct batch *b, enum row_set rows,
-                          const struct each_member *to, int32_t width)
+static void share_rows(struct group *g, const struct batch *b, enum row_set rows,
+                       const struct each_member *to, int64_t row_bytes)
 {
     EACH_MEMBER(&g->base, m)
-    m.ops->share(m.d, own(&m, b), rows, to->of, g->local.of[m.idx], width);
+    m.ops->share(m.d, own(&m, b), rows, to->of, g->local.of[m.idx], row_bytes);
     EACH_MEMBER(&g->base, m) if (m.ops->share_end) m.ops->share_end(m.d);
 }
 
@@ -72,7 +72,7 @@ static void share(struct group *g, const struct batch *b, enum row_set rows, voi
 {
     struct each_member to;
     EACH_MEMBER(&g->base, m) to.of[m.idx] = group_address(&m, out);
-    share_columns(g, b, rows, &to, width);
+    share_rows(g, b, rows, &to, (int64_t)width * g->base.act_bytes);
 }
 
 /* Where a member's results go: for all to get, or where it wants them itself. */
@@ -163,23 +163,46 @@ static bool group_norm_linear(struct device *d, const struct batch *b, enum row_
     return num_done > 0;
 }
 
-static void group_logits(struct device *d, const struct batch *b, const void *x, const struct linear *lm_head)
+static void share_logits(struct group *g, const struct batch *b, int32_t width)
 {
-    EACH_MEMBER(d, m) m.ops->logits(m.d, own(&m, b), group_address(&m, x), own(&m, lm_head));
+    struct each_member to;
+    EACH_MEMBER(&g->base, m) to.of[m.idx] = m.ops->logits_memory(m.d);
+    share_rows(g, b, ROWS_LOGITS, &to, (int64_t)width * (int64_t)sizeof(float));
 }
 
-/* Down takes what gate and up of all members have made. */
+static void group_logits(struct device *d, const struct batch *b, const void *x, const struct linear *lm_head)
+{
+    struct group *g = group_of(d);
+    if (!is_shared(lm_head)) {
+        EACH_MEMBER(d, m) m.ops->logits(m.d, own(&m, b), group_address(&m, x), own(&m, lm_head));
+        return;
+    }
+    EACH_MEMBER(d, m)
+    m.ops->logits_begin(m.d, own(&m, b), g->local.of[m.idx], group_address(&m, x), own(&m, lm_head));
+    share_logits(g, b, linear_of(lm_head)->width);
+    EACH_MEMBER(d, m) m.ops->logits_end(m.d, own(&m, b));
+}
+
+/* What gate and up of all members have made. */
+static void gather_experts(struct device *d, const struct batch *b, enum row_set rows, const struct moe *moe,
+                           enum moe_experts which)
+{
+    EACH_MEMBER(d, m) if (m.ops->moe_share) m.ops->moe_share(m.d, own(&m, b), rows, own(&m, moe), which);
+    EACH_MEMBER(d, m) m.ops->moe_gather(m.d, own(&m, b), rows, own(&m, moe), which);
+}
+
 static void run_shared_moe(struct device *d, const struct batch *b, enum row_set rows, void *out,
                            const void *x, const void *seen, const struct moe *moe)
 {
     struct group *g = group_of(d);
+    const struct group_moe *of_all = (const struct group_moe *)moe;
     EACH_MEMBER(d, m)
     m.ops->moe_begin(m.d, own(&m, b), rows, group_address(&m, x), group_address(&m, seen), own(&m, moe));
-    share_columns(g, b, rows, &g->local, 0);
-    EACH_MEMBER(d, m) m.ops->moe_gather(m.d, own(&m, b), rows, own(&m, moe));
+    for (int kind = 0; kind < EXPERTS_KINDS; kind++)
+        if (of_all->has_kind[kind]) gather_experts(d, b, rows, moe, (enum moe_experts)kind);
     EACH_MEMBER(d, m)
     m.ops->moe_end(m.d, own(&m, b), rows, g->local.of[m.idx], group_address(&m, x), own(&m, moe));
-    share(g, b, rows, out, ((const struct group_moe *)moe)->width);
+    share(g, b, rows, out, of_all->width);
 }
 
 static void group_moe(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,

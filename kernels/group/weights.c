@@ -116,7 +116,10 @@ int group_linear_create(struct device *d, const struct linear_desc *desc, struct
         if (!status) status = m.ops->linear_create(m.d, &o, (struct linear **)&l->linears.of[m.idx], err);
     }
     l->width = own_width(l, desc);
-    if (l->split == SPLIT_BY_ROWS) g->local_width = max_of(g->local_width, l->width);
+    if (l->split == SPLIT_BY_ROWS) {
+        int32_t *widest = desc->wide_output ? &g->local_logits : &g->local_width;
+        *widest = max_of(*widest, l->width);
+    }
     *out = (struct linear *)l;
     return status;
 }
@@ -209,6 +212,8 @@ int group_moe_create(struct device *d, const struct moe_desc *desc, struct moe *
     }
     pass_forms_on(g);
     if (can_share_experts(g, desc)) all->width = (int32_t)(desc->router.cols / g->num);
+    all->has_kind[EXPERTS_CHOSEN] = true;
+    all->has_kind[EXPERTS_SHARED] = desc->shared.up.data != NULL;
     EACH_MEMBER(d, m)
     {
         struct moe_desc o = *desc;
@@ -239,15 +244,21 @@ int group_delta_net_create(struct device *d, const struct delta_desc *desc, stru
     CREATE_EACH(delta_net_create, struct delta_net);
 }
 
+static size_t local_bytes(const struct group *g)
+{
+    const int64_t rows = max_of(g->limits.num_tokens, g->limits.num_logits),
+                  of_acts = rows * max_of(g->local_width, 1) * g->base.act_bytes,
+                  of_logits = (int64_t)g->limits.num_logits * g->local_logits * (int64_t)sizeof(float);
+    return (size_t)max_of(of_acts, of_logits);
+}
+
 int group_weights_done(struct device *d, struct error *err)
 {
     struct group *g = group_of(d);
-    const int64_t rows = max_of(g->limits.num_tokens, g->limits.num_logits);
     int status = STATUS_OK;
     EACH_MEMBER(d, m)
     {
-        g->local.of[m.idx] = m.ops->alloc(m.d, (size_t)(rows * max_of(g->local_width, 1) * m.d->act_bytes),
-                                          "a share of results");
+        g->local.of[m.idx] = m.ops->alloc(m.d, local_bytes(g), "a share of results");
         if (!g->local.of[m.idx])
             return error_set(err, STATUS_NO_MEMORY, "no device memory for shares of results");
         if (!status) status = m.ops->weights_done(m.d, err);
