@@ -26,6 +26,12 @@ static uint64_t read_number(const char *folder, const char *name, const char *ke
     return otherwise;
 }
 
+static void take_least(struct memory_limit *least, struct memory_limit other)
+{
+    least->total = min_of(least->total, other.total);
+    least->free = min_of(least->free, other.free);
+}
+
 static void take_group(void *least, const char *folder)
 {
     uint64_t limit = min_of(read_number(folder, "memory.max", "", UINT64_MAX),
@@ -39,21 +45,27 @@ static void take_group(void *least, const char *folder)
     }
     if (limit == UINT64_MAX) return;
     used -= min_of(used, unused_files);
-    *(uint64_t *)least = min_of(*(uint64_t *)least, limit > used ? limit - used : 0);
+    take_least(least, (struct memory_limit){limit, limit > used ? limit - used : 0});
 }
 
-uint64_t memory_limit_of_groups(const char *file, const char *mount)
+struct memory_limit memory_limit_of_groups(const char *file, const char *mount)
 {
-    uint64_t least = UINT64_MAX;
+    struct memory_limit least = {UINT64_MAX, UINT64_MAX};
     control_group_walk(file, mount, "memory", take_group, &least);
     return least;
 }
 
-uint64_t memory_limit_free(void)
+/* pages: sysconf's name of what there is instead of the line. */
+static uint64_t machine_bytes(const char *line, int pages)
 {
-    uint64_t kib = read_number("/proc", "meminfo", "MemAvailable:", UINT64_MAX);
-    uint64_t machine = kib == UINT64_MAX
-                           ? (uint64_t)sysconf(_SC_AVPHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE)
-                           : kib * 1024;
-    return min_of(machine, memory_limit_of_groups("/proc/self/cgroup", "/sys/fs/cgroup"));
+    const uint64_t kib = read_number("/proc", "meminfo", line, UINT64_MAX);
+    return kib == UINT64_MAX ? (uint64_t)sysconf(pages) * (uint64_t)sysconf(_SC_PAGESIZE) : kib * 1024;
+}
+
+struct memory_limit memory_limit_now(void)
+{
+    struct memory_limit least = memory_limit_of_groups("/proc/self/cgroup", "/sys/fs/cgroup");
+    take_least(&least, (struct memory_limit){machine_bytes("MemTotal:", _SC_PHYS_PAGES),
+                                             machine_bytes("MemAvailable:", _SC_AVPHYS_PAGES)});
+    return least;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/memory_limit.h"
 #include "config/api_keys.h"
 #include "config/arguments.h"
 #include "config/config_file.h"
@@ -131,6 +132,20 @@ int config_check(const struct config *c, struct error *err)
                      (unsigned long long)c->max_buffered_bytes, (unsigned long long)c->max_body_bytes);
 }
 
+/* A value that is not the default one has been said. */
+static void lower_default(struct config *c, const char *name, uint64_t bytes)
+{
+    const struct option *o = option_find(name, strlen(name));
+    uint64_t *value = option_field(c, o);
+    if (*value == (uint64_t)o->default_int) *value = min_of(*value, bytes);
+}
+
+void config_fit_memory(struct config *c, uint64_t total_bytes)
+{
+    lower_default(c, "max-buffered-bytes", max_of(total_bytes / 8, 2 * c->max_body_bytes + MIB));
+    lower_default(c, "response-store-bytes", total_bytes / 32);
+}
+
 int config_load(struct config *c, int num_args, char *const *args, char *const *environment,
                 struct error *err)
 {
@@ -141,6 +156,7 @@ int config_load(struct config *c, int num_args, char *const *args, char *const *
     int status = path ? config_file_load(c, path, err) : STATUS_OK;
     if (!status) status = load_environment(c, environment, err);
     if (!status) status = arguments_load(c, num_args, args, err);
+    config_fit_memory(c, memory_limit_now().total);
     if (!status) status = config_check(c, err);
     return status ? status : api_keys_load(c, err);
 }

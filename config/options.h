@@ -61,7 +61,7 @@ X(FLAG,  report_cached_tokens, "report-cached-tokens", true, 0, 0, "", "usage sa
 X(FLAG,  report_energy, "report-energy", false, 0, 0, "", "usage says how many joules an answer took (energy_joules): its share, by tokens, of what the device used meanwhile; RAPL on a CPU, NVML on a GPU") \
 X(TEXT,  powercap, "powercap", "/sys/class/powercap", 0, 0, "folder", "where the kernel shows what a CPU uses, for --report-energy; its energy_uj are often root's alone") \
 X(FLAG,  receipts, "receipts", false, 0, 0, "", "each answer carries a receipt: digests of model, tokenizer, template, request and text, its tokens and its seed, chained by API key; flashd verify computes it again") \
-X(BYTES, response_store_bytes, "response-store-bytes", 64 * MIB, 0, 1LL << 40, "bytes", "finished /v1/responses kept for previous_response_id and GET, the newest; 0: none") \
+X(BYTES, response_store_bytes, "response-store-bytes", 64 * MIB, 0, 1LL << 40, "bytes", "finished /v1/responses kept for previous_response_id and GET, the newest; 0: none. As by default it is at most a 32nd of the memory") \
 SECTION("Listening") \
 X(TEXT,  host, "host", "127.0.0.1", 0, 0, "address", "IP address to listen on") \
 X(INT,   port, "port", 8000, 0, 65535, "port", "TCP port; 0: the system picks one, which is logged") \
@@ -72,7 +72,7 @@ X(LIST,  allowed_origin, "allowed-origin", NULL, 0, 0, "origin", "web page(s) th
 X(LIST,  allowed_host, "allowed-host", NULL, 0, 0, "name", "further name(s) that a server without --api-key on a loopback address answers to (against DNS rebinding); *: any") \
 X(INT,   max_connections, "max-connections", 4096, 1, 1000000, "connections", "open connections; when all are in use the longest idle one is closed for a new one") \
 X(INT,   max_connections_per_address, "max-connections-per-address", 0, 0, 1000000, "connections", "those of one client (an IPv4 address, an IPv6 /64); 0: half of max-connections, loopback exempt; Unix sockets are never counted") \
-X(BYTES, max_buffered_bytes, "max-buffered-bytes", 256 * MIB, 1 * MIB, 1LL << 40, "bytes", "request bodies and unsent answers held for all clients together; more get 503") \
+X(BYTES, max_buffered_bytes, "max-buffered-bytes", 256 * MIB, 1 * MIB, 1LL << 40, "bytes", "request bodies and unsent answers held for all clients together; more get 503. As by default it is at most an eighth of the memory") \
 X(LIST,  trusted_proxies, "trusted-proxies", NULL, 0, 0, "network", "proxies whose X-Forwarded-For says from which address a request comes: their addresses, networks (10.0.0.0/8), unix for whoever connects over a Unix socket; by default nobody's does") \
 X(INT,   drain_delay, "drain-delay", -1, -1, 3600, "seconds", "after SIGTERM: how long requests are still taken while health says no, for balancers to see it; -1: 5 under a service manager or in a container, else 0") \
 X(INT,   drain_timeout, "drain-timeout", 60, 0, 86400, "seconds", "after SIGTERM and drain-delay: how long running answers may take to finish") \

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory_limit.h"
 #include "engine/energy_meter.h"
 #include "engine/load_files.h"
 #include "engine/load_progress.h"
@@ -42,6 +43,7 @@ static const uint64_t GPU_STEP_WORK = 9000000000000;
 
 /* For what rows beyond the sequences leave of their attention. */
 static const uint64_t REPLAY_BYTES = 512 * MIB;
+static const uint64_t FRONT_WORK_BYTES = 64 * MIB; /* for the server to parse, tokenize and make forms in */
 
 /* Powers of two, which fill the tiles of matrix products. */
 static int32_t gpu_batched_tokens(const struct model_config *c)
@@ -417,6 +419,15 @@ static int32_t longest_that_fits(const struct load *load)
     return fits;
 }
 
+/* Of host memory, when clients have made the server hold for them what it may; some in any case. */
+static uint64_t host_bytes_left(const struct load *load)
+{
+    const struct config *config = load->config;
+    const uint64_t free_now = memory_limit_now().free,
+                   held = config->max_buffered_bytes + config->response_store_bytes + FRONT_WORK_BYTES;
+    return max_of(free_now - min_of(free_now, held), free_now / 4);
+}
+
 /* What of a CPU's memory is left when all states are in use, which take none before; some in any case. */
 static uint64_t free_beside_states(const struct load *load, uint64_t free_bytes)
 {
@@ -438,16 +449,17 @@ static uint64_t kv_beside_bytes(const struct load *load)
 /* Bytes for the K/V pool's blocks: as told, else what typical sequences need (CPU) or what is left (GPU). */
 static uint64_t choose_kv_bytes(const struct load *load, uint64_t block_bytes)
 {
-    uint64_t free_bytes = load->device->ops->free_bytes(load->device);
     if (load->config->kv_cache_memory_bytes) return told_kv_bytes(load);
-    if (load->device->is_gpu)
+    if (load->device->is_gpu) {
+        const uint64_t free_bytes = load->device->ops->free_bytes(load->device);
         return load_kv_bytes_left(load->device->gpu_bytes,
                                   free_bytes - min_of(free_bytes, kv_beside_bytes(load)),
                                   load->config->gpu_memory_utilization);
+    }
     int32_t typical_len = min_of(load->facts.max_model_len, (int32_t)CPU_TYPICAL_TOKENS);
     uint64_t typical = (uint64_t)load->facts.max_num_seqs * bytes_of_one(load, typical_len, block_bytes);
     uint64_t longest = bytes_of_one(load, load->facts.max_model_len, block_bytes);
-    return min_of(max_of(typical, longest), free_beside_states(load, free_bytes) / 2);
+    return min_of(max_of(typical, longest), free_beside_states(load, host_bytes_left(load)) / 2);
 }
 
 /* Room for at least one sequence: of the length asked for, or shortened to what fits when none was asked for.
@@ -547,6 +559,15 @@ static int choose_num_blocks(struct load *load, uint64_t block_bytes, struct err
     return fit_max_model_len(load, block_bytes, err);
 }
 
+/* Blocks of preempted sequences: as many as the pool has at most, and as what it leaves of host memory. */
+static int32_t choose_num_host_blocks(const struct load *load, uint64_t block_bytes)
+{
+    const uint64_t left = host_bytes_left(load),
+                   pool = load->device->is_gpu ? 0 : (uint64_t)load->facts.num_blocks * block_bytes,
+                   room = min_of(left - min_of(left, pool), load->config->kv_offload_bytes);
+    return (int32_t)min_of(room / max_of(block_bytes, (uint64_t)1), (uint64_t)load->facts.num_blocks);
+}
+
 static int load_pool(struct load *load, struct error *err)
 {
     int status = choose_kv_dtype(load, err);
@@ -556,9 +577,7 @@ static int load_pool(struct load *load, struct error *err)
     if (status) return status;
     load->kv_block_bytes = block_bytes;
     if (!has_states(load) || load->num_states > 0)
-        load->num_host_blocks =
-            (int32_t)min_of(load->config->kv_offload_bytes / max_of(block_bytes, (uint64_t)1),
-                            (uint64_t)load->facts.num_blocks);
+        load->num_host_blocks = choose_num_host_blocks(load, block_bytes);
     status =
         model_kv_pool_create(load->model, load->facts.num_blocks, load->num_host_blocks, load->kv_dtype, err);
     if (!status) log_memory_plan(load, block_bytes);

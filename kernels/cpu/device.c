@@ -38,7 +38,7 @@ static void cpu_close(struct device *d)
 static uint64_t cpu_free_bytes(struct device *d)
 {
     (void)d;
-    return memory_limit_free();
+    return memory_limit_now().free;
 }
 
 static void *cpu_alloc(struct device *d, size_t bytes, const char *what)

@@ -227,17 +227,25 @@ static void test_memory_of_groups(void **state)
     };
     static const struct {
         const char *file;
-        uint64_t free;
-    } cases[] = {{"service", 500000}, {"slice", 0},         {"soft", 2000},         {"one", 1000},
-                 {"container", 7999}, {"free", UINT64_MAX}, {"missing", UINT64_MAX}};
+        uint64_t total, free;
+    } cases[] = {{"service", 1000000, 500000},
+                 {"slice", 5000, 0},
+                 {"soft", 3000, 2000},
+                 {"one", 4000, 1000},
+                 {"container", 8000, 7999},
+                 {"free", UINT64_MAX, UINT64_MAX},
+                 {"missing", UINT64_MAX, UINT64_MAX}};
     char folder[] = "/tmp/flashd-cgroup-XXXXXX", path[128];
     write_tree(folder, files, array_length(files));
     for (size_t i = 0; i < array_length(cases); i++) {
         snprintf(path, sizeof path, "%s/%s", folder, cases[i].file);
-        assert_true(memory_limit_of_groups(path, folder) == cases[i].free);
+        const struct memory_limit limit = memory_limit_of_groups(path, folder);
+        assert_true(limit.total == cases[i].total && limit.free == cases[i].free);
     }
     remove_tree(folder);
-    assert_in_range(memory_limit_free(), 1, UINT64_MAX / 2);
+    const struct memory_limit now = memory_limit_now();
+    assert_in_range(now.free, 1, now.total);
+    assert_true(now.total < UINT64_MAX / 2);
 }
 
 static void record_mask(void *context, int thread_idx, int num_threads)

@@ -452,6 +452,26 @@ static void lists_take_several_arguments(void **state)
     }
 }
 
+/* Where memory is little, what is held for clients is, too, but not what somebody asked for. */
+static void little_memory_lowers_defaults(void **state)
+{
+    (void)state;
+    char *args[] = {"--response-store-bytes=50MiB", "m"};
+    struct config c;
+    struct error err = {0};
+    assert_int_equal(config_init(&c, &err), STATUS_OK);
+    config_fit_memory(&c, 8 * GIB);
+    assert_true(c.max_buffered_bytes == 256 * MIB && c.response_store_bytes == 64 * MIB);
+    config_fit_memory(&c, 320 * MIB);
+    assert_true(c.max_buffered_bytes == 40 * MIB && c.response_store_bytes == 10 * MIB);
+    config_deinit(&c);
+    assert_int_equal(config_init(&c, &err), STATUS_OK);
+    assert_int_equal(config_load(&c, (int)array_length(args), args, NULL, &err), STATUS_OK);
+    config_fit_memory(&c, 32 * MIB);
+    assert_true(c.max_buffered_bytes == 17 * MIB && c.response_store_bytes == 50 * MIB);
+    config_deinit(&c);
+}
+
 static void the_example_file_loads(void **state)
 {
     (void)state;
@@ -495,6 +515,7 @@ int main(void)
         cmocka_unit_test(what_ps_shows_has_no_keys),
         cmocka_unit_test(a_variable_that_looks_like_a_slip_is_refused),
         cmocka_unit_test(lists_take_several_arguments),
+        cmocka_unit_test(little_memory_lowers_defaults),
         cmocka_unit_test(the_example_file_loads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
