@@ -197,8 +197,8 @@ static int choose_limits(struct load *load, struct error *err)
         return error_set(err, STATUS_INVALID,
                          "--max-model-len %lld is more than the %d positions that the model was made for",
                          (long long)config->max_model_len, c->max_position_embeddings);
-    facts->max_model_len =
-        config->max_model_len ? (int32_t)config->max_model_len : c->max_position_embeddings;
+    facts->model_positions = c->max_position_embeddings;
+    facts->max_model_len = config->max_model_len ? (int32_t)config->max_model_len : facts->model_positions;
     if (config->max_num_seqs)
         facts->max_num_seqs = (int32_t)config->max_num_seqs;
     else if (gpu)

@@ -30,6 +30,7 @@ struct link_facts {
     struct generation_defaults generation;
     /* the engine's: what the options left open is decided */
     int32_t num_slots;
+    int32_t model_positions; /* that the model was made for: what --max-model-len may be at most */
     int32_t max_model_len, max_num_seqs, max_num_batched_tokens;
     int32_t block_size, num_blocks;
     int32_t num_guess_tokens;   /* of an answer with a form (request_slots.h) */

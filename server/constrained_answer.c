@@ -141,6 +141,12 @@ static int32_t num_last(const struct constrained_answer *a)
     return token_limits_reach(a->limits) > 0 ? a->num_last + a->num_ahead : 0;
 }
 
+/* What the form wants next has no token, or none that the limits leave. */
+static bool is_stuck(const struct constrained_answer *a)
+{
+    return a->shared && !is_free(a) && !matcher_can_end(a->matcher);
+}
+
 int constrained_answer_make(struct constrained_answer *a, const struct mask_language *l,
                             struct mask_scratch *scratch, int32_t *state)
 {
@@ -159,8 +165,9 @@ int constrained_answer_make(struct constrained_answer *a, const struct mask_lang
         remove_ends(l, a, scratch->words);
         token_limits_apply(a->limits, a->last, num_last(a), scratch->words);
     }
-    *state = is_empty(scratch->words, l->num_words) ? MASK_ENDED : a->num_taken + 1;
-    return 0;
+    const bool has_ended = is_empty(scratch->words, l->num_words);
+    *state = has_ended ? MASK_ENDED : a->num_taken + 1;
+    return has_ended && is_stuck(a) ? STATUS_INVALID : 0;
 }
 
 int constrained_answer_take(struct constrained_answer *a, const struct mask_language *l, const int32_t *ids,

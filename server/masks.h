@@ -55,8 +55,8 @@ struct mask_rules {
 /* The slot is filled in, constrained, and not submitted yet. */
 void masks_begin(struct masks *m, int32_t slot_idx, const struct mask_rules *rules);
 void masks_end(struct masks *m, int32_t slot_idx);
-/* Why the slot's state is MASK_FAILED, before masks_end: STATUS_LIMIT when the form went past a limit of text/grammar, which
- * it would do again. */
+/* Why the slot's state is MASK_FAILED, before masks_end: STATUS_LIMIT when the form went past a limit of text/grammar, STATUS_INVALID
+ * when no token that the limits leave goes on with it; both would happen again. */
 int masks_failure(struct masks *m, int32_t slot_idx) must_check;
 
 uint64_t masks_num_made(const struct masks *m); /* any thread */

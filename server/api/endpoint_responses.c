@@ -4,6 +4,7 @@
 
 #include "server/api/endpoint_response_items.h"
 #include "server/api/generation.h"
+#include "server/api/json_field.h"
 #include "server/api/response_store.h"
 
 void endpoint_responses(struct exchange *x)
@@ -121,14 +122,24 @@ static void reply_cancelled(struct exchange *x, const char *id)
     exchange_reply(x, 200, "application/json", body, (size_t)n);
 }
 
-/* POST /v1/responses/ID/cancel: one that runs ends, with an error for who waits for it. */
+static bool is_cancelled(const char *body, size_t num_bytes)
+{
+    cJSON *response = cJSON_ParseWithLength(body, num_bytes);
+    const char *status = cJSON_GetStringValue(json_field_find(response, "status"));
+    const bool is = status && !strcmp(status, "cancelled");
+    cJSON_Delete(response);
+    return is;
+}
+
+/* POST /v1/responses/ID/cancel: one that runs ends, with an error for who waits for it. Once more it is what it was. */
 void endpoint_response_cancel(struct exchange *x)
 {
     char id[48];
     size_t num_bytes;
     if (!is_below_id(x->path_rest, "cancel", id)) {
         exchange_error(x, 404, "invalid_request_error", "unknown_url", NULL, 0,
-                       "POST /v1/responses/ID/cancel is what there is below /v1/responses");
+                       "POST /v1/responses/ID/cancel and /v1/responses/input_tokens are what there is below "
+                       "/v1/responses");
         return;
     }
     struct generation *g = find_running(x, id);
@@ -141,8 +152,11 @@ void endpoint_response_cancel(struct exchange *x)
         generation_abort(g, &error, OUTCOME_ABORTED);
         generation_pump(g);
         reply_cancelled(x, id);
+    } else if (stored && is_cancelled(stored, num_bytes)) {
+        exchange_reply(x, 200, "application/json", stored, num_bytes);
     } else if (stored) {
-        exchange_error(x, 400, "invalid_request_error", NULL, NULL, 0, "the response is complete already");
+        exchange_error(x, 400, "invalid_request_error", NULL, NULL, 0,
+                       "only a response that has not ended can be cancelled");
     } else {
         refuse_unknown(x, id);
     }

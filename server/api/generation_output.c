@@ -191,30 +191,39 @@ static int pull(struct generation *g, struct choice *c, int max_tokens)
     return num_new;
 }
 
-/* The form of the answer, which the client chose, and not the engine: asked again, it would come to the same end. */
-static bool is_form_too_large(const struct generation *g, const struct choice *c)
+/* The form of the answer, which the client chose, and not the engine: asked again, it would come to the same end. 0: it is not that. */
+static int form_failure(const struct generation *g, const struct choice *c)
 {
     const struct server *server = g->api->server;
     struct request_slot *slot = request_slots_get(server->slots, c->slot_idx);
-    return g->params.form.grammar && atomic_load(&slot->mask_state) == MASK_FAILED &&
-           masks_failure(server->masks, c->slot_idx) == STATUS_LIMIT;
+    const bool has_failed = g->params.form.grammar && atomic_load(&slot->mask_state) == MASK_FAILED;
+    return has_failed ? masks_failure(server->masks, c->slot_idx) : 0;
 }
 
 static void describe_engine_failure(const struct generation *g, const struct choice *c,
                                     struct api_error *error)
 {
     const char *param = g->params.form.param;
-    if (!is_form_too_large(g, c)) {
+    switch (form_failure(g, c)) {
+    case STATUS_LIMIT:
+        api_error_invalid(
+            error, "form_too_large", param,
+            "The form that %s asks for went past a limit of this server behind %d tokens of the "
+            "answer: too many alternatives that begin alike, or too deep a nesting. Sent again it "
+            "may do so again: tell its alternatives apart by what they begin with, or bound its "
+            "recursion",
+            param, c->num_pulled);
+        break;
+    case STATUS_INVALID:
+        api_error_invalid(error, "form_out_of_reach", param,
+                          "No token goes on with the form that %s asks for behind %d tokens of the answer: "
+                          "allowed_token_ids and bad_words must leave what it wants",
+                          param, c->num_pulled);
+        break;
+    default:
         api_error_set(error, 500, "server_error", NULL, NULL, "The engine failed this request: %s",
                       request_slots_get(g->api->server->slots, c->slot_idx)->error_text);
-        return;
     }
-    api_error_invalid(error, "form_too_large", param,
-                      "The form that %s asks for went past a limit of this server behind %d tokens of the "
-                      "answer: too many alternatives that begin alike, or too deep a nesting. Sent again it "
-                      "may do so again: tell its alternatives apart by what they begin with, or bound its "
-                      "recursion",
-                      param, c->num_pulled);
 }
 
 static void fail(struct generation *g, const struct choice *c)

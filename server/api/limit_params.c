@@ -80,8 +80,7 @@ static int forbid_word(struct reader *r, const char *path, const struct text *wo
     int status = encode(r, path, "", word, &bare);
     if (status == 0) status = forbid(r, &bare);
     if (status == 0) status = encode(r, path, " ", word, &spaced);
-    bool is_other = status == 0 && bare.ids && spaced.ids && spaced.num_ids == bare.num_ids;
-    if (is_other && spaced.ids[0] != bare.ids[0]) status = forbid(r, &spaced);
+    if (status == 0) status = forbid(r, &spaced);
     token_list_deinit(&bare);
     token_list_deinit(&spaced);
     return status;

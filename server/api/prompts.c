@@ -26,6 +26,13 @@ void prompts_deinit(struct prompts *p)
     token_list_deinit(&p->prediction);
 }
 
+/* What the operator could do about it. */
+static const char *remedy(const struct prompt_reader *r)
+{
+    const struct link_facts *facts = r->server->facts;
+    return facts->max_model_len < facts->model_positions ? " (or raise --max-model-len)" : "";
+}
+
 static int refuse_too_long(const struct prompt_reader *r, const char *param, const char *amount,
                            int32_t num_tokens)
 {
@@ -37,9 +44,9 @@ static int refuse_too_long(const struct prompt_reader *r, const char *param, con
     return api_error_invalid(
         r->err, "context_length_exceeded", param,
         "This model's maximum context length is %d tokens. However, the prompt has %s%d tokens%s; "
-        "shorten the prompt (or raise --max-model-len)",
+        "shorten the prompt%s",
         r->server->facts->max_model_len, amount, num_tokens,
-        answers ? " and the answer needs at least one more" : "");
+        answers ? " and the answer needs at least one more" : "", remedy(r));
 }
 
 /* Also of a text that is longer than the model's context: it may be cut, and a refusal says by how much. */
@@ -120,8 +127,8 @@ static int check_length(struct prompt_reader *r, const struct token_list *list, 
     return api_error_invalid(
         r->err, "context_length_exceeded", param,
         "This model's maximum context length is %d tokens. However, you requested %lld tokens (%d "
-        "in the prompt, %d in the completion); ask for less (or raise --max-model-len)",
-        r->server->facts->max_model_len, (long long)list->num_ids + wanted, list->num_ids, wanted);
+        "in the prompt, %d in the completion); ask for less%s",
+        r->server->facts->max_model_len, (long long)list->num_ids + wanted, list->num_ids, wanted, remedy(r));
 }
 
 static int finish_prompt(struct prompt_reader *r, struct token_list *list, unsigned flags, const char *param)

@@ -16,6 +16,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/utf8.h"
 #include "server/api/api.h"
 #include "server/api/json_field.h"
 #include "server/api/nul_text.h"
@@ -61,16 +62,29 @@ static void append_token_strings(struct buffer *out, const struct tokenizer *t, 
     buffer_deinit(&text);
 }
 
+/* As text, or, where it is part of a character, its bytes as numbers. text is scratch. */
+static void append_piece(struct buffer *out, const struct tokenizer *t, int32_t id, struct buffer *text)
+{
+    size_t num_bytes;
+    const unsigned char *bytes = (const unsigned char *)tokenizer_token_bytes(t, id, &num_bytes);
+    if (utf8_is_valid(bytes, num_bytes)) {
+        buffer_clear(text);
+        tokenizer_decode(t, &id, 1, false, text);
+        buffer_append_json(out, text->data, text->num_bytes);
+        return;
+    }
+    for (size_t i = 0; i < num_bytes; i++) buffer_printf(out, i > 0 ? ",%d" : "[%d", bytes[i]);
+    buffer_append_char(out, ']');
+}
+
 /* llama.cpp's with_pieces. */
 static void append_pieces(struct buffer *out, const struct tokenizer *t, const struct token_list *list)
 {
     struct buffer text;
     buffer_init(&text, TOKEN_BYTES_MAX);
     for (int32_t i = 0; i < list->num_ids; i++) {
-        buffer_clear(&text);
-        tokenizer_decode(t, &list->ids[i], 1, false, &text);
         buffer_printf(out, "%s{\"id\":%d,\"piece\":", i > 0 ? "," : "", list->ids[i]);
-        buffer_append_json(out, text.data, text.num_bytes);
+        append_piece(out, t, list->ids[i], &text);
         buffer_append_char(out, '}');
     }
     buffer_deinit(&text);

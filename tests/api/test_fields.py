@@ -55,6 +55,9 @@ def test_the_end_alone_is_allowed(server):
     end = server.post("/tokenize", {"prompt": "<|im_end|>"}).json()["tokens"][-1:]
     assert ask(server, allowed_token_ids=end)["usage"]["completion_tokens"] == 1
     assert ask(server, allowed_token_ids=end, min_tokens=3)["choices"][0]["finish_reason"] == "stop"
+    # a form that they leave no way to
+    out = server.post("/v1/completions", {"prompt": "x", "max_tokens": 9, "guided_choice": ["true", "false"], "allowed_token_ids": end})
+    assert out.status_code == 400 and out.json()["error"]["code"] == "form_out_of_reach" and "allowed_token_ids" in out.json()["error"]["message"]
 
 
 def test_bad_words(server):
@@ -69,6 +72,11 @@ def test_bad_words(server):
     assert other[:6] == ids[:6] and other[6] != ids[6]
     assert all(other[i:i + 3] != ids[4:7] for i in range(len(other)))
     assert ask(server, temperature=0, max_tokens=24, bad_words=[])["choices"][0]["text"] == text
+    # one token with a space before it, two without
+    assert [len(server.post("/tokenize", {"prompt": word, "add_special_tokens": False}).json()["tokens"]) for word in (" glad", "glad")] == [1, 2]
+    body = {"messages": [{"role": "user", "content": "Say hi"}], "temperature": 0, "max_tokens": 8}
+    said = [server.post("/v1/chat/completions", {**body, **extra}).json()["choices"][0]["message"]["content"] for extra in ({}, {"bad_words": ["glad"]})]
+    assert "glad" in said[0] and "glad" not in said[1]
     for bad, param in [("x", "bad_words"), ([""], "bad_words[0]"), (["a", "  "], "bad_words[1]"), ([1], "bad_words[0]"),
                        (["a"] * 1025, "bad_words"), (["x y " * 300], "bad_words[0]")]:
         assert refusal(server, bad_words=bad) == param

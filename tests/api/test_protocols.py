@@ -8,6 +8,8 @@ import json
 import httpx
 import pytest
 
+from conftest import wait_until
+
 MODEL = "m"
 LONG = "Count from one to ten thousand, in words."
 
@@ -94,9 +96,11 @@ def test_refusals(small, protocol):
 
 @pytest.mark.parametrize("path, error", [("/api/delete", ollama_error), ("/v1/messages/batches/b", anthropic_error), ("/v1/files/f", openai_error)])
 def test_refusals_of_what_no_route_reads(small, path, error):
-    """A head that goes no further, of an address beside the protocol's own: Ollama's client deletes with a body."""
-    answer = httpx.request("DELETE", small.url + path, json={"model": "m"}, headers=KEY, timeout=60)
+    """A head that goes no further, of an address beside the protocol's own; and what is not there, deleted with a body as Ollama's client does."""
+    answer = httpx.request("GET", small.url + path, json={"model": "m"}, headers=KEY, timeout=60)
     assert answer.status_code == 400 and "has no body" in error(answer.json(), 400)
+    answer = httpx.request("DELETE", small.url + path, json={"model": "m"}, headers=KEY, timeout=60)
+    assert answer.status_code == 404 and "there is no" in error(answer.json(), 404)
 
 
 def test_signs_of_life_and_a_full_server(small, protocol):
@@ -111,8 +115,10 @@ def test_signs_of_life_and_a_full_server(small, protocol):
             assert refused.status_code == 429 and 1 <= int(refused.headers["retry-after"]) <= 60
             error(refused.json(), 429)
     small.wait_idle()
-    gone = [r for r in map(json.loads, small.log().splitlines()) if r.get("finish_reason") == "client_gone"]
-    assert [r["path"] for r in gone[-2:]] == [path, path]
+
+    def gone():
+        return [r["path"] for r in map(json.loads, small.log().splitlines()) if r.get("finish_reason") == "client_gone"]
+    wait_until(lambda: gone()[-2:] == [path, path])
 
 
 def test_streams_that_the_server_ends(start_server):
@@ -188,6 +194,8 @@ def test_llamas_words_for_tokens(server):
     assert tokens(content=text, add_special=True) == tokens(prompt=text)
     assert len(tokens(content=text, parse_special=False)) > len(ids)
     pieces = tokens(content="Hi there", with_pieces=True)
+    parts = [piece["piece"] for piece in tokens(content="a\U0001F600", with_pieces=True)]
+    assert parts[0] == "a" and all(isinstance(part, list) for part in parts[1:]) and bytes(sum(parts[1:], [])).decode() == "\U0001F600"
     assert [set(p) for p in pieces] == [{"id", "piece"}] * len(pieces) and "".join(p["piece"] for p in pieces) == "Hi there"
     back = server.post("/detokenize", {"tokens": ids}).json()
     assert back == {"prompt": text, "content": text}

@@ -393,7 +393,7 @@ static const struct http_case http_cases[] = {
     {G H "Content-Length: 3\n\nabc", 400, CLOSED},
     {G H "Transfer-Encoding: chunked\n\n3\nabc\n0\n\n", 400, CLOSED},
     {G H "Transfer-Encoding: chunked\n\n0\n\n", 400, CLOSED},
-    {"DELETE /ok HTTP/1.1\n" H "Content-Length: 3\n\nabc", 400, CLOSED},
+    {"DELETE /ok HTTP/1.1\n" H "Content-Length: 3\n\nabc", 405, CLOSED},
 
     SECTION("RFC 9110, 9.3.2: HEAD, whose answers have no content, not even refusals"),
     {"HEAD /ok HTTP/1.1\n" H "\n", 200, KEPT, "Content-Length: 2\r\n"},

@@ -491,7 +491,8 @@ static struct http_case expectation(const char *method, int minor, const char *f
 {
     bool is_post = !strcmp(method, "POST"), chunked = strstr(framing, "chunked"),
          counted = strstr(framing, "3");
-    bool defines_content = is_post || !strcmp(method, "PUT") || !strcmp(method, "PATCH");
+    bool defines_content =
+        is_post || !strcmp(method, "PUT") || !strcmp(method, "PATCH") || !strcmp(method, "DELETE");
     bool keep = minor ? !strstr(connection, "close") : strstr(connection, "keep-alive") != NULL;
     struct http_case c = {.status = is_post                      ? 200
                                     : !strcmp(method, "OPTIONS") ? 204

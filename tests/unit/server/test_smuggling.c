@@ -179,7 +179,8 @@ static const struct attack attacks[] = {
     {P "Content-Length: 0\r\nContent-Length: 44\r\n" E, 400, 0},
     {P "Content-Length: 3\r\nTransfer-Encoding: identity\r\n" E "abc", 400, 0},
     {P "Content-Length: 6\r\ntransfer-encoding: CHUNKED\r\n" E "0\r\n\r\nX", 400, 0},
-    {"DELETE /open HTTP/1.1\r\n" H "Content-Length: 3\r\n" E "abc", 400, 0},
+    {"OPTIONS /open HTTP/1.1\r\n" H "Content-Length: 3\r\n" E "abc", 400, 0},
+    {"DELETE /open HTTP/1.1\r\n" H "Content-Length: 3\r\n" E "abc", 405, 0},
     {"GET /open HTTP/1.0\r\n" H "Content-Length: 3\r\n" E "abc", 400, 0},
     /* more encodings */
     {P "Transfer-Encoding: chunked\r\nTransfer-encoding: x\r\n" E "0\r\n\r\n", 400, 0},
