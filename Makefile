@@ -242,11 +242,12 @@ $(MODEL):
 	@deploy/fetch-model $@
 
 .PHONY: run
+run: RUN_PORT = $(or $(shell printf '%s' '$(ARGS)' | sed -n 's/.*--port[= ]\([0-9]*\).*/\1/p'),8000)
 run: ## install what is missing, build, fetch the model, serve it on 127.0.0.1:8000
 	@deploy/install-deps build
 	@$(MAKE) --no-print-directory -s -j$$(nproc) CUDA_ARCHS=here all
-	@$(MAKE) --no-print-directory model
-	@printf '\nTry, in another terminal:\n\n  curl -N http://127.0.0.1:8000/v1/chat/completions -H "Content-Type: application/json" \\\n    -d '"'"'{"messages":[{"role":"user","content":"Why is the sky blue?"}],"stream":true,"max_tokens":128}'"'"'\n\n'
+	@$(MAKE) --no-print-directory -s model
+	@printf '\nTry, in another terminal:\n\n  curl -N http://127.0.0.1:$(RUN_PORT)/v1/chat/completions -H "Content-Type: application/json" \\\n    -d '"'"'{"messages":[{"role":"user","content":"Why is the sky blue?"}],"stream":true,"max_tokens":128,"temperature":0.2}'"'"'\n\n'
 	@exec $(BUILD)/flashd serve $(MODEL) $(ARGS)
 
 # ---- tests ----

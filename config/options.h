@@ -23,7 +23,7 @@ X(LIST,  served_model_name, "served-model-name", NULL, 0, 0, "name", "name(s) of
 X(LIST,  lora_modules, "lora-modules", NULL, 0, 0, "name=path", "adapter(s) of low rank (LoRA) served beside the model: a name that requests ask for as their model, and a directory as PEFT saves it, with adapter_config.json and adapter_model.safetensors") \
 X(TEXT,  load_format, "load-format", "auto", 0, 0, "auto|dummy", "dummy: random weights from config.json alone") \
 X(INT,   max_model_len, "max-model-len", 0, 0, 16777216, "tokens", "longest prompt and answer together; 0: what the model says, or what fits") \
-X(TEXT,  generation_config, "generation-config", "auto", 0, 0, "auto|vllm", "auto: sampling defaults from the model's generation_config.json; vllm: none") \
+X(TEXT,  generation_config, "generation-config", "auto", 0, 0, "auto|vllm", "auto: sampling defaults from the model's generation_config.json, or its GGUF file's general.sampling; vllm: none") \
 X(TEXT,  chat_template, "chat-template", NULL, 0, 0, "file", "Jinja template to use instead of the model's own") \
 X(TEXT,  pooling, "pooling", "auto", 0, 0, "auto|first|last|mean", "hidden states that an embedding is made of; auto: what the model's files say, else the last token's, or the mean of an encoder's") \
 X(TEXT,  rerank_template, "rerank-template", "auto", 0, 0, "file", "how /v1/rerank asks about a pair: a text with {query} and {document}, perhaps {instruction}, that yes or no answers; auto: as Qwen3-Reranker was trained, where the model's file or name says reranker; off: not at all") \

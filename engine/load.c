@@ -81,6 +81,8 @@ static void take_model_facts(struct link_facts *facts, const struct config *conf
     facts->has_second_type = c->has_second_type;
     facts->score_pooling = c->score_pooling;
     copy_text(facts->family, sizeof facts->family, family_name(c->family));
+    facts->num_parameters = model_config_num_parameters(c);
+    facts->is_gguf = model_files_is_gguf(files);
     facts->vocab_size = c->vocab_size;
     facts->num_eos_ids = c->num_eos_ids;
     memcpy(facts->eos_ids, c->eos_ids, sizeof facts->eos_ids);

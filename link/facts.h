@@ -16,6 +16,8 @@ enum load_phase { LOAD_FILES, LOAD_DEVICE, LOAD_WEIGHTS, LOAD_POOL, LOAD_ENGINE,
 struct link_facts {
     /* the model's */
     char family[16];
+    uint64_t num_parameters;
+    bool is_gguf;           /* one file, not a directory */
     int32_t vocab_size;     /* the width of the logits */
     int32_t embedding_size; /* values of an embedding */
     enum pooling

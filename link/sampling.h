@@ -83,7 +83,7 @@ struct cache_miss {
     int32_t position; /* of the first token that differs; of the first one missed */
 };
 
-/* What a request gets when it does not say (generation_config.json). A negative value: not given. */
+/* What a request gets when it does not say (generation_config.json, a GGUF file's general.sampling). A negative value: not given. */
 struct generation_defaults {
     float temperature, top_p, min_p, repetition_penalty;
     int32_t top_k, max_new_tokens;

@@ -15,6 +15,7 @@
 #include "files/file_map.h"
 #include "files/gguf.h"
 #include "model/gguf_config.h"
+#include "model/gguf_sampling.h"
 #include "model/hf_config.h"
 #include "model/gguf_scales.h"
 #include "model/lora_files.h"
@@ -768,9 +769,9 @@ static int open_dense(struct model_files *f, struct error *err)
 
 static int open_gguf(struct model_files *f, struct error *err)
 {
-    f->defaults = generation_defaults_none;
     int status = gguf_open(f->path, &f->gguf, err);
     if (!status) status = gguf_config_read(f->gguf, f->path, &f->config, err);
+    if (!status) status = gguf_sampling_read(f->gguf, f->path, &f->defaults, err);
     if (!status) status = allocate_views(f, err);
     if (!status) find_fused_experts(f);
     if (!status) find_fused_qkv(f);

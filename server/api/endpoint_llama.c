@@ -2,10 +2,11 @@
  * /lora-adapters. */
 #include "base/version.h"
 #include "config/lora_modules.h"
+#include "server/api/endpoint_tokenizer_info.h"
 #include "server/api/generation.h"
 #include "server/api/model_names.h"
 
-enum { PAGE_BYTES_MAX = 4 << 20 };
+enum { PAGE_BYTES_MAX = 16 << 20 };
 
 void endpoint_llama_completion(struct exchange *x)
 {
@@ -34,8 +35,10 @@ void endpoint_props(struct exchange *x)
     buffer_append_json_text(&body, name);
     buffer_append_text(&body, ",\"model_path\":");
     buffer_append_json_text(&body, name);
-    buffer_printf(&body, ",\"modalities\":{\"vision\":false,\"audio\":false},\"build_info\":\"flashd %s\"}",
+    buffer_printf(&body, ",\"modalities\":{\"vision\":false,\"audio\":false},\"build_info\":\"flashd %s\",",
                   flashd_version());
+    append_template_and_tokens(&body, server);
+    buffer_append_char(&body, '}');
     exchange_reply_page(x, "application/json", &body);
     buffer_deinit(&body);
 }

@@ -21,6 +21,15 @@ static bool is_nothing(const cJSON *value)
            (cJSON_IsArray(value) && !value->child);
 }
 
+/* A keep_alive of nothing, also of one with a unit: let go of it. */
+static bool lets_go(const cJSON *body)
+{
+    const cJSON *value = json_field_find(body, "keep_alive");
+    if (cJSON_IsNumber(value)) return value->valuedouble == 0;
+    const char *text = cJSON_GetStringValue(value);
+    return text && *text == '0' && !strpbrk(text, "123456789");
+}
+
 static void answer_load(struct exchange *x, const cJSON *body, const char *empty_answer)
 {
     struct api_error err;
@@ -35,7 +44,8 @@ static void answer_load(struct exchange *x, const cJSON *body, const char *empty
     buffer_append_json_text(&line, cJSON_IsString(model) ? model->valuestring : x->server->model_names[0]);
     buffer_append_text(&line, ",\"created_at\":");
     ollama_append_time(&line, clock_wall_ns());
-    buffer_printf(&line, ",%s,\"done\":true,\"done_reason\":\"load\"}", empty_answer);
+    buffer_printf(&line, ",%s,\"done\":true,\"done_reason\":\"%s\"}", empty_answer,
+                  lets_go(body) ? "unload" : "load");
     exchange_reply_page(x, "application/json", &line);
     buffer_deinit(&line);
 }
@@ -81,15 +91,26 @@ void endpoint_ollama_version(struct exchange *x)
     exchange_reply(x, 200, "application/json", body, sizeof body - 1);
 }
 
-/* "details":{...} */
+/* As Ollama writes it: 134.52M, 8.0B. */
+static void append_size(struct buffer *out, uint64_t num_parameters)
+{
+    if (num_parameters >= 1000000000)
+        buffer_printf(out, "%.1fB", (double)num_parameters / 1e9);
+    else
+        buffer_printf(out, "%.2fM", (double)num_parameters / 1e6);
+}
+
+/* "details":{...}. How weights are quantised is each tensor's. */
 static void append_details(struct buffer *out, const struct server *server)
 {
-    const char *family = server->facts->family;
+    const struct link_facts *facts = server->facts;
     buffer_printf(
         out,
-        "\"details\":{\"parent_model\":\"\",\"format\":\"\",\"family\":\"%s\",\"families\":[\"%s\"],"
-        "\"parameter_size\":\"\",\"quantization_level\":\"\"}",
-        family, family);
+        "\"details\":{\"parent_model\":\"\",\"format\":\"%s\",\"family\":\"%s\",\"families\":[\"%s\"],"
+        "\"quantization_level\":\"\",\"parameter_size\":\"",
+        facts->is_gguf ? "gguf" : "safetensors", facts->family, facts->family);
+    append_size(out, facts->num_parameters);
+    buffer_append_text(out, "\"}");
 }
 
 /* A card of /api/tags, left open. */

@@ -6,7 +6,7 @@
  * unless it holds its neutral value. What comes out needs no further check: every id is below the logits'
  * width, every number in the range that request_slots.h demands.
  *
- * Defaults: the request, then the model's generation_config.json (--generation-config auto), then OpenAI's.
+ * Defaults: the request, then the model's generation_config.json or general.sampling (--generation-config auto), then OpenAI's.
  * The slot's part is large and its memory the caller's, because it is needed no longer than until the slots
  * are filled in. Thread: any; a pure function of the body and of the server's tables. Strings are copied into
  * the arena. */

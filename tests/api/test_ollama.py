@@ -32,13 +32,14 @@ def test_chat(llama, client, model):
     assert answer.created_at
 
 
-@pytest.mark.parametrize("body", [{}, {"prompt": ""}, {"prompt": None, "keep_alive": 0}, {"stream": False}])
-def test_generate_nothing_loads(server, model, body):
+@pytest.mark.parametrize("body, reason", [({}, "load"), ({"prompt": ""}, "load"), ({"prompt": None, "keep_alive": 0}, "unload"), ({"stream": False}, "load"),
+                                          ({"keep_alive": "0s"}, "unload"), ({"keep_alive": "10m"}, "load"), ({"keep_alive": -1}, "load")])
+def test_generate_nothing_loads(server, model, body, reason):
     """As clients do before they ask, and to let go of a model; nothing is generated."""
     answer = httpx.post(server.url + "/api/generate", json={"model": model, **body}, timeout=60)
     assert answer.status_code == 200, answer.text
     assert {**answer.json(), "created_at": ""} == {
-        "model": model, "created_at": "", "response": "", "done": True, "done_reason": "load"}
+        "model": model, "created_at": "", "response": "", "done": True, "done_reason": reason}
 
 
 def test_chat_about_nothing_loads(server, llama, model):
@@ -91,6 +92,7 @@ def test_what_clients_ask_about_models(llama, model, client):
     listed = llama.list().models
     assert [m.model for m in listed] == [model]
     shown = llama.show(model)
+    assert (shown.details.format, shown.details.parameter_size) == ("gguf", "134.52M") == (listed[0].details.format, listed[0].details.parameter_size)
     assert shown.modelinfo["general.architecture"] == "llama" and "completion" in shown.capabilities
     assert {"tools", "embedding"} <= set(shown.capabilities)
     assert shown.modelinfo["llama.context_length"] == client.models.retrieve(model).max_model_len

@@ -170,6 +170,8 @@ def test_what_llama_clients_ask(server, model):
     assert httpx.post(server.url + "/apply-template", json={"messages": []}, timeout=60).status_code == 400
     length = httpx.get(server.url + "/v1/models").json()["data"][0]["max_model_len"]
     props, slots = (httpx.get(server.url + path).json() for path in ("/props", "/slots"))
+    info = httpx.get(server.url + "/tokenizer_info").json()
+    assert "<|im_start|>" in props["chat_template"] and all(props[name] == info[name] for name in ("chat_template", "bos_token", "eos_token"))
     assert props["default_generation_settings"]["n_ctx"] == length and props["model_alias"] == model
     assert len(slots) == props["total_slots"] and not any(s["is_processing"] for s in slots)
     assert {s["n_ctx"] for s in slots} == {length}

@@ -296,6 +296,32 @@ static void a_message_end_of_gpt_oss_ends_no_turn(void **state)
     gguf_close(g);
 }
 
+static float said_temp;
+
+static void put_sampling(struct gguf_builder *g)
+{
+    gguf_put_f32(g, "general.sampling.temp", said_temp);
+    gguf_put_f32(g, "general.sampling.top_p", 0.875f);
+    gguf_put_u32(g, "general.sampling.top_k", 64);
+    gguf_put_f32(g, "general.sampling.penalty_repeat", 1.0625f);
+}
+
+/* What its publisher recommends is the default of requests. */
+static void a_gguf_file_says_how_to_sample(void **state)
+{
+    (void)state;
+    said_temp = 0.25f;
+    write_gguf(&(struct gguf_case){.architecture = "llama", .dtype = DTYPE_BF16, .more_keys = put_sampling});
+    struct model_files *f = open_good("m.gguf", "auto");
+    const struct generation_defaults *d = model_files_generation_defaults(f);
+    assert_true(d->temperature == 0.25f && d->top_p == 0.875f && d->repetition_penalty == 1.0625f);
+    assert_true(d->top_k == 64 && d->min_p < 0 && d->max_new_tokens < 0);
+    model_files_close(f);
+    said_temp = -1;
+    write_gguf(&(struct gguf_case){.architecture = "llama", .dtype = DTYPE_BF16, .more_keys = put_sampling});
+    expect_refusal("m.gguf", "auto", STATUS_INVALID, "general.sampling.temp must be from 0");
+}
+
 static void refuses_gguf_files_that_do_not_fit(void **state)
 {
     (void)state;
@@ -620,6 +646,7 @@ int main(void)
         TEST(layers_may_be_mlps),
         TEST(reads_gguf_options),
         TEST(a_message_end_of_gpt_oss_ends_no_turn),
+        TEST(a_gguf_file_says_how_to_sample),
         TEST(refuses_gguf_files_that_do_not_fit),
         TEST(reads_a_directory),
         TEST(takes_names_without_the_prefix),
