@@ -31,11 +31,15 @@ uint64_t weight_scale_bytes(enum scale_type type)
     return bytes[type];
 }
 
-/* Codes whose rows share nothing, all of them. */
-static bool has_own_rows(const struct weight_view *v)
+bool weight_view_has_own_rows(const struct weight_view *v)
 {
-    return v->scheme == WEIGHT_SCALED && v->codes.scale_rows == 1 && !v->codes.zeros.data &&
-           v->slice.row_begin == 0 && v->slice.row_end == v->rows && v->slice.row_step == 1;
+    return !weight_view_has_codes(v) ||
+           (v->scheme == WEIGHT_SCALED && v->codes.scale_rows == 1 && !v->codes.zeros.data);
+}
+
+static bool is_whole(const struct weight_view *v)
+{
+    return v->slice.row_begin == 0 && v->slice.row_end == v->rows && v->slice.row_step == 1;
 }
 
 static struct weight_view own_rows(const struct weight_view *v, int64_t first_row, int64_t rows)
@@ -54,11 +58,12 @@ static struct weight_view own_rows(const struct weight_view *v, int64_t first_ro
 struct weight_view weight_view_rows(const struct weight_view *v, int64_t first_row, int64_t rows)
 {
     assert_debug(first_row >= 0 && rows >= 0 && first_row <= weight_view_num_rows(v) - rows);
-    if (v->scheme == WEIGHT_PLAIN) {
+    if (v->scheme == WEIGHT_PLAIN && is_whole(v)) {
         uint64_t begin = (uint64_t)first_row * dtype_row_bytes(v->dtype, (uint64_t)v->cols);
         return weight_view_plain((const char *)v->data + begin, v->dtype, rows, v->cols);
     }
-    if (has_own_rows(v)) return own_rows(v, first_row, rows);
+    if (v->scheme == WEIGHT_SCALED && weight_view_has_own_rows(v) && is_whole(v))
+        return own_rows(v, first_row, rows);
     struct weight_view part = *v;
     part.slice.row_begin += first_row * v->slice.row_step;
     part.slice.row_end = part.slice.row_begin + rows * v->slice.row_step;

@@ -94,7 +94,9 @@ static inline bool weight_view_has_codes(const struct weight_view *v)
 {
     return v->scheme != WEIGHT_PLAIN && v->scheme != WEIGHT_TRANSPOSED;
 }
-/* Rows [first_row, first_row + rows) of one; as a whole matrix where each row has its own values and scales. */
+/* Whether no row has codes, scales or zeros in common with others. */
+bool weight_view_has_own_rows(const struct weight_view *v);
+/* Rows [first_row, first_row + rows) of one; as a whole matrix where all of its rows are meant, and are their own. */
 struct weight_view weight_view_rows(const struct weight_view *v, int64_t first_row, int64_t rows);
 /* Every step-th row of one, from row first (below step) on. */
 struct weight_view weight_view_every(const struct weight_view *v, int64_t first, int64_t step);

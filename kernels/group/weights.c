@@ -20,7 +20,7 @@ static void pass_forms_on(struct group *g)
 
 static int64_t unit_of(const struct weight_view *v)
 {
-    return weight_view_has_codes(v) ? CODES_UNIT : ROWS_UNIT;
+    return weight_view_has_own_rows(v) ? ROWS_UNIT : CODES_UNIT;
 }
 
 static bool is_multiple(const struct group *g, const struct weight_view *v)
