@@ -211,6 +211,15 @@ def envoy(server, folder):
         yield url
 
 
+@pytest.mark.parametrize("name, timeouts", [("nginx.conf", ["proxy_read_timeout"]), ("haproxy.cfg", ["timeout client", "timeout server"]),
+                                            ("envoy.yaml", ["stream_idle_timeout:"])])
+def test_a_whole_answer_has_the_time_that_its_client_gives_it(name, timeouts):
+    """No byte of one comes before its end; OpenAI's SDKs wait 600 s."""
+    text = (DEPLOY / "proxies" / name).read_text()
+    for timeout in timeouts:
+        assert int(re.search(rf"^ *{timeout} (\d+)s", text, re.MULTILINE)[1]) > 600
+
+
 PROXIES = [pytest.param(nginx, marks=needs("nginx")), pytest.param(haproxy, marks=needs("haproxy")), envoy]
 LONG = {"prompt": "One, two,", "max_tokens": 60, "min_tokens": 60, "temperature": 0, "stream": True}
 
