@@ -146,6 +146,10 @@ static int replay(const struct replay_options *o, const struct journal_file *j)
 {
     struct again again = {.own.pid = 0};
     struct error err = {0};
+    if (j->num_entries == 0) {
+        error_set(&err, STATUS_NOT_FOUND, "%s: no line of it is a journal's", o->journal);
+        return command_fail(&err, EXIT_FAILURE);
+    }
     const struct journal_entry *e = o->all ? NULL : find_newest(j, o->request);
     if (!o->all && !e) {
         error_set(&err, STATUS_NOT_FOUND, "%s: there is no request of this id in it", o->journal);

@@ -258,6 +258,15 @@ def test_usage(folder):
     assert code == 1 and "No such file" in said
 
 
+@pytest.mark.parametrize("text", ["", "root:x:0:0\n", '{"entry": 1}\n'])
+@pytest.mark.parametrize("of_which", [("--all",), ("--request", "x")])
+def test_a_journal_that_is_none(folder, text, of_which):
+    """Nothing was checked: as before an upgrade, that is no success."""
+    (folder / "none of it").write_text(text)
+    code, said = run("replay", folder / "none of it", *of_which, "--model", MODEL)
+    assert code == 1 and said.count("\n") == 1 and "no line of it is a journal's" in said
+
+
 # ---- the journal ----
 
 def test_what_it_keeps(server, folder):
