@@ -48,6 +48,42 @@ struct metric *metric_register(enum metric_type type, const char *name, const ch
     return m;
 }
 
+static void destroy(struct metric *m)
+{
+    free(m->name);
+    free(m->help);
+    free(m->labels);
+    free(m);
+}
+
+/* Behind the last of its name, or behind all. */
+static void insert(struct metric *m)
+{
+    struct metric *at = NULL;
+    for (struct metric *other = first; other; other = other->next)
+        if (!strcmp(other->name, m->name)) at = other;
+    struct metric **link = at ? &at->next : last;
+    m->next = *link;
+    *link = m;
+    if (last == link) last = &m->next;
+}
+
+struct metric *metric_add_counter(const char *name, const char *help, const char *labels)
+{
+    struct metric *m = calloc(1, sizeof *m);
+    if (!m) return NULL;
+    m->type = METRIC_COUNTER;
+    m->name = strdup(name);
+    m->help = strdup(help);
+    m->labels = strdup(labels);
+    if (m->name && m->help && m->labels) {
+        insert(m);
+        return m;
+    }
+    destroy(m);
+    return NULL;
+}
+
 void metric_register_read(enum metric_type type, const char *name, const char *help,
                           double (*read)(const void *context), const void *context)
 {
@@ -199,10 +235,7 @@ void metrics_reset(void)
     struct metric *next;
     for (struct metric *m = first; m; m = next) {
         next = m->next;
-        free(m->name);
-        free(m->help);
-        free(m->labels);
-        free(m);
+        destroy(m);
     }
     first = NULL;
     last = &first;

@@ -22,6 +22,10 @@ struct metric;
 struct metric *metric_register(enum metric_type type, const char *name, const char *help, const char *labels,
                                const double *bounds, int num_bounds);
 
+/* One more counter of a name, behind those of it that there are, while the server runs: for the thread that renders the page.
+ * NULL: there is no memory. */
+struct metric *metric_add_counter(const char *name, const char *help, const char *labels);
+
 /* A value that somebody else keeps: read is called with context for each page. Counters and gauges. */
 void metric_register_read(enum metric_type type, const char *name, const char *help,
                           double (*read)(const void *context), const void *context);

@@ -71,7 +71,8 @@ static void refuse_unread(struct connection *c, append_failure *append_error, co
                                                  .content_bytes = body.num_bytes,
                                                  .close = true});
     if (!c->wants_head) buffer_append(&text, body.data, body.num_bytes);
-    http_metrics_count_response(why->http_status);
+    http_metrics_count_response(NULL, why->http_status);
+    http_metrics_count_error(NULL, why->http_status, NULL, NULL);
     http_metrics_observe_request(NULL, why->http_status, 0);
     c->closes = true;
     connection_set_state(c, CONNECTION_FLUSHING);

@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "config/api_keys.h"
 #include "server/connection.h"
 #include "server/http_log.h"
 #include "server/http_metrics.h"
@@ -116,7 +117,7 @@ static void send_whole(struct http_request *r, int http_status, const char *cont
         uv_buf_t parts[] = {unsent_head(c, &text), uv_buf_init((char *)(uintptr_t)body, (unsigned)n)};
         bool without_body = n == 0 || r->x.method == HTTP_METHOD_HEAD;
         r->http_status = http_status;
-        http_metrics_count_response(http_status);
+        http_metrics_count_response(r->route, http_status);
         connection_send(c, parts, without_body ? 1 : 2);
     }
     buffer_deinit(&text);
@@ -165,6 +166,12 @@ static void format_message(char message[MESSAGE_BYTES_MAX], const char *format, 
     message[n] = '\0';
 }
 
+void exchange_count_error(const struct exchange *x, int http_status, const char *code)
+{
+    const struct http_request *r = http_request_of(x);
+    http_metrics_count_error(r->route, http_status, code, api_keys_name(x->server->config, x->api_key_idx));
+}
+
 void exchange_error(struct exchange *x, int http_status, const char *type, const char *code,
                     const char *param, int retry_after_seconds, const char *format, ...)
 {
@@ -176,6 +183,7 @@ void exchange_error(struct exchange *x, int http_status, const char *type, const
     format_message(message, format, args);
     va_end(args);
     log_error(x, http_status, code, param);
+    exchange_count_error(x, http_status, code);
     struct buffer text;
     buffer_init(&text, ERROR_BYTES_MAX);
     response_append_error_headers(&text, http_status, retry_after_seconds);
@@ -210,7 +218,7 @@ void exchange_start_stream(struct exchange *x, const char *content_type)
     } else {
         uv_buf_t part = unsent_head(x->connection, &text);
         r->http_status = 200;
-        http_metrics_count_response(200);
+        http_metrics_count_response(r->route, 200);
         connection_send(x->connection, &part, 1);
     }
     buffer_deinit(&text);

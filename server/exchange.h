@@ -87,6 +87,9 @@ void exchange_error(struct exchange *x, int http_status, const char *type, const
                     const char *param, int retry_after_seconds, const char *format, ...)
     __attribute__((format(printf, 7, 8)));
 
+/* For the metrics: of an error that is told otherwise, in a stream or in a whole answer's place. exchange_error counts its own. */
+void exchange_count_error(const struct exchange *x, int http_status, const char *code);
+
 /* What the client sent is not needed any more (its answer may take long): path, query, headers and body
  * become empty, and what is in the arena is gone. */
 void exchange_drop_request(struct exchange *x);

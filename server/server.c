@@ -158,7 +158,7 @@ static int start(struct life *life, struct error *err)
     life->engine.link = server->link;
     if (!status) status = api_init(server, err);
     if (status) return status;
-    http_metrics_register(server_routes);
+    http_metrics_register(server_routes, server->config);
     process_metrics_register(&life->engine);
     life->engine_deaths = metric_register(METRIC_COUNTER, "flashd_engine_deaths_total",
                                           "Engines that died and were replaced.", "", NULL, 0);

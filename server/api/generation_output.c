@@ -464,6 +464,7 @@ void generation_reply_error(struct generation *g, struct exchange *x, const stru
 {
     struct buffer *out = &g->api->event;
     buffer_clear(out);
+    exchange_count_error(x, error->http_status, error->code);
     if (g->streaming) {
         codec_append(out, EVENT_ERROR, &g->answer, &(struct event){.error = error});
         exchange_write(x, out->data, out->num_bytes);

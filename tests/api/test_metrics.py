@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import socket
 import time
 
 import httpx
@@ -11,8 +12,10 @@ import pytest
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from conftest import wait_until
+from conftest import ROOT, wait_until
+from test_debug import begin
 from test_engine_process import engine_pid
+from test_reload import reload
 
 QUESTION = [{"role": "user", "content": "Name three colours."}]
 
@@ -132,6 +135,77 @@ def test_values_are_exact(server, client, model):
     blocks = {s: after[f'flashd_kv_blocks{{state="{s}"}}'] for s in ("free", "cached", "held")}
     config = families(server)["vllm:cache_config_info"].samples[0].labels
     assert sum(blocks.values()) == int(config["num_gpu_blocks"])
+
+
+def grown_errors(after, before, name="flashd_errors_total"):
+    return {k.removeprefix(name): v - before.get(k, 0) for k, v in after.items() if k.startswith(name) and v > before.get(k, 0)}
+
+
+def test_errors_by_code(server):
+    """Each is counted once, in a stream that has begun, too; what clients can bring about is told apart from what the server lacks."""
+    before = server.metrics()
+    late = {"prompt": [100], "max_tokens": 1500, "ignore_eos": True}
+    for stream in (False, True):
+        answer = server.post("/v1/completions", {**late, "stream": stream}, headers={"x-request-timeout": "0.4"})
+        assert "deadline_exceeded" in answer.text
+    assert server.post("/v1/completions", {"prompt": "a", "max_tokens": -5}).status_code == 400
+    assert server.post("/v1/completions", {"prompt": "a", "model": "none"}).status_code == 404
+    assert httpx.get(server.url + "/nowhere").status_code == 404
+    assert httpx.get(server.url + "/v1/chat/completions").status_code == 405
+    with socket.create_connection(("127.0.0.1", server.port)) as sock:
+        sock.sendall(b"GET / HTTP/3.0\r\n\r\n")
+        assert sock.recv(4096).startswith(b"HTTP/1.1 505 ")
+    assert grown_errors(server.wait_idle(), before) == {
+        '{status="504",code="deadline_exceeded"}': 2, '{status="400",code="invalid_value"}': 1, '{status="404",code="model_not_found"}': 1,
+        '{status="404",code="unknown_url"}': 1, '{status="405",code="none"}': 1, '{status="505",code="none"}': 1}
+
+
+def test_every_code_of_an_error_is_counted():
+    """Those that the sources name are in the table of what is counted."""
+    told = set()
+    for path in [*(ROOT / "server").rglob("*.c"), *(ROOT / "server").rglob("*.h")]:
+        text = path.read_text()
+        for status, code in re.findall(r'(?:exchange_error|api_error_set)\(\s*[^,]+,\s*(\d+),\s*[^,]+,\s*(?:"(\w+)"|NULL),', text):
+            told.add((status, code))
+        told |= {("400", code) for code in re.findall(r'api_error_invalid\(\s*[^,]+,\s*"(\w+)",', text)}
+        told |= {(status, "") for status in re.findall(r"\brefuse\([^,()]+, ([45]\d\d),", text)}
+    counted = set(re.findall(r'^    \{(\d+), (?:"(\w+)"|NULL)\},$', (ROOT / "server/http_metrics.c").read_text(), re.MULTILINE))
+    assert len(told) > 25 and told <= counted
+
+
+def test_errors_by_key(start_server, tmp_path):
+    """Of keys that have a name, those that come with SIGHUP, too."""
+    keys = tmp_path / "keys"
+    keys.write_text("first name=acme max-seqs=1\nsecond\n")
+
+    def ask(key, **body):
+        return server.post("/v1/completions", {"prompt": [100], "max_tokens": 1, **body}, headers={"Authorization": f"Bearer {key}"}).status_code
+
+    def errors():
+        return grown_errors(server.metrics(), {}, "flashd_key_errors_total")
+
+    with start_server("--api-key-file", str(keys)) as server:
+        assert [v for k, v in server.metrics().items() if 'key="acme"' in k] == [0, 0, 0]
+        stream, _ = begin(server, "goes-on", {"Authorization": "Bearer first"})
+        assert [ask("first"), ask("first", max_tokens=-5), ask("second", max_tokens=-5), ask("none")] == [429, 400, 400, 401]
+        stream.__exit__(None, None, None)
+        assert errors() == {'{key="acme",status="429"}': 1, '{key="acme",status="4xx"}': 1}
+        keys.write_text("first name=acme\nsecond name=other\n")
+        reload(server, "read again: --api-key")
+        assert ask("second", max_tokens=-5) == 400
+        assert errors() == {'{key="acme",status="429"}': 1, '{key="acme",status="4xx"}': 1, '{key="other",status="4xx"}': 1}
+        assert families(server)["flashd_key_errors"].type == "counter"
+
+
+def test_a_probe_that_is_told_no_is_no_failure(start_server):
+    """As while a model loads: readiness is 503, and the alert on 5xx is not for that."""
+    with start_server("--drain-delay", "600") as server:
+        before = server.metrics()
+        server.process.terminate()
+        wait_until(lambda: httpx.get(server.url + "/health").status_code == 503)
+        after = server.metrics()
+        assert grown_errors(after, before) == {} == grown_errors(after, before, "flashd_http_requests_total")
+        server.process.terminate()
 
 
 def test_requests_by_route(server):

@@ -113,10 +113,12 @@ static void metrics_page_is_exact(void **state)
     metric_observe(h, 0.5);
     metric_observe(h, 0.75);
     metric_observe(h, 100);
+    metric_add(metric_add_counter("x_total", "Things.", "a=\"c\""), 2);
     struct buffer page;
     buffer_init(&page, 1 << 16);
     metrics_render(&page, 0);
     assert_string_equal(page.data, "# HELP x_total Things.\n# TYPE x_total counter\nx_total{a=\"b\"} 3\n"
+                                   "x_total{a=\"c\"} 2\n"
                                    "# HELP y_seconds Time.\n# TYPE y_seconds histogram\n"
                                    "y_seconds_bucket{le=\"0.5\"} 1\ny_seconds_bucket{le=\"1.0\"} 2\n"
                                    "y_seconds_bucket{le=\"2.5\"} 2\ny_seconds_bucket{le=\"+Inf\"} 3\n"
@@ -125,6 +127,12 @@ static void metrics_page_is_exact(void **state)
     metrics_render(&page, 1);
     assert_non_null(strstr(page.data, "# TYPE x counter\n"));
     assert_non_null(strstr(page.data, "# EOF\n"));
+    metric_add_counter("z_total", "Others.", "");
+    metric_register(METRIC_GAUGE, "last", "The last.", "", NULL, 0);
+    buffer_clear(&page);
+    metrics_render(&page, 0);
+    assert_non_null(strstr(
+        page.data, "# TYPE z_total counter\nz_total 0\n# HELP last The last.\n# TYPE last gauge\nlast 0\n"));
     buffer_deinit(&page);
     metrics_reset();
 }
