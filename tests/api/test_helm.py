@@ -19,6 +19,7 @@ pytestmark = pytest.mark.skipif(not shutil.which("helm"), reason="no helm: tests
 CHART = ROOT / "deploy/helm/flashd"
 EVERYTHING = ["model.claim=models", "apiKeys.secret=flashd-keys", "gpus=1", "podMonitor.enabled=true", "autoscaling.enabled=true",
               "inferencePool.enabled=true", "inferencePool.gateway=inference", "inferencePool.endpointPicker.image=endpoint-picker:latest"]
+PULLED = ["model.claim=models", "gpus=1", "runtimeClassName=nvidia", "image.pullSecrets[0].name=pull"]
 CORE = {"Deployment", "Service", "ServiceAccount", "ConfigMap", "PodDisruptionBudget"}
 PICKER = {f"{kind} of llm-epp" for kind in ("Deployment", "Service", "ServiceAccount", "ConfigMap", "Role", "RoleBinding")}
 CRDS = os.environ.get("FLASHD_CRDS")  # a folder of custom resource definitions, as other projects publish them
@@ -58,7 +59,7 @@ def test_lint():
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("values", [["model.claim=models"], FETCH, EVERYTHING, ["model.claim=m", "maxSurge=0", "disruptionBudget.enabled=false"]])
+@pytest.mark.parametrize("values", [["model.claim=models"], FETCH, EVERYTHING, PULLED, ["model.claim=m", "maxSurge=0", "disruptionBudget.enabled=false"]])
 @pytest.mark.parametrize("version", ["1.29", "1.37"])
 def test_kubernetes_takes_it(values, version):
     objects = rendered(*values)
@@ -161,7 +162,10 @@ def test_the_grace_period_is_longer_than_the_drain(delay, timeout):
 
 @pytest.mark.parametrize("values, sentence", [
     ([], "one of model.claim and model.fetch"), (["model.claim=m", *FETCH], "one of model.claim and model.fetch"),
-    (["model.claim=m", "options.port=1"], "options.port: the chart sets it")])
+    (["model.claim=m", "options.port=1"], "options.port: the chart sets it"),
+    (["model.claim=m", "gpus=1", "options.device=cpu"], "options.device: the chart sets it"),
+    (["model.claim=m", "options.api-key=s3cret"], "options.api-key: it would be readable in a ConfigMap"),
+    (["model.claim=m", "options.api_key={s3cret}"], "options.api-key: it would be readable in a ConfigMap")])
 def test_values_that_are_refused(values, sentence):
     done = helm(*template(*values))
     assert done.returncode != 0 and sentence in done.stderr
@@ -182,7 +186,7 @@ def test_the_server_takes_what_it_is_given(start_server, tmp_path):
         m["name"] for m in container["volumeMounts"]}
     (tmp_path / "keys").write_text("secret name=acme\n")
     options.update({"model": str(MODEL), "api-key-file": str(tmp_path / "keys"), "host": "127.0.0.1", "drain-delay": 0})
-    del options["port"]  # the fixture's
+    del options["port"], options["device"]  # the fixture's; there may be no GPU
     (tmp_path / "flashd.yaml").write_text(yaml.safe_dump(options))
     of_services = {"FLASHD_PORT": "tcp://10.0.0.1:80", "FLASHD_SERVICE_HOST": "10.0.0.1"}  # what a pod finds where the release is flashd
     with start_server("--config", str(tmp_path / "flashd.yaml"), env=of_services) as server:
@@ -194,6 +198,22 @@ def test_the_server_takes_what_it_is_given(start_server, tmp_path):
     assert re.search(rf"^{re.search(r'vllm:[a-z_]+', query)[0]}\b", page, re.MULTILINE)
     pods = re.search(r'pod=~"([^"]*)"', query)[1]
     assert re.fullmatch(pods, "llm-6f9c7d8b4-x2x9z") and not re.fullmatch(pods, "llm-other-6f9c7d8b4-x2x9z")
+
+
+def test_a_pod_with_a_gpu_computes_there_or_ends():
+    """Without the driver it would serve on the CPU, and nobody would know."""
+    assert options_of(rendered("model.claim=models", "gpus=1"))["device"] == "cuda"
+    assert "device" not in options_of(rendered("model.claim=models")) and "runtimeClassName" not in pod_of(rendered("model.claim=models"))
+    pod = pod_of(rendered(*PULLED))
+    assert (pod["runtimeClassName"], pod["imagePullSecrets"]) == ("nvidia", [{"name": "pull"}])
+
+
+def test_alerts_know_the_job_by_its_name():
+    """That of a PodMonitor without jobLabel is its namespace and its name."""
+    objects = rendered(*EVERYTHING)
+    labels = objects["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    job = labels[objects["PodMonitor"]["spec"]["jobLabel"]]
+    assert re.findall(r'job="(\w+)"', (ROOT / "deploy/prometheus/flashd.rules.yml").read_text()) == [job]
 
 
 def test_several_gpus_compute_as_one():
