@@ -31,7 +31,6 @@ MODE_FLAGS := -O3 -fno-plt
 endif
 
 VERSION := $(shell cat VERSION)
-COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 
 WARNINGS := -Wall -Wextra -Wshadow -Wvla -Walloca -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Werror
 # Contraction is off so that the same source line gives the same bits in every loop it is compiled into;
@@ -51,6 +50,19 @@ ISA_FLAGS_avx512amx := $(ISA_FLAGS_avx512vnni) -mamx-tile -mamx-int8
 FOLDERS := base config files kernels kernels/group kernels/cpu kernels/cpu/avx2 kernels/cpu/avx2vnni kernels/cpu/avx512 \
 	kernels/cpu/avx512vnni kernels/cpu/avx512amx lab/attention kvcache link model scheduler engine text text/grammar text/jinja text/tokenizer text/tools \
 	server server/life server/api server/api/codecs server/openapi server/page cli
+
+# What the program is made of, by which an upgrade knows the same one: FLASHD_COMMIT=..., git's or, as in a container's build, where there
+# is no git, a digest of what is compiled.
+ifneq ($(FLASHD_COMMIT),)
+COMMIT := $(shell printf '%.12s' '$(FLASHD_COMMIT)')
+else ifneq ($(wildcard .git),)
+COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
+endif
+ifeq ($(COMMIT),)
+COMPILED := $(sort $(foreach f,$(FOLDERS),$(firstword $(subst /, ,$f)))) Makefile VERSION
+COMMIT := src-$(shell find $(COMPILED) -regex '.*\.\(c\|h\|cu\|cuh\|html\|json\)\|Makefile\|VERSION' | LC_ALL=C sort | xargs sha256sum | sha256sum | cut -c 1-12)
+endif
+
 SOURCES := $(filter-out cli/main.c,$(wildcard $(addsuffix /*.c,$(FOLDERS))))
 LLHTTP_SOURCES := build/llhttp/src/api.c build/llhttp/src/http.c build/llhttp/src/llhttp.c
 ifdef FUZZ # no fuzzer computes
@@ -111,7 +123,12 @@ $(BUILD)/kernels/cpu/avx%.o: ALL_CFLAGS += -fno-sanitize=null,alignment,object-s
 endif
 
 $(BUILD)/base/version.o: ALL_CFLAGS += -DFLASHD_VERSION='"$(VERSION)"' -DFLASHD_COMMIT='"$(COMMIT)"'
-$(BUILD)/base/version.o: VERSION $(wildcard .git/HEAD .git/logs/HEAD)
+$(BUILD)/base/version.o: VERSION $(BUILD)/commit
+# Written when it is another one than that of the last build.
+.PHONY: always
+$(BUILD)/commit: always
+	@mkdir -p $(@D)
+	@echo '$(COMMIT)' | cmp -s - $@ || echo '$(COMMIT)' > $@
 
 $(BUILD)/server/page/page.o: server/page/page.html
 $(BUILD)/server/openapi/openapi.o: server/openapi/openapi.json
@@ -144,7 +161,6 @@ endif
 NVCC_FLAGS := -std=c++17 -O3 -lineinfo -Xcompiler -fPIC,-fvisibility=hidden -I. $(CUDA_ARCHS) $(NVCC_QUICK)
 # Written when the flags are others than those of the last build: then all is compiled anew.
 NVCC_FLAGS_FILE := build/nvcc-flags
-.PHONY: always
 $(NVCC_FLAGS_FILE): always
 	@mkdir -p $(@D)
 	@echo '$(NVCC_FLAGS)' | cmp -s - $@ || echo '$(NVCC_FLAGS)' > $@

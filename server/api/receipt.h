@@ -3,7 +3,7 @@
  *   {"answer": sha256 of what the choices are,
  *    "chain": "6f0c...",                                    16 hexadecimal digits, of this process
  *    "created": 1700000000, "id": "chatcmpl-...",           the answer's
- *    "kernels": "fp_0.1.0_1f902a1_cpu_avx512",              system_fingerprint; _kv_TYPE behind it where it is not bf16
+ *    "kernels": "fp_0.1.0_1f902a1b2c3d_cpu_avx512",         system_fingerprint; _kv_TYPE behind it where it is not bf16
  *    "model": sha256, "number": 3, "path": "/v1/chat/completions",
  *    "previous": digest of the receipt before it, or null,
  *    "request": sha256 of prompts, sampling and form, "seed": "17", "template": sha256 or null,

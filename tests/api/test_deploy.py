@@ -263,6 +263,34 @@ def test_it_says_whose_a_request_is(start_server, tmp_path, start):
         assert answer.status_code == 200 and server.log_line(answer)["client"] == "127.0.0.2"
 
 
+# ---- what a build is made of ----
+
+
+@needs("git")
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no checkout")
+def test_sources_without_git_say_what_they_are(tmp_path):
+    """As in a container's build: the same sources are the same program to an upgrade, others are another one."""
+
+    def commit(**options):
+        output_of("make", "-s", "NVCC=", *(f"{k}={v}" for k, v in options.items()), "build/commit", cwd=tree)
+        return (tree / "build/commit").read_text().strip()
+
+    names = subprocess.run(["git", "ls-files", "-z", "--", ":!tests"], cwd=ROOT, capture_output=True, check=True).stdout
+    trees = [tmp_path / name for name in ("one", "two")]
+    for tree in trees:
+        tree.mkdir()
+        packed = subprocess.run(["tar", "--null", "-T-", "-c"], cwd=ROOT, input=names, capture_output=True, check=True).stdout
+        subprocess.run(["tar", "-x", "-C", str(tree)], input=packed, check=True)
+    found = [commit() for tree in trees]
+    assert re.fullmatch("src-[0-9a-f]{12}", found[0]) and found[0] == found[1]
+    written = (tree / "build/commit").stat().st_mtime_ns
+    (tree / "kernels/README.md").write_text("another text")
+    assert commit() == found[0] and (tree / "build/commit").stat().st_mtime_ns == written, "nothing is compiled anew"
+    (tree / "kernels/device.h").write_text((tree / "kernels/device.h").read_text() + "\n")
+    assert commit() != found[0]
+    assert commit(FLASHD_COMMIT="0123456789abcdef0123456789abcdef01234567") == "0123456789ab"
+
+
 # ---- the Debian package ----
 
 

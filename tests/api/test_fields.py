@@ -162,7 +162,7 @@ def test_system_fingerprint(server):
     """Another build or other kernels may give other bits, and say so."""
     version = httpx.get(server.url + "/version").json()
     whole, stream = ask(server, CHAT)["system_fingerprint"], chunks(server)
-    assert whole.startswith(f"fp_{version['version']}_{version['commit'][:7]}_cpu")
+    assert whole.startswith(f"fp_{version['version']}_{version['commit']}_cpu")
     assert {c["system_fingerprint"] for c in stream} == {whole} and re.fullmatch(r"\w+(\.\w+)*", whole)
 
 

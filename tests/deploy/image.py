@@ -2,7 +2,7 @@
 """image.py [DOCKERFILE] - every step of a Dockerfile, in order, in roots of Debian 12 instead of images; then its entry point with a model.
 
 What a step of docker's builder would do: FROM (debian:12-slim, or an earlier stage), WORKDIR, COPY (of the files that git has, or of a
-stage), RUN, USER, ENV; EXPOSE and STOPSIGNAL are noted. In the end the container's command serves tests' model as its user, in a network
+stage), RUN, USER, ENV; ARG, EXPOSE and STOPSIGNAL are noted. In the end the container's command serves tests' model as its user, in a network
 of its own, HEALTHCHECK's command must hold, and STOPSIGNAL must end it with 0. Needs root, debootstrap and Debian's packages: 5 to
 15 minutes, Dockerfile.cuda longer.
 """
@@ -92,7 +92,7 @@ def do(stages, word, rest, base):
     elif word == "STOPSIGNAL":
         stage.stop = rest
     else:
-        assert word == "EXPOSE", f"{word}: not understood"
+        assert word in ("EXPOSE", "ARG"), f"{word}: not understood"
 
 
 SERVE = r"""
