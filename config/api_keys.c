@@ -6,12 +6,15 @@
 #include <string.h>
 #include <strings.h>
 
+#include "config/closest.h"
+
 static const char digest_prefix[] = "sha256:";
 
 enum {
     FILE_BYTES_MAX = 64 << 10,
     KEY_BYTES_MAX = 512,
     SOURCE_BYTES_MAX = 300,
+    TERM_BYTES_MAX = 64, /* that an error shows */
     PREFIX_BYTES = sizeof digest_prefix - 1
 };
 
@@ -107,14 +110,57 @@ static bool read_name(const char *text, struct api_key_terms *terms)
     return true;
 }
 
-static bool read_term(const char *term, struct api_key_terms *terms)
+enum term { TERM_ADMIN, TERM_NAME, TERM_WEIGHT, TERM_MAX_SEQS, TERM_MAX_TOKENS, NUM_TERMS };
+static const char *const term_names[NUM_TERMS] = {"admin", "name", "weight", "max-seqs", "max-tokens"};
+
+/* NUM_TERMS: none. */
+static enum term find_term(const char *word)
 {
-    if (!strcmp(term, "admin")) return terms->admin = true;
-    if (!strncmp(term, "name=", 5)) return read_name(term + 5, terms);
-    if (!strncmp(term, "weight=", 7)) return read_weight(term + 7, &terms->weight);
-    if (!strncmp(term, "max-seqs=", 9)) return read_count(term + 9, &terms->max_seqs);
-    if (!strncmp(term, "max-tokens=", 11)) return read_count(term + 11, &terms->max_tokens);
-    return false;
+    size_t n = strcspn(word, "=");
+    int term = 0;
+    while (term < NUM_TERMS && (strlen(term_names[term]) != n || strncmp(term_names[term], word, n) != 0))
+        term++;
+    return term;
+}
+
+static bool read_term(const char *word, struct api_key_terms *terms)
+{
+    enum term term = find_term(word);
+    const char *value = strchr(word, '=');
+    if (term == TERM_ADMIN) return terms->admin = !value;
+    if (!value) return false;
+    value++;
+    if (term == TERM_NAME) return read_name(value, terms);
+    if (term == TERM_WEIGHT) return read_weight(value, &terms->weight);
+    if (term == TERM_MAX_SEQS) return read_count(value, &terms->max_seqs);
+    return term == TERM_MAX_TOKENS && read_count(value, &terms->max_tokens);
+}
+
+/* A word is shown where it is near one of these; what else stands there may be a key. */
+static int refuse_term(const char *word, const char *source, int number, struct error *err)
+{
+    size_t n = strcspn(word, "=");
+    bool may_show = strlen(word) <= TERM_BYTES_MAX && closest_word(word, n, term_names, NUM_TERMS);
+    return error_set(
+        err, STATUS_INVALID,
+        "%s: api-key: behind key %d stands %s; name=NAME, weight=0.001..1000, max-seqs=N "
+        "(sequences in flight), max-tokens=N (tokens of prompts in flight) and admin may stand there",
+        source, number, may_show ? word : "a word that is none of these");
+}
+
+static int read_terms(char *rest, const char *source, int number, struct api_key_terms *terms,
+                      struct error *err)
+{
+    unsigned seen = 0;
+    for (const char *word; (word = strtok_r(NULL, " \t", &rest));) {
+        if (!read_term(word, terms)) return refuse_term(word, source, number, err);
+        unsigned term = 1U << find_term(word);
+        if (seen & term)
+            return error_set(err, STATUS_INVALID, "%s: api-key: behind key %d %s stands twice", source,
+                             number, term_names[find_term(word)]);
+        seen |= term;
+    }
+    return STATUS_OK;
 }
 
 /* Cuts an entry into its key, which stays, and its terms. */
@@ -124,13 +170,8 @@ static int read_entry(char *entry, const char *source, int number, struct api_ke
     char *rest = NULL;
     *terms = default_terms;
     strtok_r(entry, " \t", &rest); /* leaves the key in place: an entry begins with it */
-    for (const char *term; (term = strtok_r(NULL, " \t", &rest));)
-        if (!read_term(term, terms))
-            return error_set(err, STATUS_INVALID,
-                             "%s: api-key: behind key %d stands something else than name=NAME, "
-                             "weight=0.001..1000, max-seqs=N, max-tokens=N and admin",
-                             source, number);
-    int status = check_key(entry, source, number, err);
+    int status = read_terms(rest, source, number, terms, err);
+    if (!status) status = check_key(entry, source, number, err);
     if (status) return status;
     if (is_digest(entry))
         memcpy(terms->digest.text, entry + PREFIX_BYTES, sizeof terms->digest.text);

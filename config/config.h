@@ -24,7 +24,7 @@
 struct api_key_terms {
     double weight;      /* of its share of the machine, beside other keys */
     int64_t max_seqs;   /* in flight, running and waiting; 0: as many as fit */
-    int64_t max_tokens; /* of prompts in flight; 0: any */
+    int64_t max_tokens; /* of prompts in flight, not of answers; 0: any */
     char name[32];      /* for logs and messages; "": none */
     bool revoked;       /* it was taken out while the server runs (reload.h): nobody may come with it */
     bool admin;         /* may see and end requests of all keys (/debug/requests) */

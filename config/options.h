@@ -66,7 +66,7 @@ SECTION("Listening") \
 X(TEXT,  host, "host", "127.0.0.1", 0, 0, "address", "IP address to listen on") \
 X(INT,   port, "port", 8000, 0, 65535, "port", "TCP port; 0: the system picks one, which is logged") \
 X(TEXT,  uds, "uds", NULL, 0, 0, "path", "listen on this Unix socket instead") \
-X(LIST,  api_key, "api-key", NULL, 0, 0, "key", "client key(s); when any is given every route but health, version and metrics needs one; name=, weight=, max-seqs=, max-tokens=, admin may stand behind each") \
+X(LIST,  api_key, "api-key", NULL, 0, 0, "key", "client key(s); when any is given every route but health, version and metrics needs one; behind each may stand name=, weight=, max-seqs= (in flight), max-tokens= (of prompts in flight, not of answers), admin") \
 X(TEXT,  api_key_file, "api-key-file", NULL, 0, 0, "file", "more client keys, one a line; `ps` and the environment do not show them") \
 X(LIST,  allowed_origin, "allowed-origin", NULL, 0, 0, "origin", "web page(s) that may ask, as scheme://host[:port], or *; by default any with --api-key, else none but this server's own") \
 X(LIST,  allowed_host, "allowed-host", NULL, 0, 0, "name", "further name(s) that a server without --api-key on a loopback address answers to (against DNS rebinding); *: any") \

@@ -335,14 +335,21 @@ static void keys_and_their_names_stand_once(void **state)
         {"a\nsecret\nsecret\n", "key 3 is the same as key 2 (", 3, false},
         {both_forms, "key 2 is the same as key 1 (", 3, false},
         {"secret name=a\nother name=b\nb name=a", "key 3 has the name of key 1 (", 3, false},
-        {"a\n\nsecret weight=0\n", "behind key 2 stands something else", 3, false},
+        {"a\n\nsecret weight=0\n", "behind key 2 stands weight=0; name=NAME, ", 3, false},
+        {"a\nb max-seq=8\n", "behind key 2 stands max-seq=8; ", 2, false},
+        {"a\nb admn\n", "behind key 2 stands admn; ", 2, false},
+        {"a\nb secret\n", "behind key 2 stands a word that is none of these; ", 2, false},
+        {"a\nb secret=\n", "behind key 2 stands a word that is none of these; ", 2, false},
+        {"a\nb name=x name=y\n", "behind key 2 name stands twice", 2, false},
+        {"a\nb max-seqs=1 admin max-seqs=9\n", "behind key 2 max-seqs stands twice", 2, false},
+        {"a\nb admin admin\n", "behind key 2 admin stands twice", 2, false},
         {"a\nnull\n", "key 2 is \"null\"", 2, false},
         {"a\nsha256:1\n", "key 2 begins with sha256:", 2, false},
         {"a\n\xff\n", "key 2 must be 1 to", 2, false},
         {"port: 1\napi-key:\n- secret\n- secret name=a\n", "key 2 is the same as key 1 (", 4, true},
         {"api-key: [a, a]\n", "key 2 is the same as key 1 (", 1, true},
         {"port: 1\napi-key: [a name=x, secret name=x]\n", "key 2 has the name of key 1 (", 2, true},
-        {"port: 1\napi-key:\n- a\n- secret admin=1\n", "behind key 2 stands something else", 4, true},
+        {"port: 1\napi-key:\n- a\n- secret admin=1\n", "behind key 2 stands admin=1; ", 4, true},
     };
     for (size_t i = 0; i < array_length(cases); i++) {
         char place[96];
