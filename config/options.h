@@ -69,7 +69,7 @@ X(TEXT,  uds, "uds", NULL, 0, 0, "path", "listen on this Unix socket instead") \
 X(LIST,  api_key, "api-key", NULL, 0, 0, "key", "client key(s); when any is given every route but health, version and metrics needs one; behind each may stand name=, weight=, max-seqs= (in flight), max-tokens= (of prompts in flight, not of answers), admin") \
 X(TEXT,  api_key_file, "api-key-file", NULL, 0, 0, "file", "more client keys, one a line; `ps` and the environment do not show them") \
 X(LIST,  allowed_origin, "allowed-origin", NULL, 0, 0, "origin", "web page(s) that may ask, as scheme://host[:port], or *; by default any with --api-key, else none but this server's own") \
-X(LIST,  allowed_host, "allowed-host", NULL, 0, 0, "name", "further name(s) that a server without --api-key on a loopback address answers to (against DNS rebinding); *: any") \
+X(LIST,  allowed_host, "allowed-host", NULL, 0, 0, "name", "further name(s), without a port, that a server without --api-key on a loopback address answers to (against DNS rebinding); *: any") \
 X(INT,   max_connections, "max-connections", 4096, 1, 1000000, "connections", "open connections; when all are in use the longest idle one is closed for a new one") \
 X(INT,   max_connections_per_address, "max-connections-per-address", 0, 0, 1000000, "connections", "those of one client (an IPv4 address, an IPv6 /64); 0: half of max-connections, loopback exempt; Unix sockets are never counted") \
 X(BYTES, max_buffered_bytes, "max-buffered-bytes", 256 * MIB, 1 * MIB, 1LL << 40, "bytes", "request bodies and unsent answers held for all clients together; more get 503. As by default it is at most an eighth of the memory") \

@@ -27,6 +27,42 @@ static bool is_origin(const char *text)
     return authority && authority > text && gate_is_host(authority + 3, strlen(authority + 3));
 }
 
+/* A name may end with the root's dot. */
+static size_t without_dot(const char *host, size_t n)
+{
+    return n > 1 && host[n - 1] == '.' ? n - 1 : n;
+}
+
+/* As the Host header names it, but for a port. */
+static bool is_host(const char *text)
+{
+    size_t n = strlen(text);
+    return !strcmp(text, "*") ||
+           (n > 0 && gate_host_bytes(text, n) == n && !strchr(text, '*') && gate_is_host(text, n));
+}
+
+static bool has_host(const struct text_list *hosts, const char *host, size_t n)
+{
+    n = without_dot(host, n);
+    for (int i = 0; i < hosts->num_items; i++) {
+        const char *name = hosts->items[i];
+        if (without_dot(name, strlen(name)) == n && !strncasecmp(name, host, n)) return true;
+    }
+    return false;
+}
+
+static int check_hosts(const struct text_list *hosts, struct error *err)
+{
+    for (int i = 0; i < hosts->num_items; i++)
+        if (!is_host(hosts->items[i]))
+            return error_set(err, STATUS_INVALID,
+                             "--allowed-host %s: a name or an address as in http://NAME, without scheme and "
+                             "port, or * for any, is "
+                             "expected",
+                             hosts->items[i]);
+    return STATUS_OK;
+}
+
 int browser_gate_init(struct browser_gate *g, const struct config *config, const struct sockaddr *bound,
                       struct error *err)
 {
@@ -37,6 +73,7 @@ int browser_gate_init(struct browser_gate *g, const struct config *config, const
                              "--allowed-origin %s: scheme://host[:port] without a slash behind it, or *, is "
                              "expected",
                              g->origins->items[i]);
+    if (check_hosts(g->hosts, err)) return STATUS_INVALID;
     bool has_keys = config->api_key.num_items > 0;
     g->any_origin = find(g->origins, "*", 1) || (has_keys && g->origins->num_items == 0);
     g->varies = !g->any_origin && g->origins->num_items > 0;
@@ -49,7 +86,7 @@ static bool is_loopback_name(const char *host, size_t n)
 {
     static const char name[] = "localhost";
     size_t name_bytes = sizeof name - 1;
-    if (n > 0 && host[n - 1] == '.') n--;
+    n = without_dot(host, n);
     if (n < name_bytes || strncasecmp(host + n - name_bytes, name, name_bytes) != 0) return false;
     return n == name_bytes || host[n - name_bytes - 1] == '.';
 }
@@ -66,7 +103,7 @@ bool browser_gate_takes_host(const struct browser_gate *g, const char *host, siz
 {
     if (g->any_host || n == 0) return true;
     n = gate_host_bytes(host, n);
-    return is_loopback_name(host, n) || is_loopback_address(host, n) || find(g->hosts, host, n);
+    return is_loopback_name(host, n) || is_loopback_address(host, n) || has_host(g->hosts, host, n);
 }
 
 /* The server's own pages, whatever stands before it: https://host for one that is asked as host. */

@@ -25,7 +25,8 @@ struct browser_gate {
     bool shows_page; /* page/page.h: to people who have a key, or who sit at this machine */
 };
 
-/* bound: where the server listens; NULL for a Unix socket. Refuses an --allowed-origin that cannot be one. */
+/* bound: where the server listens; NULL for a Unix socket. Refuses an --allowed-origin and an
+ * --allowed-host that cannot be one. */
 int browser_gate_init(struct browser_gate *g, const struct config *config, const struct sockaddr *bound,
                       struct error *err) must_check;
 

@@ -446,6 +446,7 @@ def test_port_0_is_logged():
     (["--uds", "nowhere/socket"], "--uds nowhere/socket: nowhere: No such file or directory"),
     (["--api-key", ""], "api-key is empty"),
     (["--allowed-origin", "http://a/"], "--allowed-origin"),
+    (["--allowed-host", "llm.example:8000"], "--allowed-host llm.example:8000: a name or an address"),
     (["--max-body-bytes", "512MiB"], "--max-buffered-bytes"),
 ])
 def test_cannot_listen(options, words):

@@ -70,6 +70,7 @@ static void test_hosts(void **state)
         {"127.0.0.1", "api-key", "k", true, true}, /* pages do not know it */
         {"127.0.0.1", "allowed-host", "evil.example", true, true},
         {"127.0.0.1", "allowed-host", "EVIL.example", true, true},
+        {"127.0.0.1", "allowed-host", "EVIL.example.", true, true},
         {"127.0.0.1", "allowed-host", "*", true, true},
         {"127.0.0.1", "allowed-host", "example", false, true},
         {"127.0.0.1", "allowed-origin", "*", false, true},
@@ -127,21 +128,49 @@ static void test_origins(void **state)
     expect_origin(OPTIONS("allowed-origin", "null"), "null", "h", true, "null");
 }
 
+static void test_names_that_end_with_a_dot(void **state)
+{
+    (void)state;
+    struct config config;
+    static const char *const asked[] = {"llm.example", "LLM.example.", "llm.example.:8000", "[fd00::1]:8000"};
+    struct browser_gate gate =
+        open_gate(&config, "127.0.0.1", OPTIONS("allowed-host", "llm.example", "allowed-host", "[fd00::1]"));
+    for (size_t i = 0; i < array_length(asked); i++)
+        if (!browser_gate_takes_host(&gate, asked[i], strlen(asked[i]))) fail_msg("%s", asked[i]);
+    assert_false(browser_gate_takes_host(&gate, "llm.example..", 13));
+    config_deinit(&config);
+}
+
+static void expect_refused(const char *option, const char *value)
+{
+    struct config config;
+    struct error err = {0};
+    struct browser_gate gate;
+    assert_int_equal(config_init(&config, &err), 0);
+    set(&config, option, value);
+    if (browser_gate_init(&gate, &config, NULL, &err) != STATUS_INVALID) fail_msg("%s", value);
+    char begin[64];
+    snprintf(begin, sizeof begin, "--%s %s: ", option, value);
+    assert_memory_equal(err.text, begin, strlen(begin));
+    config_deinit(&config);
+}
+
 static void test_what_is_no_origin(void **state)
 {
     (void)state;
     static const char *const wrong[] = {"a",    "http://",    "http://a/", "http://a/b",
                                         "://a", "http://a b", "**"};
-    for (size_t i = 0; i < array_length(wrong); i++) {
-        struct config config;
-        struct error err = {0};
-        struct browser_gate gate;
-        assert_int_equal(config_init(&config, &err), 0);
-        set(&config, "allowed-origin", wrong[i]);
-        assert_int_equal(browser_gate_init(&gate, &config, NULL, &err), STATUS_INVALID);
-        assert_non_null(strstr(err.text, "--allowed-origin"));
-        config_deinit(&config);
-    }
+    for (size_t i = 0; i < array_length(wrong); i++) expect_refused("allowed-origin", wrong[i]);
+}
+
+/* Those that no Host header could ever match. */
+static void test_what_is_no_host(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = {
+        "llm.example:8000", "http://llm.example", "*.example", "**", "llm.example/",
+        "fd00::1",          "[fd00::1",           "[::1]:80",  "a b"};
+    for (size_t i = 0; i < array_length(wrong); i++) expect_refused("allowed-host", wrong[i]);
 }
 
 /* ---- on the wire ---- */
@@ -223,6 +252,8 @@ int main(void)
         cmocka_unit_test(test_hosts),
         cmocka_unit_test(test_origins),
         cmocka_unit_test(test_what_is_no_origin),
+        cmocka_unit_test(test_names_that_end_with_a_dot),
+        cmocka_unit_test(test_what_is_no_host),
         cmocka_unit_test(test_by_default_no_page_may_ask),
         cmocka_unit_test(test_pages_that_are_named),
         cmocka_unit_test(test_with_a_key_any_page_may_ask),
