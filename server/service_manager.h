@@ -1,4 +1,4 @@
-/* service_manager.h - what a service manager (systemd) hears: that the server is ready, that it stops, and that
+/* service_manager.h - what a service manager (systemd) hears: that the server is ready, that it stops and how long that may take, and that
  * its loop still turns (sd_notify(3), WatchdogSec=). Silent unless NOTIFY_SOCKET names a socket; a message that
  * cannot be sent at once is dropped. Thread: the loop's. */
 #ifndef SERVER_SERVICE_MANAGER_H

@@ -1,6 +1,7 @@
 /* end.c - drained, cut off or failed: how the process ends. */
 #include "server/life/life.h"
 
+#include <stdio.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -12,6 +13,7 @@
 
 enum {
     LAST_WORDS_MS = 3000, /* for error events to reach their clients before the process ends */
+    MARGIN_SECONDS = 15,  /* for these and what is left to do then */
 };
 
 static void close_handle(uv_handle_t *handle, void *context)
@@ -80,13 +82,23 @@ static void on_deadline(uv_timer_t *timer)
     abort_all(life, 503, "service_unavailable_error", "the server is shutting down");
 }
 
+/* The manager waits as long as all of it may take, where that is longer than its own time for a stop. */
+static void tell_stopping(const struct life *life, int64_t delay_seconds, const char *what)
+{
+    char text[160];
+    int64_t seconds = delay_seconds + life->server.config->drain_timeout + MARGIN_SECONDS;
+    snprintf(text, sizeof text, "STOPPING=1\nEXTEND_TIMEOUT_USEC=%lld000000\nSTATUS=%s", (long long)seconds,
+             what);
+    service_manager_tell(&life->manager, text);
+}
+
 void life_begin_drain(struct life *life)
 {
     const struct config *config = life->server.config;
     log_info("draining: %d requests in flight, at most %lld s (--drain-timeout)",
              api_num_in_flight(&life->server), (long long)config->drain_timeout);
     life->server.state = SERVER_DRAINING;
-    service_manager_tell(&life->manager, "STOPPING=1\nSTATUS=draining");
+    tell_stopping(life, 0, "draining");
     uv_timer_start(&life->deadline, on_deadline, (uint64_t)config->drain_timeout * 1000, 0);
     listener_drain(&life->listener);
     life_end_if_quiet(life);
@@ -117,7 +129,7 @@ void life_retire(struct life *life)
     if (life->inherited.belongs_to_systemd)
         listener_stop(&life->listener); /* others wait for the next process */
     life->server.state = SERVER_LAME_DUCK;
-    service_manager_tell(&life->manager, "STOPPING=1\nSTATUS=health says no, requests are still taken");
+    tell_stopping(life, seconds, "health says no, requests are still taken");
     listener_retire(&life->listener);
     uv_timer_start(&life->deadline, on_delay, (uint64_t)seconds * 1000, 0);
 }

@@ -54,7 +54,7 @@ def test_systemd_is_told(start_server, tmp_path, abstract):
             assert b"NOTIFY_SOCKET" not in pathlib.Path(f"/proc/{engine}/environ").read_bytes()
         while told[-1] == b"WATCHDOG=1":
             told.append(manager.recv(4096))
-        assert told[-1] == b"STOPPING=1\nSTATUS=draining"
+        assert told[-1] == b"STOPPING=1\nEXTEND_TIMEOUT_USEC=75000000\nSTATUS=draining"
 
 
 @pytest.mark.parametrize("env", [

@@ -68,12 +68,13 @@ def test_only_a_supervisor_gets_a_delay(start_server, supervisor, monkeypatch):
 
 def test_systemd_hears_of_both(start_server, tmp_path):
     path = str(tmp_path / "notify")
-    with service_manager(path) as manager, start_server(env={"NOTIFY_SOCKET": path, "FLASHD_DRAIN_DELAY": "-1"}) as server:
+    env = {"NOTIFY_SOCKET": path, "FLASHD_DRAIN_DELAY": "-1", "FLASHD_DRAIN_TIMEOUT": "600"}  # longer than the unit's TimeoutStopSec
+    with service_manager(path) as manager, start_server(env=env) as server:
         assert manager.recv(4096) == b"READY=1\nSTATUS=serving"
         server.process.terminate()
-        assert manager.recv(4096) == b"STOPPING=1\nSTATUS=health says no, requests are still taken"
+        assert manager.recv(4096) == b"STOPPING=1\nEXTEND_TIMEOUT_USEC=620000000\nSTATUS=health says no, requests are still taken"
         server.process.terminate()
-        assert manager.recv(4096) == b"STOPPING=1\nSTATUS=draining"
+        assert manager.recv(4096) == b"STOPPING=1\nEXTEND_TIMEOUT_USEC=615000000\nSTATUS=draining"
 
 
 @pytest.mark.slow
