@@ -1,6 +1,7 @@
 #include "server/api/request_log.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #include "base/log.h"
 
@@ -13,6 +14,8 @@ void request_log_write(const struct request_record *r)
 {
     struct log_field fields[22];
     int count = 0;
+    char seed[24]; /* a text, as a request may have it: readers of JSON round numbers of 64 bits */
+    snprintf(seed, sizeof seed, "%lld", (long long)r->seed);
 #define TEXT(name, value)                                                                                    \
     fields[count++] = (struct log_field){.key = name, .type = LOG_FIELD_TEXT, .text = value}
 #define INT(name, value)                                                                                     \
@@ -44,7 +47,7 @@ void request_log_write(const struct request_record *r)
     INT("stream", r->stream);
     INT("n", r->n);
     if (r->constraint) TEXT("constraint", r->constraint);
-    INT("seed", (int64_t)r->seed);
+    TEXT("seed", seed);
     if (r->ignored_fields) TEXT("ignored_fields", r->ignored_fields);
 #undef TEXT
 #undef INT

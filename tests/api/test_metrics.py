@@ -287,8 +287,14 @@ def test_one_log_line_a_request(server, client, model):
     assert line["path"] == "/v1/chat/completions" and line["method"] == "POST" and line["status"] == 200
     assert line["prompt_tokens"] == answer.usage.prompt_tokens and line["completion_tokens"] == 4
     assert line["finish_reason"] == answer.choices[0].finish_reason and line["model"] == model
-    assert line["n"] == 1 and line["stream"] == 0 and line["seed"] == 42
+    assert line["n"] == 1 and line["stream"] == 0 and line["seed"] == "42"
     assert 0 <= line["queue_ms"] <= line["ttft_ms"] <= line["duration_ms"] < 60_000
+    body = {"prompt": "The sky is", "temperature": 2, "max_tokens": 12}
+    drawn = server.post("/v1/completions", body)
+    seed = server.log_line(drawn)["seed"]  # all of its 64 bits, whoever reads the line
+    assert isinstance(seed, str) and -2**63 <= int(seed) < 2**63
+    for given in (seed, int(seed)):
+        assert server.post("/v1/completions", {**body, "seed": given}).json()["choices"] == drawn.json()["choices"]
     time.sleep(1.1)  # refusals within a second of one before have a line together
     refused = server.post("/v1/chat/completions", {"messages": 1}, headers={"X-Request-Id": "log-test-2"})
     assert refused.status_code == 400
