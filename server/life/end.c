@@ -95,8 +95,9 @@ static void tell_stopping(const struct life *life, int64_t delay_seconds, const 
 void life_begin_drain(struct life *life)
 {
     const struct config *config = life->server.config;
-    log_info("draining: %d requests in flight, at most %lld s (--drain-timeout)",
-             api_num_in_flight(&life->server), (long long)config->drain_timeout);
+    log_info(
+        "draining: %d requests in flight, at most %lld s (--drain-timeout); a second signal ends it at once",
+        api_num_in_flight(&life->server), (long long)config->drain_timeout);
     life->server.state = SERVER_DRAINING;
     tell_stopping(life, 0, "draining");
     uv_timer_start(&life->deadline, on_deadline, (uint64_t)config->drain_timeout * 1000, 0);
