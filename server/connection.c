@@ -245,8 +245,8 @@ void connection_close(struct connection *c)
 
 void connection_cut_off(struct connection *c, const char *reason)
 {
-    char client[64];
-    connection_get_client(c, client);
+    char client[IP_ADDRESS_CHARS];
+    ip_address_write(&c->address, client);
     http_log_cut_off(&c->listener->log, c->request ? c->request->x.request_id : NULL, client, reason,
                      output_unsent_bytes(&c->output));
     http_metrics_count_cut_off();
@@ -444,29 +444,6 @@ void connection_on_timer(uv_timer_t *timer)
 }
 
 /* ---- the beginning ---- */
-
-void connection_get_client(const struct connection *c, char text[64])
-{
-    struct sockaddr_storage address;
-    int n = sizeof address;
-    char host[48] = "";
-    int port = 0;
-    snprintf(text, 64, "unix");
-    if (c->socket.handle.type != UV_TCP) return;
-    if (uv_tcp_getpeername(&c->socket.tcp, (struct sockaddr *)&address, &n)) {
-        snprintf(text, 64, "gone");
-    } else if (address.ss_family == AF_INET6) {
-        const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)&address;
-        uv_ip6_name(in6, host, sizeof host);
-        port = ntohs(in6->sin6_port);
-        snprintf(text, 64, "[%s]:%d", host, port);
-    } else {
-        const struct sockaddr_in *in = (const struct sockaddr_in *)&address;
-        uv_ip4_name(in, host, sizeof host);
-        port = ntohs(in->sin_port);
-        snprintf(text, 64, "%s:%d", host, port);
-    }
-}
 
 /* False: the kernel watches no more; what the loop were to read then would end the process. */
 static bool can_be_watched(const struct connection *c)

@@ -145,6 +145,5 @@ void connection_send(struct connection *c, const uv_buf_t *parts, int num_parts)
 void connection_end_request(struct connection *c);
 /* The client does not read: closes. */
 void connection_cut_off(struct connection *c, const char *reason);
-void connection_get_client(const struct connection *c, char text[64]);
 
 #endif

@@ -41,9 +41,9 @@ static append_failure *shape_for(const struct listener *l, const struct gate_hea
 static void refuse_unread(struct connection *c, append_failure *append_error, const struct refusal *why)
 {
     struct listener *l = c->listener;
-    char request_id[64], client[64];
+    char request_id[64], client[IP_ADDRESS_CHARS];
     http_request_make_id(l->request_seed, ++l->num_requests, request_id);
-    connection_get_client(c, client);
+    ip_address_write(&c->address, client);
     if (l->config->log_requests)
         http_log_refusal(&l->log, &(struct http_log_refusal){.request_id = request_id,
                                                              .client = client,

@@ -140,13 +140,10 @@ void exchange_reply(struct exchange *x, int http_status, const char *content_typ
 static void log_error(const struct exchange *x, int http_status, const char *code, const char *param)
 {
     if (!x->server->config->log_requests) return;
-    char client[64];
+    char client[IP_ADDRESS_CHARS];
     struct ip_address address;
     exchange_get_client(x, &address);
-    if (ip_address_is_same(&address, &x->connection->address))
-        connection_get_client(x->connection, client); /* with the port */
-    else
-        ip_address_write(&address, client);
+    ip_address_write(&address, client);
     http_log_refusal(&x->connection->listener->log, &(struct http_log_refusal){.request_id = x->request_id,
                                                                                .client = client,
                                                                                .x = x,
