@@ -306,6 +306,7 @@ def test_the_package(tmp_path):
     root = tmp_path / "root"
     assert "flashd" in output_of(str(root / "usr/bin/flashd"), "--version")
     assert "/usr/bin/flashd serve" in (root / "lib/systemd/system/flashd.service").read_text()
+    assert (root / "usr/share/doc/flashd/examples/grafana-dashboard").exists()
     config = str(root / "etc/flashd/flashd.yaml")
     done = subprocess.run([str(root / "usr/bin/flashd"), "serve", "--config", config], capture_output=True, text=True)
     assert done.returncode == 2 and "a MODEL is expected" in done.stderr
