@@ -206,15 +206,29 @@ static int measure_one(struct lab *lab, enum lab_id id, int32_t n, bool check, s
     return status;
 }
 
-static int write_plot(const struct lab *lab, const char *path, const struct measurement *m, int count,
+/* A picture's file, there before anything is measured. */
+struct plot {
+    const char *path;
+    FILE *file; /* NULL: none */
+};
+
+static int fail_plot(const struct plot *plot, struct error *err)
+{
+    return error_set(err, STATUS_IO, "--plot %s: %s", plot->path, strerror(errno));
+}
+
+static int open_plot(const char *path, struct plot *plot, struct error *err)
+{
+    *plot = (struct plot){path, path ? fopen(path, "w") : NULL};
+    return path && !plot->file ? fail_plot(plot, err) : STATUS_OK;
+}
+
+static int write_plot(const struct lab *lab, const struct plot *plot, const struct measurement *m, int count,
                       struct error *err)
 {
-    FILE *file = fopen(path, "w");
-    if (!file) return error_set(err, STATUS_IO, "--plot %s: %s", path, strerror(errno));
-    lab_plot(lab, m, count, file);
-    bool written = !ferror(file);
-    return fclose(file) == 0 && written ? STATUS_OK
-                                        : error_set(err, STATUS_IO, "--plot %s: %s", path, strerror(errno));
+    lab_plot(lab, m, count, plot->file);
+    bool written = fflush(plot->file) == 0 && !ferror(plot->file);
+    return written ? STATUS_OK : fail_plot(plot, err);
 }
 
 static int by_algorithm(const void *a, const void *b)
@@ -223,7 +237,7 @@ static int by_algorithm(const void *a, const void *b)
     return x->id != y->id ? (int)x->id - (int)y->id : x->shape.num_keys - y->shape.num_keys;
 }
 
-static int run_all(struct lab *lab, int32_t longest, const char *plot, FILE *out, struct error *err)
+static int run_all(struct lab *lab, int32_t longest, const struct plot *plot, FILE *out, struct error *err)
 {
     struct measurement m[NUM_LAB_ALGORITHMS * NUM_SIZES];
     struct problem p = {.memory = NULL};
@@ -240,7 +254,7 @@ static int run_all(struct lab *lab, int32_t longest, const char *plot, FILE *out
     }
     problem_free(&p);
     qsort(m, (size_t)count, sizeof *m, by_algorithm);
-    if (!status && plot) status = write_plot(lab, plot, m, count, err);
+    if (!status && plot->file) status = write_plot(lab, plot, m, count, err);
     return status;
 }
 
@@ -250,11 +264,14 @@ int lab_run(const struct lab_options *o, FILE *out, struct error *err)
     int32_t longest = o->longest ? (int32_t)o->longest : gpu ? 4096 : 2048;
     int32_t heads = o->heads ? (int32_t)o->heads : gpu ? 64 : 2;
     struct lab lab;
+    struct plot plot;
     int status = lab_open(&lab, o->device, heads, gpu ? 128 : 64, longest, err);
     if (status) return status;
-    status = lab_measure_roof(&lab, err);
-    if (!status) status = run_all(&lab, longest, o->plot, out, err);
+    status = open_plot(o->plot, &plot, err);
+    if (!status) status = lab_measure_roof(&lab, err);
+    if (!status) status = run_all(&lab, longest, &plot, out, err);
     if (!status && !gpu) status = flat_products_print(out, err);
+    if (plot.file) fclose(plot.file);
     lab_close(&lab);
     return status;
 }

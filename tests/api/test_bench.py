@@ -272,3 +272,8 @@ def test_no_server():
 def test_usage(args, sentence):
     done = bench(*args, code=2)
     assert done.stderr == f"flashd: {sentence}\n"
+
+
+def test_attention_tells_of_a_picture_that_cannot_be_written_before_it_measures():
+    done = subprocess.run([str(BINARY), "bench", "attention", "--plot", "/nonexistent/a.svg"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "") and done.stderr == "flashd: --plot /nonexistent/a.svg: No such file or directory\n"
