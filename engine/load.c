@@ -580,10 +580,14 @@ static int load_pool(struct load *load, struct error *err)
     load->kv_block_bytes = block_bytes;
     if (!has_states(load) || load->num_states > 0)
         load->num_host_blocks = choose_num_host_blocks(load, block_bytes);
-    status =
-        model_kv_pool_create(load->model, load->facts.num_blocks, load->num_host_blocks, load->kv_dtype, err);
-    if (!status) log_memory_plan(load, block_bytes);
-    return status;
+    struct error why = {0};
+    status = model_kv_pool_create(load->model, load->facts.num_blocks, load->num_host_blocks, load->kv_dtype,
+                                  &why);
+    if (status)
+        return error_set(err, status, "%s%s", why.text,
+                         status == STATUS_NO_MEMORY ? " (--kv-cache-memory-bytes, --kv-offload-bytes)" : "");
+    log_memory_plan(load, block_bytes);
+    return STATUS_OK;
 }
 
 /* Whoever asks for it and cannot have it is served without. */

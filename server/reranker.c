@@ -17,6 +17,14 @@ static bool names_a_reranker(const struct config *config)
     return found;
 }
 
+static int open_file(const char *path, const struct tokenizer *tokenizer, struct rerank_template **out,
+                     struct error *err)
+{
+    struct error why = {0};
+    int status = rerank_template_open(path, tokenizer, out, &why);
+    return status ? error_set(err, status, "--rerank-template: %s", why.text) : STATUS_OK;
+}
+
 int reranker_open(const struct config *config, const struct link_facts *facts,
                   const struct tokenizer *tokenizer, struct rerank_template **out, struct error *err)
 {
@@ -31,7 +39,7 @@ int reranker_open(const struct config *config, const struct link_facts *facts,
         return error_set(err, STATUS_UNSUPPORTED,
                          "the model scores pairs of texts, but its tokenizer has no form for pairs");
     if (facts->scores_pairs) return STATUS_OK;
-    if (is_file) return rerank_template_open(option, tokenizer, out, err);
+    if (is_file) return open_file(option, tokenizer, out, err);
     if (!strcmp(option, "off") || (!facts->is_reranker && !names_a_reranker(config))) return STATUS_OK;
     int status = rerank_template_open(NULL, tokenizer, out, err);
     if (status != STATUS_UNSUPPORTED) return status;
