@@ -68,9 +68,9 @@ static void print_help(FILE *out, bool every_option)
     for (const struct command *c = commands; c->name; c++)
         fprintf(out, "  flashd %s%s%s\n      %s\n", c->name, c->arguments[0] ? " " : "", c->arguments,
                 c->help);
-    fprintf(out,
-            "\nEvery option may also stand in --config FILE (YAML, name: value) and in the environment\n"
-            "(FLASHD_MAX_NUM_SEQS=8); the command line wins over the environment, and that over the file.\n");
+    fprintf(out, "\nEvery option may also stand in --config FILE (YAML, name: value) and in the environment\n"
+                 "(FLASHD_MAX_NUM_SEQS=8), MODEL as model and FLASHD_MODEL; the command line wins over the\n"
+                 "environment, and that over the file.\n");
     if (every_option) {
         fprintf(out, "\n");
         config_print_help(out);

@@ -91,7 +91,10 @@ static int load_option(struct config *c, struct arguments *args, int i, struct e
     if (is_config(name, n)) /* it was read before */
         return has_value ? equals ? 1 : 2 : error_set(err, STATUS_INVALID, "%s needs a value (file)", arg);
     const struct option *o = find_argument(name, n, &negated);
-    if (!o || (negated && equals)) return option_fail_unknown(command_line, "--", name, n, err);
+    if (!o) return option_fail_unknown(command_line, "--", name, n, err);
+    if (negated && equals)
+        return error_set(err, STATUS_INVALID, "command line: --no-%s takes no value; --%s=true and =false do",
+                         o->name, o->name);
     if (o->type == OPTION_FLAG && !equals) {
         *(bool *)option_field(c, o) = !negated;
         return 1;

@@ -95,6 +95,7 @@ static int load_variable(struct config *c, const char *variable, struct error *e
         if (!letter) break;
     }
     if (tells_of_a_service(name, variable + n + 1)) return STATUS_OK;
+    if (!strcmp(name, "model")) return config_set(c, name, variable + n + 1, source, err);
     const struct option *o = option_find(name, strlen(name));
     if (!o)
         return option_closest_name(name, strlen(name))

@@ -78,12 +78,11 @@ void manual_print(const struct command *commands, const char *version, FILE *out
         "for language models\n.SH SYNOPSIS\n.B flashd\n\\fIcommand\\fR [\\fIoptions\\fR]\n.SH COMMANDS\n",
         version);
     for (const struct command *c = commands; c->name; c++) print_entry(c->name, c->arguments, c->help, out);
-    fputs(".SH OPTIONS\nEvery option may also stand in the file of \\fB\\-\\-config\\fR (YAML, name: value) "
-          "and "
-          "in the environment\n(FLASHD_MAX_NUM_SEQS=8). The command line wins over the environment, and that "
-          "over "
-          "the file.\n",
-          out);
+    fputs(
+        ".SH OPTIONS\nEvery option may also stand in the file of \\fB\\-\\-config\\fR (YAML, name: value) "
+        "and in the environment\n(FLASHD_MAX_NUM_SEQS=8), MODEL as model and FLASHD_MODEL. The command line "
+        "wins over the environment, and that over the file.\n",
+        out);
     print_entry("--config", "file", "YAML file of options: name: value", out);
     for (size_t i = 0; i < NUM_OPTIONS; i++) print_option(&options[i], out);
     for (const struct command *c = commands; c->name; c++)

@@ -448,6 +448,10 @@ def test_port_0_is_logged():
     (["--allowed-origin", "http://a/"], "--allowed-origin"),
     (["--allowed-host", "llm.example:8000"], "--allowed-host llm.example:8000: a name or an address"),
     (["--max-body-bytes", "512MiB"], "--max-buffered-bytes"),
+    (["--kv-cache-memory-bytes", "40000GiB"], "--kv-cache-memory-bytes"),
+    (["--rerank-template", "/nonexistent"], "--rerank-template: /nonexistent: No such file"),
+    (["--lora-modules", "a=/nonexistent"], "--lora-modules /nonexistent: no adapter"),
+    (["--no-receipts=true"], "--no-receipts takes no value"),
 ])
 def test_cannot_listen(options, words):
     result = subprocess.run([BINARY, "serve", MODEL, "--port", "0", *options], capture_output=True, text=True, timeout=60)

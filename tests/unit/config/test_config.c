@@ -86,6 +86,21 @@ static void the_file_may_be_named_by_the_environment(void **state)
     config_deinit(&c);
 }
 
+static void the_model_may_be_named_by_the_environment(void **state)
+{
+    (void)state;
+    struct config c;
+    struct error err = {0};
+    char *environment[] = {"FLASHD_MODEL=b", NULL}, *path = write_file("model: a\n");
+    assert_int_equal(LOAD(&c, environment, &err, "--config", path), 0);
+    assert_string_equal(c.model, "b");
+    config_deinit(&c);
+    assert_int_equal(LOAD(&c, environment, &err, "--config", path, "c"), 0);
+    assert_string_equal(c.model, "c");
+    config_deinit(&c);
+    unlink(path);
+}
+
 static void of_several_files_the_last_is_read(void **state)
 {
     (void)state;
@@ -406,6 +421,7 @@ static void a_variable_that_looks_like_a_slip_is_refused(void **state)
         {"FLASHD_A_PORT=udp://10.0.0.1:80", NULL},
         {"FLASHD_PORT=10.0.0.1:80", "port must be"},
         {"FLASHD_BIN=x", NULL},
+        {"FLASHD_MODEL=", "FLASHD_MODEL: model is empty"},
         {"FLASHD_=x", NULL},
         {"FLASHD_API_KYE", NULL},
         {"FLASHD_UDS=", "FLASHD_UDS: uds is empty"}};
@@ -510,6 +526,7 @@ int main(void)
         cmocka_unit_test(defaults_hold),
         cmocka_unit_test(the_later_source_wins),
         cmocka_unit_test(the_file_may_be_named_by_the_environment),
+        cmocka_unit_test(the_model_may_be_named_by_the_environment),
         cmocka_unit_test(of_several_files_the_last_is_read),
         cmocka_unit_test(lists_flags_and_sizes),
         cmocka_unit_test(what_is_wrong_is_said),
