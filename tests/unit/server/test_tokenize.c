@@ -57,6 +57,13 @@ void exchange_error(struct exchange *x, int http_status, const char *type, const
 
 /* ---- nothing here streams ---- */
 
+void exchange_count_error(const struct exchange *x, int http_status, const char *code)
+{
+    (void)x;
+    (void)http_status;
+    (void)code;
+}
+
 void exchange_drop_request(struct exchange *x)
 {
     (void)x;
