@@ -32,6 +32,7 @@ struct error_kind {
 static const struct error_kind error_kinds[] = {
     {400, NULL},
     {400, "context_length_exceeded"},
+    {400, "form_out_of_reach"},
     {400, "form_too_large"},
     {400, "invalid_type"},
     {400, "invalid_value"},
