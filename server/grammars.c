@@ -199,8 +199,8 @@ static int compile_calls(const struct constraint *c, const struct grammar_option
 
 static int compile(const struct constraint *c, struct grammar **out, struct error *err)
 {
-    const struct grammar_options options = {.max_spaces = c->max_spaces,
-                                            .whitespace_pattern = c->whitespace_pattern};
+    const struct grammar_options options = {
+        .max_spaces = c->max_spaces, .whitespace_pattern = c->whitespace_pattern, .closes_objects = true};
     switch (c->kind) {
     case CONSTRAINT_JSON_OBJECT:
         return grammar_from_json_object(&options, out, err);

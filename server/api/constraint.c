@@ -20,7 +20,6 @@ struct reader {
     struct arena *arena;
     struct answer_form *out;
     struct api_error *err;
-    bool closes_objects; /* they have no properties but those that are listed */
 };
 
 /* ---- texts ---- */
@@ -61,58 +60,12 @@ static int keep_schema_text(struct reader *r, const char *param, const char *tex
     return keep_text(r, param, text, n);
 }
 
-static bool is_one_of(const char *name, const char *const *names)
-{
-    while (*names && strcmp(*names, name) != 0) names++;
-    return *names != NULL;
-}
-
-/* additionalProperties false wherever properties are listed and nothing is said of others. */
-static bool close_objects(cJSON *schema)
-{
-    static const char *const values[] = {"enum", "const", "default", "examples", NULL};
-    static const char *const maps[] = {"properties",  "patternProperties", "$defs",
-                                       "definitions", "dependentSchemas",  NULL};
-    cJSON *part, *member;
-    bool done = true;
-    cJSON_ArrayForEach(part, schema)
-    {
-        if (part->string && is_one_of(part->string, values)) continue;
-        if (!part->string || !is_one_of(part->string, maps)) {
-            done &= close_objects(part);
-            continue;
-        }
-        cJSON_ArrayForEach(member, part) done &= close_objects(member);
-    }
-    bool lists = cJSON_IsObject(schema) && (cJSON_GetObjectItemCaseSensitive(schema, maps[0]) ||
-                                            cJSON_GetObjectItemCaseSensitive(schema, maps[1]));
-    if (!lists || cJSON_GetObjectItemCaseSensitive(schema, "additionalProperties")) return done;
-    return done && cJSON_AddFalseToObject(schema, "additionalProperties");
-}
-
-/* What was kept as the constraint's text is a schema: its objects are closed. */
-static int keep_closed(struct reader *r, const char *param)
-{
-    const struct constraint *c = &r->out->constraint;
-    cJSON *schema = cJSON_ParseWithLength(c->text, c->num_bytes);
-    bool is_whole = schema && !json_keep_numbers(schema, c->text, c->num_bytes) && close_objects(schema);
-    int status = is_whole ? keep_json(r, param, schema) : api_error_no_memory(r->err);
-    cJSON_Delete(schema);
-    return status;
-}
-
-static int read_any_schema(struct reader *r, const char *param, const cJSON *value)
+static int read_schema(struct reader *r, const char *param, const cJSON *value)
 {
     if (cJSON_IsString(value)) return keep_schema_text(r, param, value->valuestring);
     if (!cJSON_IsObject(value) && !cJSON_IsBool(value))
         return json_field_refuse_type(value, param, "a JSON schema", r->err);
     return keep_json(r, param, value);
-}
-
-static int read_schema(struct reader *r, const char *param, const cJSON *value)
-{
-    int status = read_any_schema(r, param, value);
-    return status == 0 && r->closes_objects ? keep_closed(r, param) : status;
 }
 
 static int read_choice(struct reader *r, const char *param, const cJSON *value)
@@ -154,9 +107,8 @@ static int read_value(struct reader *r, const char *param, enum constraint_kind 
     case CONSTRAINT_JSON_OBJECT:
         return cJSON_IsTrue(value) ? 0 : json_field_refuse_type(value, param, "a boolean", r->err);
     case CONSTRAINT_JSON_SCHEMA:
-        return read_schema(r, param, value);
     case CONSTRAINT_STRUCTURAL_TAG:
-        return read_any_schema(r, param, value);
+        return read_schema(r, param, value);
     case CONSTRAINT_CHOICE:
         return read_choice(r, param, value);
     default:
@@ -222,12 +174,11 @@ static int read_spaces(struct reader *r, const char *param, const cJSON *pattern
     return r->out->constraint.whitespace_pattern ? 0 : api_error_no_memory(r->err);
 }
 
-/* What stands beside a form: white space, and whether objects are closed. */
+/* What stands beside a form. */
 static int read_options(struct reader *r, const cJSON *body)
 {
     const cJSON *object = json_field_find(body, "structured_outputs");
     if (cJSON_IsTrue(json_field_find(object, "disable_any_whitespace"))) r->out->constraint.max_spaces = 0;
-    r->closes_objects = cJSON_IsTrue(json_field_find(object, "disable_additional_properties"));
     int status =
         read_spaces(r, STRUCTURED "whitespace_pattern", json_field_find(object, "whitespace_pattern"));
     if (status) return status;
@@ -238,7 +189,7 @@ static int read_options(struct reader *r, const cJSON *body)
 static int check_members(struct reader *r, const cJSON *object)
 {
     static const char *const options[] = {"disable_any_whitespace", "disable_fallback",
-                                          "disable_additional_properties"};
+                                          "disable_additional_properties"}; /* so they are: grammars.c */
     const cJSON *item;
     cJSON_ArrayForEach(item, object)
     {

@@ -197,6 +197,60 @@ def test_parse(loose_client, model):
     assert isinstance(reply.choices[0].message.parsed, Colour)
 
 
+class Street(pydantic.BaseModel):
+    name: str = pydantic.Field(max_length=12)
+    number: int = pydantic.Field(ge=1, le=999)
+
+
+class Resident(pydantic.BaseModel):
+    """As plain pydantic writes it: $defs, defaults, and not a word of additionalProperties."""
+    name: str = pydantic.Field(max_length=12)
+    street: Street
+    old: Street | None = None
+    tags: list[str] = pydantic.Field(default=[], max_length=1)
+
+
+def ask_form(server, path, schema, seed):
+    """The answer's text by each protocol's own way to ask for a form."""
+    head = {"messages": QUESTION, "max_tokens": 400, "temperature": 0.8, "seed": seed}
+    if path == "/v1/responses":
+        head |= {"input": "A person.", "max_output_tokens": 400, "text": {"format": {"type": "json_schema", "name": "x", "schema": schema}}}
+        del head["messages"], head["max_tokens"]
+    elif path == "/api/chat":
+        head |= {"stream": False, "format": schema, "options": {"temperature": 0.8, "seed": seed, "num_predict": 400}}
+    elif path == "tools":
+        head |= {"tools": [{"type": "function", "function": {"name": "f", "parameters": schema}}], "tool_choice": "required"}
+    elif path == "guided":
+        head |= {"guided_json": schema}
+    else:
+        head |= {"response_format": format_of(schema)}
+    reply = server.post(path if path.startswith("/") else "/v1/chat/completions", head)
+    assert reply.status_code == 200, reply.text
+    answer = reply.json()
+    if path == "/v1/responses":
+        return answer["output"][-1]["content"][0]["text"]
+    message = answer["message"] if path == "/api/chat" else answer["choices"][0]["message"]
+    return message["tool_calls"][0]["function"]["arguments"] if path == "tools" else message["content"]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "guided", "tools", "/v1/responses", "/api/chat"])
+def test_listed_properties_are_all(server, path):
+    """A small model would invent keys until its tokens end."""
+    schema = Resident.model_json_schema()
+    for seed in range(4):
+        value = json.loads(ask_form(server, path, schema, seed))
+        Resident.model_validate(value)
+        assert set(value) <= {"name", "street", "old", "tags"} and set(value["street"]) == {"name", "number"}
+
+
+def test_other_properties_where_they_are_asked_for(server):
+    schema = {"type": "object", "properties": {"a": {"type": "integer", "maximum": 9, "minimum": 0}}, "required": ["a"],
+              "additionalProperties": {"enum": [1]}, "maxProperties": 3, "minProperties": 2}
+    for seed in range(2):
+        value = json.loads(ask_form(server, "guided", schema, seed))
+        assert "a" in value and len(value) == 2 or len(value) == 3, value
+
+
 BAD = [
     (format_of({"type": "array", "uniqueItems": True}), "response_format.json_schema.schema", "unsupported_value",
      "uniqueItems"),

@@ -18,7 +18,7 @@ enum { WORDS = (SMALL_IDS + 63) / 64, CHOICES_MAX = 64, TOKENS_MAX = 10, CACHE_B
 static int compile_json(const char *text, size_t n, bool is_tag, struct grammar **out, struct error *err)
 {
     static const struct json_gate_limits limits = {.max_depth = 64, .max_nodes = 10000, .max_keys = 4096};
-    const struct grammar_options options = {.max_spaces = 3};
+    const struct grammar_options options = {.max_spaces = 3, .closes_objects = n % 2};
     if (n == 0 || json_gate_check(text, n, &limits, NULL) != 0)
         return error_set(err, STATUS_INVALID, "no JSON");
     cJSON *schema = cJSON_ParseWithLength(text, n);

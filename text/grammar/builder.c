@@ -42,6 +42,7 @@ void builder_init(struct builder *b, uint32_t max_spaces)
 int builder_init_for(struct builder *b, const struct grammar_options *options, struct error *err)
 {
     builder_init(b, (uint32_t)max_of(options->max_spaces, 0));
+    b->closes_objects = options->closes_objects;
     if (!options->whitespace_pattern) return 0;
     b->spaces.count = 0;
     return spaces_of_pattern(&b->spaces, options->whitespace_pattern, err);

@@ -19,12 +19,13 @@ enum { BUILDER_SCHEMA_WORK_MAX = 1 << 20 }; /* atoms of all its schemas (schema.
 struct builder {
     struct pool states, edges, calls, loops, classes, entries, objects, keys, rules, spaces;
     bool is_recursive;   /* some rule may reach itself */
+    bool closes_objects; /* grammar_options */
     uint32_t regex_work; /* what is left for patterns (subsets.h), of however many schemas and tools */
     int schema_work;     /* the same for schemas */
 };
 
 void builder_init(struct builder *b, uint32_t max_spaces);
-/* White space as the options say; builder_deinit is due whatever it returns. */
+/* As the options say; builder_deinit is due whatever it returns. */
 int builder_init_for(struct builder *b, const struct grammar_options *options, struct error *err) must_check;
 void builder_deinit(struct builder *b);
 int builder_status(const struct builder *b);

@@ -10,6 +10,7 @@
 #ifndef TEXT_GRAMMAR_GRAMMAR_H
 #define TEXT_GRAMMAR_GRAMMAR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,6 +30,10 @@ struct grammar_options {
     int max_spaces;
     /* Instead of it, unless NULL: a regular expression of the white space (spaces.h). */
     const char *whitespace_pattern;
+    /* Objects whose schema lists properties (properties, patternProperties) and says nothing of others have those that are
+     * listed and those that are required, and no others. JSON Schema leaves them open: such an answer is valid, too, and
+     * ends sooner. */
+    bool closes_objects;
 };
 
 /* schema: an object or a boolean, already parsed. Draft 2020-12, and what older drafts spelled differently.

@@ -18,8 +18,14 @@ struct negation_memo {
 static cJSON *make(struct compiler *c, int type, const char *name)
 {
     cJSON *node = schema_alloc(c, sizeof *node);
-    *node = (cJSON){.type = type, .string = (char *)name};
+    *node = (cJSON){.type = type | cJSON_StringIsConst, .string = (char *)name};
     return node;
+}
+
+/* A parser's nodes own their names. */
+bool schema_is_made(const cJSON *node)
+{
+    return node->type & cJSON_StringIsConst;
 }
 
 static cJSON *append(cJSON *parent, cJSON *child)

@@ -1,7 +1,8 @@
 /* Objects. Properties come in the order of the schema, then those that it only requires, then others: so
  * where an answer stands in an object is one number (program.h). The names are a tree of their letters; a
  * name that leaves the tree is one of the others. Where patternProperties or propertyNames tell the others
- * apart, these are an automaton beside the tree. */
+ * apart, these are an automaton beside the tree. Whether there are others at all is decided here, where all
+ * that applies to the object is known: what one schema leaves open another may list (is_closed). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,6 +39,7 @@ struct object {
     uint32_t continued[3]; /* states that miss 1 or 2 more bytes of a character of such a name */
     uint32_t behind;       /* state behind a value */
     bool is_open;          /* the tree may be left into extra_body */
+    bool is_closed;        /* other names are those of patternProperties alone */
 };
 
 /* ---- what a property must fulfil ---- */
@@ -181,6 +183,23 @@ static bool make_values(struct object *o)
         if (p->rule == RULE_NEVER && p->required) return false;
     }
     return !o->c->status;
+}
+
+/* Whether properties are listed, nothing is said of others, and the listed ones are enough. */
+static bool is_closed(const struct object *o, const struct conjunction *k)
+{
+    bool lists = false;
+    uint32_t count = 0;
+    if (!o->c->b.closes_objects) return false;
+    for (int i = 0; i < k->num_atoms; i++) {
+        const cJSON *node = k->atoms[i].negated ? NULL : k->atoms[i].node;
+        const cJSON *own = schema_get(node, "properties");
+        if (schema_get(node, "additionalProperties") || schema_get(node, "unevaluatedProperties"))
+            return false;
+        lists |= (own && !schema_is_made(own)) || schema_get(node, "patternProperties");
+    }
+    for (uint32_t i = 0; i < o->num_properties; i++) count += o->properties[i].rule != RULE_NEVER;
+    return lists && (o->patterns.count > 0 || count >= o->s->min_properties);
 }
 
 /* ---- the table ---- */
@@ -388,11 +407,6 @@ static uint32_t tree(struct object *o, const struct property *p, uint32_t n, siz
 
 /* ---- the other properties ---- */
 
-static bool has_name_limits(const struct object *o)
-{
-    return o->patterns.count > 0 || o->s->names.count > 0;
-}
-
 /* Names do not matter: a body that any character leads into. */
 static void make_open_names(struct object *o)
 {
@@ -505,6 +519,7 @@ static void make_named_extras(struct object *o, struct named_extras *e)
     struct name_labels labels = {.masks = e->masks};
     if (!make_names(o, &labels, &e->dfa)) return;
     for (uint32_t i = 0; i < labels.num_masks && !o->c->status; i++) {
+        if (o->is_closed && e->masks[i] == 0) continue; /* RULE_NEVER */
         struct conjunction k = property_of(o->c, o->s, NULL, NULL, 0, &o->patterns, e->masks[i]);
         e->rules[i] = schema_rule(o->c, &k);
         e->has_any |= e->rules[i] != RULE_NEVER;
@@ -607,7 +622,6 @@ uint32_t schema_object_state(struct compiler *c, const struct conjunction *k, co
     struct object o = {.c = c, .s = s};
     struct named_extras e = {0};
     uint32_t state = STATE_DEAD;
-    (void)k;
     if (s->objects.count == 0 && s->required.count == 0 && s->names.count == 0 && s->min_properties <= 1 &&
         s->max_properties == NO_LIMIT && !s->unevaluated_properties && s->min_properties == 0) {
         (void)schema_any_rule(c);
@@ -616,9 +630,10 @@ uint32_t schema_object_state(struct compiler *c, const struct conjunction *k, co
     list_properties(&o);
     list_patterns(&o);
     if (!c->status && make_values(&o)) {
-        if (has_name_limits(&o))
+        o.is_closed = is_closed(&o, k);
+        if (o.patterns.count > 0 || (o.s->names.count > 0 && !o.is_closed))
             make_named_extras(&o, &e);
-        else
+        else if (!o.is_closed)
             make_open_names(&o);
         if (!c->status) state = object_states(&o, &e);
     }

@@ -412,6 +412,87 @@ static void structural_tags_are_refused_with_sentences(void **state)
     }
 }
 
+/* Closed answers are open ones, too: texts behind a "-" are of the open grammar alone. */
+static void objects_that_list_properties_are_closed(void **state)
+{
+    static const struct {
+        const char *schema;
+        const char *texts[10];
+    } cases[] = {
+        {"{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{}},\"required\":[\"a\"]}",
+         {"{\"a\":1}", "{\"a\":1,\"b\":{\"x\":1}}", "-{\"a\":1,\"c\":1}", "-{\"a\":1,\"ab\":1}", "!{}"}},
+        {"{\"properties\":{}}", {"{}", "[]", "-{\"a\":1}"}},
+        {"{\"type\":\"object\"}", {"{}", "{\"a\":{\"b\":1}}"}},
+        {"{\"type\":\"object\",\"required\":[\"a\"],\"minProperties\":2}",
+         {"{\"a\":1,\"b\":1}", "!{\"a\":1}"}},
+        {"{\"properties\":{\"a\":{}},\"required\":[\"b\"]}",
+         {"{\"b\":1}", "{\"a\":1,\"b\":2}", "-{\"b\":1,\"c\":1}", "!{\"a\":1}"}},
+        {"{\"properties\":{\"a\":{}},\"additionalProperties\":true}", {"{\"a\":1,\"c\":1}", "{\"c\":1}"}},
+        {"{\"properties\":{\"a\":{}},\"additionalProperties\":{\"type\":\"integer\"}}",
+         {"{\"a\":\"\",\"c\":1}", "!{\"c\":\"\"}"}},
+        {"{\"properties\":{\"a\":{}},\"unevaluatedProperties\":true}", {"{\"a\":1,\"c\":1}"}},
+        {"{\"properties\":{\"a\":{}},\"unevaluatedProperties\":{\"type\":\"integer\"}}",
+         {"{\"c\":1}", "!{\"c\":\"\"}"}},
+        {"{\"patternProperties\":{\"^s_\":{\"type\":\"integer\"}},\"properties\":{\"a\":{}}}",
+         {"{\"a\":1,\"s_1\":1}", "{\"s_1\":1}", "-{\"t\":1}", "!{\"s_1\":\"\"}"}},
+        {"{\"patternProperties\":{\"^s_\":{}}}", {"{\"s_1\":1}", "-{\"t\":1}"}},
+        {"{\"properties\":{\"a\":{},\"b\":{}},\"minProperties\":2}", {"!{\"a\":1}"}},
+        {"{\"properties\":{\"a\":{}},\"minProperties\":1}", {"{\"a\":1}", "-{\"c\":1}", "!{}"}},
+        {"{\"properties\":{\"a\":{}},\"required\":[\"a\"],\"minProperties\":2}",
+         {"{\"a\":1,\"b\":1}", "!{\"a\":1}"}},
+        {"{\"properties\":{\"a\":{}},\"propertyNames\":{\"maxLength\":2}}",
+         {"{\"a\":1}", "-{\"b\":1}", "!{\"abc\":1}"}},
+        {"{\"allOf\":[{\"properties\":{\"a\":{}},\"required\":[\"a\"]},{\"properties\":{\"b\":{}}}]}",
+         {"{\"a\":1,\"b\":1}", "{\"a\":1}", "-{\"a\":1,\"c\":1}", "!{\"b\":1}"}},
+        {"{\"allOf\":[{\"properties\":{\"a\":{}}},{\"properties\":{\"b\":{}},\"additionalProperties\":true}]"
+         "}",
+         {"{\"a\":1,\"c\":1}"}},
+        {"{\"properties\":{\"a\":{}},\"anyOf\":[{\"properties\":{\"b\":{}},\"required\":[\"b\"]},{"
+         "\"required\":"
+         "[\"c\"]}]}",
+         {"{\"a\":1,\"b\":1}", "{\"c\":1}", "-{\"b\":1,\"d\":1}", "!{\"a\":1}"}},
+        {"{\"properties\":{\"k\":{\"enum\":[1,2]}},\"required\":[\"k\"],\"if\":{\"properties\":{\"k\":{"
+         "\"const\":1}}"
+         "},\"then\":{\"properties\":{\"x\":{}},\"required\":[\"x\"]},\"else\":{\"required\":[\"y\"]}}",
+         {"{\"k\":1,\"x\":1}", "{\"k\":2,\"y\":1}", "-{\"k\":1,\"x\":1,\"z\":1}",
+          "-{\"k\":2,\"y\":1,\"z\":1}", "!{\"k\":1}"}},
+        {"{\"properties\":{\"a\":{}},\"not\":{\"properties\":{\"a\":{\"type\":\"null\"}},\"required\":[\"a\"]"
+         "}}",
+         {"{}", "{\"a\":1}", "-{\"b\":1}", "!{\"a\":null}"}},
+        {"{\"type\":\"object\",\"not\":{\"required\":[\"a\"]}}", {"{}", "{\"b\":1}", "!{\"a\":1}"}},
+        {"{\"type\":\"object\",\"dependentRequired\":{\"a\":[\"b\"]}}",
+         {"{}", "{\"c\":1}", "{\"a\":1,\"b\":1,\"c\":1}", "!{\"a\":1}"}},
+        {"{\"$ref\":\"#/$defs/"
+         "t\",\"$defs\":{\"t\":{\"properties\":{\"v\":{\"type\":\"integer\"},\"next\":{\"$ref\":"
+         "\"#/$defs/t\"}},\"required\":[\"v\"]}}}",
+         {"{\"v\":1,\"next\":{\"v\":2}}", "-{\"v\":1,\"x\":1}", "-{\"v\":1,\"next\":{\"v\":2,\"x\":1}}"}},
+        {"{\"properties\":{\"a\":{}},\"enum\":[{\"a\":1,\"b\":2}]}", {"{\"a\":1,\"b\":2}", "!{\"a\":1}"}},
+        {"{\"oneOf\":[{\"properties\":{\"a\":{}},\"required\":[\"a\"]},{\"properties\":{\"b\":{}},"
+         "\"required\":[\"b\"]}"
+         "]}",
+         {"{\"a\":1}", "{\"b\":1}", "-{\"a\":1,\"c\":1}", "!{\"a\":1,\"b\":1}"}},
+    };
+    const struct grammar_options closes = {.max_spaces = 2, .closes_objects = true};
+    (void)state;
+    for (size_t i = 0; i < array_length(cases); i++) {
+        struct grammar *open = NULL, *closed;
+        struct error err = {0};
+        if (try_schema_with(cases[i].schema, &closes, &closed, &err))
+            fail_msg("%s: %s", cases[i].schema, err.text);
+        if (try_schema(cases[i].schema, &open, &err))
+            open = NULL; /* names that are not listed could repeat */
+        for (const char *const *t = cases[i].texts; *t; t++) {
+            bool is_bad = **t == '!', is_open = **t == '-';
+            const char *text = *t + (is_bad || is_open);
+            if (accepts(closed, text) != (!is_bad && !is_open))
+                fail_msg("closed %s: %s", cases[i].schema, *t);
+            if (open && accepts(open, text) == is_bad) fail_msg("%s: %s", cases[i].schema, *t);
+        }
+        grammar_free(open);
+        grammar_free(closed);
+    }
+}
+
 static void refusals_have_sentences(void **state)
 {
     static const struct {
@@ -743,6 +824,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(schemas_accept_their_values),
+        cmocka_unit_test(objects_that_list_properties_are_closed),
         cmocka_unit_test(refusals_have_sentences),
         cmocka_unit_test(lengths_beside_patterns),
         cmocka_unit_test(least_lengths_beside_patterns),

@@ -526,17 +526,8 @@ static void forms_become_one_constraint(void **state)
         CONSTRAINT_JSON_SCHEMA, "{\"type\":\"string\"}", 20);
     assert_form("{\"structured_outputs\":{\"json\":{},\"disable_any_whitespace\":true,\"regex\":null}}",
                 CONSTRAINT_JSON_SCHEMA, "{}", 0);
-    assert_form("{\"structured_outputs\":{\"json\":{\"properties\":{\"properties\":{\"patternProperties\":{}}"
-                "},\"enum\":[{"
-                "\"properties\":1}]},\"disable_additional_properties\":true}}",
-                CONSTRAINT_JSON_SCHEMA,
-                "{\"properties\":{\"properties\":{\"patternProperties\":{},\"additionalProperties\":false}},"
-                "\"enum\":[{"
-                "\"properties\":1}],\"additionalProperties\":false}",
-                20);
-    assert_form("{\"structured_outputs\":{\"disable_additional_properties\":true},\"guided_json\":\"{"
-                "\\\"properties\\\":{}}\"}",
-                CONSTRAINT_JSON_SCHEMA, "{\"properties\":{},\"additionalProperties\":false}", 20);
+    assert_form("{\"structured_outputs\":{\"json\":{},\"disable_additional_properties\":true}}",
+                CONSTRAINT_JSON_SCHEMA, "{}", 20);
     assert_form("{\"guided_whitespace_pattern\":\" ?\",\"guided_json\":{}}", CONSTRAINT_JSON_SCHEMA, "{}",
                 20);
     assert_string_equal(params.form.constraint.whitespace_pattern, " ?");
