@@ -73,11 +73,29 @@ static void follow(struct compiler *c, struct conjunction *to, const cJSON *node
     }
 }
 
+static void refuse_size(struct compiler *c, int depth)
+{
+    if (depth > SCHEMA_DEPTH_MAX)
+        schema_fail(c, STATUS_LIMIT, "the schema's references and allOf nest more than %d deep",
+                    SCHEMA_DEPTH_MAX);
+    else if (c->negated)
+        schema_fail(
+            c, STATUS_LIMIT,
+            "too much must be told apart for oneOf, not or if (at last %s): a required property with a "
+            "const of its own in each alternative tells them apart, anyOf need not",
+            schema_path(c, c->negated));
+    else
+        schema_fail(c, STATUS_LIMIT,
+                    "the schema is too large: it has more than %d parts, counted as often as "
+                    "they are used",
+                    min_of((int)SCHEMA_WORK_MAX, c->b.schema_work));
+}
+
 static void flatten_atom(struct compiler *c, struct conjunction *to, struct atom atom, int depth)
 {
     if (c->status) return;
     if (++c->work > min_of((int)SCHEMA_WORK_MAX, c->b.schema_work) || depth > SCHEMA_DEPTH_MAX) {
-        schema_fail(c, STATUS_LIMIT, "the schema is too large or its references nest too deeply");
+        refuse_size(c, depth);
         return;
     }
     bool is_flat = atom.done & CHOICE_FLAT;

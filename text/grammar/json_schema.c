@@ -34,8 +34,9 @@ void *schema_alloc(struct compiler *c, size_t bytes)
     static _Thread_local char scratch[4096];
     void *memory = arena_alloc(&c->arena, bytes);
     if (memory) return memory;
-    schema_fail(c, STATUS_LIMIT, "the schema needs more memory to compile than %d MiB",
-                SCHEMA_ARENA_BYTES >> 20);
+    schema_fail(c, STATUS_LIMIT, "the schema needs more memory to compile than %d MiB%s",
+                SCHEMA_ARENA_BYTES >> 20,
+                c->negated ? "; much of it must be told apart for oneOf, not or if" : "");
     return scratch;
 }
 

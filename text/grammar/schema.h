@@ -118,6 +118,24 @@ struct schema_table {
     uint32_t num_slots, count;
 };
 
+/* What an alternative of a oneOf is told by. */
+enum tag { TAG_NONE, TAG_ITSELF, TAG_PROPERTY };
+
+struct one_of_part {
+    const cJSON *node;
+    unsigned types;
+    enum tag tag;
+    bool is_told; /* no other one has its tag's constants */
+};
+
+struct one_of {
+    struct schema_entry entry;
+    const cJSON *keyword;
+    struct one_of_part *parts;
+    int count;
+    uint32_t num_checks;
+};
+
 struct compiler {
     struct builder b;
     struct arena arena;
@@ -125,11 +143,13 @@ struct compiler {
     struct error *err;
     int status;
     int work, depth;
+    const cJSON *negated;             /* the last that had to be told from others; NULL: none had */
     bool leaves_out;                  /* an alternative of what is not allowed could not be written down */
     struct json_any any;              /* made when first needed */
     uint32_t string, integer, number; /* likewise */
     struct schema_table memos;        /* conjunctions and their rules */
     struct schema_table schemas;      /* nodes and the keywords that they have */
+    struct schema_table one_ofs;      /* by their keywords */
     struct regex_memo *regexes;
     struct number_memo *numbers;
     struct negation_memo *negations;
@@ -174,6 +194,10 @@ bool schema_is_made(const cJSON *node); /* nobody wrote it: it says what a negat
 /* Whether no value can fulfil both (when in doubt: no). */
 bool schema_disjoint(struct compiler *c, const cJSON *a, const cJSON *b);
 
+/* schema_one_of.c: the alternatives of a oneOf, a list; whether a value may fulfil both of two of them. Never NULL. */
+struct one_of *schema_one_of(struct compiler *c, const cJSON *keyword);
+bool schema_may_meet(struct compiler *c, struct one_of *o, int a, int b);
+
 /* json_schema.c: a schema as a rule of a program that is being built and has JSON's classes (json_text.h). */
 int schema_compile_into(struct builder *b, const cJSON *schema, uint32_t *rule, struct error *err) must_check;
 
@@ -181,7 +205,9 @@ int schema_compile_into(struct builder *b, const cJSON *schema, uint32_t *rule, 
 const cJSON *schema_resolve(struct compiler *c, const cJSON *node, const char *reference);
 void schema_free_resources(struct compiler *c);
 
-/* schema_value.c: whether a value that stands in the schema fulfils a conjunction. */
+/* schema_value.c */
+unsigned schema_type_of(const cJSON *value);
+/* Whether a value that stands in the schema fulfils a conjunction. */
 bool schema_accepts(struct compiler *c, const struct conjunction *k, const cJSON *value);
 /* The same for one of the literals of a shape. */
 bool schema_literal_fits(struct compiler *c, const struct shape *s, const cJSON *value);

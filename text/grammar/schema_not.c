@@ -220,16 +220,17 @@ static void negate_any_of(struct negator *n, const cJSON *keyword)
 static void negate_one_of(struct negator *n, const cJSON *keyword)
 {
     int num_pairs = 0;
+    struct one_of *o = schema_one_of(n->c, keyword);
     negate_any_of(n, keyword);
-    for (const cJSON *a = keyword->child; a && !n->c->status; a = a->next)
-        for (const cJSON *b = a->next; b; b = b->next) {
-            if (schema_disjoint(n->c, a, b)) continue;
+    for (int a = 0; a < o->count && !n->c->status; a++)
+        for (int b = a + 1; b < o->count; b++) {
+            if (!schema_may_meet(n->c, o, a, b)) continue;
             if (num_pairs++ == PAIRS_MAX) {
                 n->is_partial = true;
                 return;
             }
-            struct conjunction both = conjunction_of(n->c, a);
-            conjunction_add(n->c, &both, b, false);
+            struct conjunction both = conjunction_of(n->c, o->parts[a].node);
+            conjunction_add(n->c, &both, o->parts[b].node, false);
             *add(n) = both;
         }
 }
@@ -302,6 +303,7 @@ struct alternative_list schema_negate(struct compiler *c, const cJSON *node)
         (void)add(&n);
         return n.list;
     }
+    c->negated = node;
     for (const cJSON *k = node->child; k && !c->status; k = k->next) {
         c->work++;
         if (cJSON_IsObject(node)) negate_keyword(&n, k, node);

@@ -5,7 +5,7 @@
 
 #include "text/grammar/schema.h"
 
-static unsigned type_of(const cJSON *v)
+unsigned schema_type_of(const cJSON *v)
 {
     if (cJSON_IsNull(v)) return TYPE_NULL;
     if (cJSON_IsBool(v)) return TYPE_BOOLEAN;
@@ -84,7 +84,7 @@ static bool some_alternative(struct compiler *c, const struct shape *s, const cJ
 /* has_value: what the literals say is known. */
 static bool shape_fits(struct compiler *c, const struct shape *s, const cJSON *value, bool has_value)
 {
-    unsigned type = type_of(value);
+    unsigned type = schema_type_of(value);
     bool fits = !c->status && s->types & type && !among(&s->excluded, value);
     if (fits && s->has_literals && !has_value) fits = among(&s->literals, value);
     if (fits && type & TYPE_NUMBER) fits = schema_number_fits(c, s, value->valuedouble);

@@ -312,13 +312,15 @@ static void read_one_of(struct reader *r, const cJSON *keyword)
         return;
     }
     if (r->atom->done & CHOICE_ONE_OF || !take_choice(r, CHOICE_ONE_OF)) return;
-    for (const cJSON *part = keyword->child; part && !r->c->status; part = part->next) {
-        struct conjunction alone = conjunction_of(r->c, part);
-        for (const cJSON *other = keyword->child; other; other = other->next)
-            if (other != part && !schema_disjoint(r->c, part, other))
-                conjunction_add(r->c, &alone, other, true);
+    struct one_of *o = schema_one_of(r->c, keyword);
+    r->s->alternatives.items = schema_alloc(r->c, (size_t)o->count * sizeof(struct conjunction));
+    for (int i = 0; i < o->count && !r->c->status; i++) {
+        struct conjunction alone = conjunction_of(r->c, o->parts[i].node);
+        for (int other = 0; other < o->count; other++)
+            if (other != i && schema_may_meet(r->c, o, i, other))
+                conjunction_add(r->c, &alone, o->parts[other].node, true);
         alone.origin = NULL;
-        *add_alternative(r) = alone;
+        r->s->alternatives.items[r->s->alternatives.count++] = alone;
     }
 }
 

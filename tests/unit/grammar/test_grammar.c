@@ -83,6 +83,19 @@ static void schemas_accept_their_values(void **state)
          "null}]},\"uniqueItems\":true}",
          {"[1,\"1\",null,10]", "![null,null]", "![1,null,1]", "![\"a\",\"a\"]", "![\"abcd\"]", "![1.5]"}},
         {"{\"const\":1.5}", {"1.5", "!1.50", "!1"}},
+        {"{\"oneOf\":[{\"const\":\"a\"},{\"const\":1},{\"const\":1.0},{\"const\":\"c\"},{\"type\":\"string\","
+         "\"maxLength\":1,"
+         "\"pattern\":\"[ab]\"},{\"const\":true},{\"type\":\"null\"}]}",
+         {"\"b\"", "\"c\"", "true", "null", "!\"a\"", "!1"}},
+        {"{\"oneOf\":[{\"properties\":{\"k\":{\"const\":\"a\"}},\"required\":[\"k\"],\"type\":\"object\"},{"
+         "\"const\":\"a\"},{"
+         "\"properties\":{\"k\":{\"enum\":[\"b\",\"c\"]}},\"required\":[\"k\"],\"type\":\"object\"},{"
+         "\"properties\":{\"k\":"
+         "{\"enum\":[\"c\",\"d\"]},\"z\":{\"type\":\"integer\"}},\"required\":[\"k\"],\"type\":\"object\"}]}",
+         {"{\"k\":\"a\"}", "\"a\"", "{\"k\":\"b\"}", "{\"k\":\"d\"}", "{\"k\":\"c\",\"z\":\"\"}",
+          "!{\"k\":\"c\"}", "!{\"k\":1}"}},
+        {"{\"not\":{\"oneOf\":[{\"const\":1},{\"const\":2},{\"enum\":[2,3]}]},\"type\":\"integer\"}",
+         {"4", "2", "!1", "!3"}},
         {"{\"type\":\"string\",\"pattern\":\"^a.*b$\",\"minLength\":3,\"maxLength\":4}",
          {"\"axb\"",
           "\"a\xC3\xA9\xF0\x9F\x98\x80"
@@ -493,6 +506,43 @@ static void objects_that_list_properties_are_closed(void **state)
     }
 }
 
+/* oneOf of n objects: "kind" is k0, k1, ...; the grammar takes each and none that two could be. */
+static int try_variants(int n, const char *required, struct grammar **out, struct error *err)
+{
+    struct buffer text;
+    buffer_init(&text, 1 << 20);
+    buffer_append_text(&text, "{\"oneOf\":[{\"type\":\"null\"}");
+    for (int i = 0; i < n; i++)
+        buffer_printf(
+            &text,
+            ",{\"type\":\"object\",\"properties\":{\"v\":{\"const\":1},\"kind\":{\"enum\":[\"k%d\",%d]},"
+            "\"x\":{\"type\":\"integer\"}},\"required\":[%s]}",
+            i, i, required);
+    buffer_append_text(&text, "]}");
+    int status = try_schema(text.data, out, err);
+    buffer_deinit(&text);
+    return status;
+}
+
+static void alternatives_are_told_by_their_constants(void **state)
+{
+    static const char *const texts[] = {"{\"v\":1,\"kind\":\"k0\"}",
+                                        "{\"v\":1,\"kind\":499,\"x\":1}",
+                                        "null",
+                                        "!{\"v\":1,\"kind\":\"k500\"}",
+                                        "!{\"kind\":\"k1\"}",
+                                        NULL};
+    struct grammar *g;
+    struct error err = {0};
+    (void)state;
+    if (try_variants(500, "\"v\",\"kind\"", &g, &err)) fail_msg("%s", err.text);
+    assert_accepts(g, "500 variants", texts);
+    grammar_free(g);
+    assert_int_equal(try_variants(300, "\"v\"", &g, &err), STATUS_LIMIT);
+    assert_non_null(strstr(err.text, "told apart"));
+    assert_null(strstr(err.text, "references"));
+}
+
 static void refusals_have_sentences(void **state)
 {
     static const struct {
@@ -825,6 +875,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(schemas_accept_their_values),
         cmocka_unit_test(objects_that_list_properties_are_closed),
+        cmocka_unit_test(alternatives_are_told_by_their_constants),
         cmocka_unit_test(refusals_have_sentences),
         cmocka_unit_test(lengths_beside_patterns),
         cmocka_unit_test(least_lengths_beside_patterns),
