@@ -1,5 +1,6 @@
 #include "text/grammar/code_points.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
@@ -123,6 +124,26 @@ static const struct {
                   {"Other", "C"},
                   {"digit", "Nd"}};
 
+/* All code points by category, from begin to the next one's: read once a process, since that takes 4 ms, and then immutable. */
+enum { RUNS_MAX = 1 << 14 }; /* Unicode 15 has 3,300 */
+static struct category_run {
+    uint32_t begin;
+    int category;
+} runs[RUNS_MAX + 1];
+static int num_runs;
+static pthread_once_t runs_are_read = PTHREAD_ONCE_INIT;
+
+static void read_runs(void)
+{
+    for (uint32_t c = 0; c <= CODE_POINT_MAX; c++) {
+        int category = utf8proc_category((utf8proc_int32_t)c);
+        if (num_runs > 0 && runs[num_runs - 1].category == category) continue;
+        assert_always(num_runs < RUNS_MAX);
+        runs[num_runs++] = (struct category_run){c, category};
+    }
+    runs[num_runs].begin = CODE_POINT_MAX + 1;
+}
+
 bool code_points_add_category(struct pool *set, const char *name, size_t n)
 {
     for (size_t i = 0; i < array_length(long_names); i++) {
@@ -132,15 +153,11 @@ bool code_points_add_category(struct pool *set, const char *name, size_t n)
             break;
         }
     }
-    uint32_t mask = matching_categories(name, n), begin = 0;
+    uint32_t mask = matching_categories(name, n);
     if (mask == 0) return false;
-    bool inside = false;
-    for (uint32_t c = 0; c <= CODE_POINT_MAX + 1; c++) {
-        bool has = c <= CODE_POINT_MAX && mask >> utf8proc_category((utf8proc_int32_t)c) & 1;
-        if (has && !inside) begin = c;
-        if (!has && inside) code_points_add(set, begin, c - 1);
-        inside = has;
-    }
+    pthread_once(&runs_are_read, read_runs);
+    for (int i = 0; i < num_runs; i++)
+        if (mask >> runs[i].category & 1) code_points_add(set, runs[i].begin, runs[i + 1].begin - 1);
     return true;
 }
 

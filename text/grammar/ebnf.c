@@ -10,6 +10,7 @@
 #include "text/grammar/regex.h"
 #include "text/grammar/repetition.h"
 #include "text/grammar/schema.h"
+#include "text/grammar/symbol_states.h"
 
 enum node_kind {
     NODE_TEXT,      /* begin, length: of bytes */
@@ -388,17 +389,13 @@ static const char *class_text(const struct ebnf *e, const struct node *n, size_t
 static uint32_t class_state(struct ebnf *e, const struct node *n, uint32_t next)
 {
     const struct regex_options options = {.text = REGEX_UTF8, .whole = true, .work_left = &e->b.regex_work};
-    struct dfa d;
+    uint32_t start;
     size_t length;
     const char *text = class_text(e, n, &length);
-    int status = regex_compile(text, length, &options, &d, e->err);
-    if (status) {
-        e->status = status;
-        return STATE_DEAD;
-    }
+    e->status = symbol_states_of_pattern(&e->b, text, length, &options, -1, BUILDER_FINAL, &start, e->err);
+    if (e->status) return STATE_DEAD;
     uint32_t rule = builder_rule(&e->b);
-    builder_set_start(&e->b, rule, builder_dfa(&e->b, &d, -1, NULL, 0));
-    dfa_deinit(&d);
+    builder_set_start(&e->b, rule, start);
     return call_state(e, rule, next);
 }
 

@@ -5,6 +5,7 @@
 #include "text/grammar/json_text.h"
 #include "text/grammar/regex.h"
 #include "text/grammar/repetition.h"
+#include "text/grammar/symbol_states.h"
 #include "text/grammar/text_tree.h"
 
 /* A grammar of one rule, which begins in start. */
@@ -17,14 +18,6 @@ static int finish(struct builder *b, uint32_t start, struct grammar **out, struc
     return status;
 }
 
-static int from_dfa(const struct dfa *d, struct grammar **out, struct error *err)
-{
-    struct builder b;
-    if (d->start == DFA_DEAD) return error_set(err, STATUS_INVALID, "no text matches");
-    builder_init(&b, 0);
-    return finish(&b, builder_dfa(&b, d, -1, NULL, 0), out, err);
-}
-
 static int from_repetition(const struct regex_repetition *r, struct grammar **out, struct error *err)
 {
     struct builder b;
@@ -33,20 +26,29 @@ static int from_repetition(const struct regex_repetition *r, struct grammar **ou
     return finish(&b, repetition_state(&b, r), out, err);
 }
 
-int grammar_from_regex(const char *pattern, size_t num_bytes, struct grammar **out, struct error *err)
+static int from_pattern(const char *pattern, size_t num_bytes, struct grammar **out, struct error *err)
 {
     const struct regex_options options = {.text = REGEX_UTF8, .whole = true};
+    struct builder b;
+    uint32_t start;
+    builder_init(&b, 0);
+    json_add_classes(&b);
+    int status = symbol_states_of_pattern(&b, pattern, num_bytes, &options, -1, BUILDER_FINAL, &start, err);
+    if (status == 0 && start == STATE_DEAD && !builder_status(&b))
+        status = error_set(err, STATUS_INVALID, "no text matches");
+    if (status == 0) return finish(&b, start, out, err);
+    builder_deinit(&b);
+    return status;
+}
+
+int grammar_from_regex(const char *pattern, size_t num_bytes, struct grammar **out, struct error *err)
+{
     struct regex_repetition repetition;
-    struct dfa d;
     *out = NULL;
-    if (regex_is_repetition(pattern, num_bytes, REGEX_UTF8, true, &repetition)) {
-        int status = from_repetition(&repetition, out, err);
-        dfa_deinit(&repetition.one);
-        return status;
-    }
-    int status = regex_compile(pattern, num_bytes, &options, &d, err);
-    if (status == 0) status = from_dfa(&d, out, err);
-    dfa_deinit(&d);
+    if (!regex_is_repetition(pattern, num_bytes, REGEX_UTF8, true, &repetition))
+        return from_pattern(pattern, num_bytes, out, err);
+    int status = from_repetition(&repetition, out, err);
+    dfa_deinit(&repetition.one);
     return status;
 }
 

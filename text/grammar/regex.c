@@ -22,16 +22,17 @@ enum byte_state {
                      limit  the next byte, else ANY_BITS */
 };
 
-enum { ANY_BITS = 0x200, KEY_NUMBERS = 4 };
+enum { ANY_BITS = 0x200, KEY_NUMBERS = 4, TAILS_MANY = 1000, TAILS_A_CHARACTER = 16 };
 
 struct encoder {
     const struct symbol_dfa *symbols;
     enum regex_text text;
     struct tuple_set keys; /* by the state's number */
     uint32_t *characters;  /* by symbol state: its AT_CHARACTER state, 0 if there is none yet */
-    uint32_t ascii[128];   /* the symbols of code points */
-    uint8_t twin[256];     /* an earlier byte (or itself) that surely leads to the same states from each */
-    uint8_t columns[256];  /* the bytes that are their own twins */
+    uint32_t num_characters;
+    uint32_t ascii[128];  /* the symbols of code points */
+    uint8_t twin[256];    /* an earlier byte (or itself) that surely leads to the same states from each */
+    uint8_t columns[256]; /* the bytes that are their own twins */
     uint32_t num_columns;
     struct pool next, labels; /* next: a row of num_columns for each state */
 };
@@ -52,7 +53,10 @@ static uint32_t symbol_step(const struct encoder *e, uint32_t state, uint32_t co
 static uint32_t character_state(struct encoder *e, uint32_t symbol_state)
 {
     uint32_t *known = &e->characters[symbol_state];
-    if (symbol_state != DFA_DEAD && *known == DFA_DEAD) *known = add_key(e, AT_CHARACTER, symbol_state, 0, 0);
+    if (symbol_state != DFA_DEAD && *known == DFA_DEAD) {
+        *known = add_key(e, AT_CHARACTER, symbol_state, 0, 0);
+        e->num_characters++;
+    }
     return *known;
 }
 
@@ -335,9 +339,16 @@ static int join_columns(const struct encoder *e, struct dfa *out)
     return 0;
 }
 
-static int encode(const struct symbol_dfa *symbols, enum regex_text text, struct dfa *out)
+static bool is_mostly_tails(const struct encoder *e)
+{
+    return e->keys.count > TAILS_MANY && e->keys.count > TAILS_A_CHARACTER * e->num_characters;
+}
+
+/* gives_up: unless NULL, set with STATUS_LIMIT where it is a large automaton of tails. */
+static int encode(const struct symbol_dfa *symbols, enum regex_text text, bool *gives_up, struct dfa *out)
 {
     struct encoder e = {.symbols = symbols, .text = text};
+    *out = (struct dfa){0};
     tuple_set_init(&e.keys, DFA_STATES_MAX);
     pool_init(&e.next, sizeof(uint32_t), DFA_STATES_MAX * 256);
     pool_init(&e.labels, sizeof(uint32_t), DFA_STATES_MAX);
@@ -347,7 +358,12 @@ static int encode(const struct symbol_dfa *symbols, enum regex_text text, struct
     for (uint32_t c = 0; c < 128; c++) e.ascii[c] = symbols->symbols[symbol_dfa_find(symbols, c)];
     find_columns(&e);
     if (e.characters) out->start = character_state(&e, symbols->start);
-    for (uint32_t s = 0; s < e.keys.count && !e.keys.status; s++) expand(&e, s);
+    for (uint32_t s = 0; s < e.keys.count && !e.keys.status; s++) {
+        expand(&e, s);
+        if (!gives_up || !is_mostly_tails(&e)) continue;
+        *gives_up = true;
+        e.keys.status = STATUS_LIMIT;
+    }
     int status = e.keys.status ? e.keys.status : e.next.status ? e.next.status : e.labels.status;
     if (status == 0) {
         out->num_states = e.labels.count;
@@ -362,17 +378,33 @@ static int encode(const struct symbol_dfa *symbols, enum regex_text text, struct
     return status ? status : dfa_trim(out);
 }
 
+int regex_spell_out(const struct symbol_dfa *symbols, enum regex_text text, struct dfa *out)
+{
+    return encode(symbols, text, NULL, out);
+}
+
+static int make_symbols(const struct regex_tree *tree, uint32_t node, const struct regex_options *options,
+                        struct symbol_dfa *out)
+{
+    int status = symbol_dfa_make(tree, node, options->whole, options->work_left, out);
+    if (status == 0 && options->has_lengths)
+        status = symbol_dfa_limit(out, options->min_length, options->max_length);
+    return status;
+}
+
 static int compile_node(const struct regex_tree *tree, uint32_t node, const struct regex_options *options,
                         struct dfa *out)
 {
     struct symbol_dfa symbols;
+    bool gives_up = false;
     *out = (struct dfa){0};
-    int status = symbol_dfa_make(tree, node, options->whole, options->work_left, &symbols);
-    if (status == 0 && options->has_lengths)
-        status = symbol_dfa_limit(&symbols, options->min_length, options->max_length);
-    if (status == 0) status = encode(&symbols, options->text, out);
-    symbol_dfa_deinit(&symbols);
+    int status = make_symbols(tree, node, options, &symbols);
+    if (status == 0) status = encode(&symbols, options->text, options->tails ? &gives_up : NULL, out);
     if (status) dfa_deinit(out);
+    if (gives_up)
+        *options->tails = symbols;
+    else
+        symbol_dfa_deinit(&symbols);
     return status;
 }
 
@@ -420,6 +452,7 @@ int regex_compile(const char *pattern, size_t num_bytes, const struct regex_opti
 {
     struct regex_tree tree;
     *out = (struct dfa){0};
+    if (options->tails) *options->tails = (struct symbol_dfa){0};
     int status = regex_parse(pattern, num_bytes, &tree, err);
     if (status == 0) {
         if (options->drops_look_lengths) drop_look_lengths(&tree);

@@ -27,6 +27,7 @@ enum regex_text {
     REGEX_JSON_STRING, /* what stands between the quotes of a JSON string */
 };
 
+struct symbol_dfa;
 struct regex_options {
     enum regex_text text;
     bool whole;                      /* matches the whole text; otherwise anywhere in it */
@@ -34,6 +35,9 @@ struct regex_options {
     uint32_t min_length, max_length; /* max_length REGEX_ANY: any number */
     uint32_t *work_left;             /* what several may take together (subsets.h); NULL: it is alone */
     bool drops_look_lengths;         /* regex_look_lengths are left out */
+    /* Unless NULL: where nearly all states of a large automaton would be bytes within characters, regex_compile returns
+     * STATUS_LIMIT and leaves here what symbol_states_make takes instead; the caller's. Else it is left empty. */
+    struct symbol_dfa *tails;
 };
 
 /* Whether look-aheads right behind a leading ^ say how many characters the text has, (?=.{1,253}$), and how many. */
@@ -42,6 +46,8 @@ bool regex_look_lengths(const char *pattern, size_t num_bytes, uint32_t *min, ui
 /* Label 1 is what matches. */
 int regex_compile(const char *pattern, size_t num_bytes, const struct regex_options *options, struct dfa *out,
                   struct error *err) must_check;
+/* Spells an automaton over code points out in bytes. */
+int regex_spell_out(const struct symbol_dfa *symbols, enum regex_text text, struct dfa *out) must_check;
 
 /* Whether the pattern is one set of characters, repeated: ^[set]{min,max}$ (max REGEX_ANY: any number), whole: also without
  * ^ and $. Then out matches one character of it, and tells whether everything behind ASCII belongs to it, and all plain

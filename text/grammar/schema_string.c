@@ -6,6 +6,8 @@
 #include "text/grammar/regex.h"
 #include "text/grammar/repetition.h"
 #include "text/grammar/schema.h"
+#include "text/grammar/symbol_dfa.h"
+#include "text/grammar/symbol_states.h"
 #include "text/grammar/text_dfa.h"
 
 struct regex_memo {
@@ -26,9 +28,9 @@ static const struct dfa *find_regex(const struct compiler *c, const struct patte
     return NULL;
 }
 
-/* The pattern's texts of min_length to max_length characters. */
+/* The pattern's texts of min_length to max_length characters. tails: of regex_options, or NULL. */
 static const struct dfa *limited_regex(struct compiler *c, const struct pattern *p, uint32_t min_length,
-                                       uint32_t max_length)
+                                       uint32_t max_length, struct symbol_dfa *tails)
 {
     const struct dfa *known = find_regex(c, p, min_length, max_length);
     struct regex_memo *m = known ? NULL : schema_alloc(c, sizeof *m);
@@ -39,7 +41,8 @@ static const struct dfa *limited_regex(struct compiler *c, const struct pattern 
                                           .min_length = min_length,
                                           .max_length = max_length,
                                           .work_left = &c->b.regex_work,
-                                          .drops_look_lengths = p->drops_lengths};
+                                          .drops_look_lengths = p->drops_lengths,
+                                          .tails = tails};
     int status = regex_compile(p->text, strlen(p->text), &options, &m->dfa, c->err);
     if (status) {
         c->status = status;
@@ -57,7 +60,7 @@ static const struct dfa *limited_regex(struct compiler *c, const struct pattern 
 
 const struct dfa *schema_regex(struct compiler *c, const struct pattern *p)
 {
-    return limited_regex(c, p, 0, NO_LIMIT);
+    return limited_regex(c, p, 0, NO_LIMIT, NULL);
 }
 
 void schema_free_regexes(struct compiler *c)
@@ -167,7 +170,7 @@ bool schema_string_dfa(struct compiler *c, const struct shape *s, struct dfa *ou
     const struct pattern any = {.text = ""};
     *out = (struct dfa){0};
     parts[n++] =
-        limited_regex(c, bound >= 0 ? &s->patterns.items[bound] : &any, s->min_length, s->max_length);
+        limited_regex(c, bound >= 0 ? &s->patterns.items[bound] : &any, s->min_length, s->max_length, NULL);
     for (int i = 0; i < s->patterns.count && n < DFA_PARTS_MAX && !c->status; i++) {
         if (i == bound) continue;
         if (s->patterns.items[i].negated) negated |= 1u << n;
@@ -233,24 +236,51 @@ static uint32_t text_state(struct compiler *c, const struct dfa *d, struct lengt
     return state;
 }
 
-/* The shape's own lengths are part of its automaton. One pattern and nothing else needs no product. */
-static uint32_t automaton_state(struct compiler *c, const struct shape *s, struct lengths counted)
-{
-    struct dfa all;
-    if (s->patterns.count == 1 && !s->patterns.items[0].negated && !excludes_strings(s)) {
-        const struct dfa *d = limited_regex(c, &s->patterns.items[0], s->min_length, s->max_length);
-        return d ? text_state(c, d, counted) : STATE_DEAD;
-    }
-    if (!schema_string_dfa(c, s, &all)) return STATE_DEAD;
-    uint32_t state = text_state(c, &all, counted);
-    dfa_deinit(&all);
-    return state;
-}
-
 static void forget_failure(struct compiler *c)
 {
     c->status = 0;
     if (c->err) *c->err = (struct error){0};
+}
+
+/* The pattern's states where those of its automaton would be mostly bytes within characters. */
+static uint32_t tails_state(struct compiler *c, const struct symbol_dfa *tails)
+{
+    uint32_t state;
+    int status = symbol_states_make(&c->b, tails, REGEX_JSON_STRING, '"', BUILDER_FINAL, &state);
+    if (status) schema_fail(c, status, "a pattern has too many classes of characters");
+    return state;
+}
+
+/* counted: the lengths that the automaton does not know. */
+static uint32_t one_pattern_state(struct compiler *c, const struct shape *s, const struct pattern *p,
+                                  struct lengths counted)
+{
+    struct symbol_dfa tails = {0};
+    bool counts = counted.min > 0 || counted.max != NO_LIMIT;
+    uint32_t state = STATE_DEAD;
+    const struct dfa *d = limited_regex(c, p, s->min_length, s->max_length, counts ? NULL : &tails);
+    if (tails.num_states > 0) {
+        forget_failure(c);
+        state = tails_state(c, &tails);
+        if (c->status == STATUS_LIMIT) { /* the classes are many */
+            forget_failure(c);
+            d = limited_regex(c, p, s->min_length, s->max_length, NULL);
+        }
+    }
+    symbol_dfa_deinit(&tails);
+    return d ? text_state(c, d, counted) : state;
+}
+
+/* The shape's own lengths are part of its automaton. One pattern and nothing else needs no product. */
+static uint32_t automaton_state(struct compiler *c, const struct shape *s, struct lengths counted)
+{
+    struct dfa all;
+    if (s->patterns.count == 1 && !s->patterns.items[0].negated && !excludes_strings(s))
+        return one_pattern_state(c, s, &s->patterns.items[0], counted);
+    if (!schema_string_dfa(c, s, &all)) return STATE_DEAD;
+    uint32_t state = text_state(c, &all, counted);
+    dfa_deinit(&all);
+    return state;
 }
 
 /* The same shape, with the lengths that look-aheads of its patterns say as its own. False: they say none. */

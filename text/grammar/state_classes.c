@@ -30,7 +30,9 @@ static uint64_t class_behind(const struct refinement *r, const struct rule_call 
 static uint64_t hash_of(const struct refinement *r, uint32_t state)
 {
     const struct state *s = &r->g->states[state];
-    uint64_t h = mixed(r->known[state], (uint64_t)s->loop << 32 | s->entry);
+    const struct char_loop *loop = &r->g->loops[s->loop];
+    uint64_t h = mixed(r->known[state], (uint64_t)loop->char_class << 32 | s->entry);
+    if (s->loop != NO_LOOP) h = mixed(mixed(h, r->known[loop->target]), loop->max);
     for (uint32_t i = 0; i < s->num_edges; i++) {
         const struct byte_edge *e = &r->g->edges[s->edges + i];
         h = mixed(h, (uint64_t)r->known[e->target] << 16 | (uint64_t)e->lo << 8 | e->hi);
@@ -42,11 +44,19 @@ static uint64_t hash_of(const struct refinement *r, uint32_t state)
     return h;
 }
 
+static bool loops_are_alike(const struct refinement *r, uint16_t a, uint16_t b)
+{
+    const struct char_loop *x = &r->g->loops[a], *y = &r->g->loops[b];
+    if (a == b || a == NO_LOOP || b == NO_LOOP) return a == b;
+    return x->char_class == y->char_class && x->counts == y->counts && x->max == y->max && x->min == y->min &&
+           r->known[x->target] == r->known[y->target];
+}
+
 static bool are_alike(const struct refinement *r, uint32_t a, uint32_t b)
 {
     const struct state *s = &r->g->states[a], *t = &r->g->states[b];
-    if (r->known[a] != r->known[b] || s->loop != t->loop || s->entry != t->entry || s->flags != t->flags ||
-        s->num_edges != t->num_edges || s->num_calls != t->num_calls)
+    if (r->known[a] != r->known[b] || !loops_are_alike(r, s->loop, t->loop) || s->entry != t->entry ||
+        s->flags != t->flags || s->num_edges != t->num_edges || s->num_calls != t->num_calls)
         return false;
     for (uint32_t i = 0; i < s->num_edges; i++) {
         const struct byte_edge *e = &r->g->edges[s->edges + i], *f = &r->g->edges[t->edges + i];

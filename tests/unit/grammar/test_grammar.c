@@ -191,6 +191,42 @@ static void lengths_beside_patterns(void **state)
     grammar_free(g);
 }
 
+/* Each place of such a pattern has the letters of all languages: they share them. */
+static void letters_are_counted_before_and_behind_others(void **state)
+{
+    static const struct {
+        const char *pattern;
+        const char *texts[8];
+    } cases[] = {
+        {"^\\\\p{Lu}\\\\p{L}{1,20}$",
+         {"\"\xC3\x84rger\"", "\"Abcdefghijklmnopqrstu\"", "\"\xD0\x96\xD1\x8F\"",
+          "!\"Abcdefghijklmnopqrstuv\"", "!\"A\"", "!\"\xC3\xA4rger\"", "!\"A1\""}},
+        {"^\\\\p{L}[\\\\p{L} ]{0,20}$", {"\"\xE4\xB8\xAD a\"", "\"x\"", "!\" x\"", "!\"x-\"", "!\"\""}},
+        {"^[A-Z][\\\\p{L} ]{1,50}$", {"\"A\xC3\xA9\"", "!\"\xC3\x84\xC3\xA9\"", "!\"A\""}},
+        {"^\\\\p{L}[\\\\p{L}\\\\p{M}'\\\\- ]{1,50}$", {"\"O'Neill-\xE0\xA4\x95\xE0\xA4\xBF\"", "!\"'a\""}},
+        {"^\\\\p{L}{1,20}[ \\\"\\\\n]\\\\p{L}{1,20}(, \\\\p{Lu}\\\\.)?$",
+         {"\"a b\"", "\"\xC3\xA9\\\"b, \xC3\x89.\"", "\"a\\nb\"", "!\"a\\u000ab\"", "!\"a b, e.\"",
+          "!\"a\\tb\""}},
+    };
+    (void)state;
+    for (size_t i = 0; i < array_length(cases); i++) {
+        char schema[200];
+        snprintf(schema, sizeof schema, "{\"type\":\"string\",\"pattern\":\"%s\"}", cases[i].pattern);
+        struct grammar *g = compile_schema(schema);
+        assert_accepts(g, schema, cases[i].texts);
+        if (grammar_bytes(g) > 400000) fail_msg("%s: %zu bytes", schema, grammar_bytes(g));
+        grammar_free(g);
+    }
+    struct grammar *g;
+    struct error err = {0};
+    const char *pattern = "\\p{Lu}\\p{L}{1,20}( \\p{L}{1,20})?";
+    static const char *const texts[] = {"\xC3\x84rger", "Ab \xC3\xA9", "!\xC3\xA4rger", "!A", "!Ab \"",
+                                        "!\"Ab\"",      NULL};
+    assert_int_equal(grammar_from_regex(pattern, strlen(pattern), &g, &err), 0);
+    assert_accepts(g, pattern, texts);
+    grammar_free(g);
+}
+
 static void least_lengths_beside_patterns(void **state)
 {
     static const struct {
@@ -878,6 +914,7 @@ int main(void)
         cmocka_unit_test(alternatives_are_told_by_their_constants),
         cmocka_unit_test(refusals_have_sentences),
         cmocka_unit_test(lengths_beside_patterns),
+        cmocka_unit_test(letters_are_counted_before_and_behind_others),
         cmocka_unit_test(least_lengths_beside_patterns),
         cmocka_unit_test(white_space_is_as_the_pattern_says),
         cmocka_unit_test(text_is_free_until_a_trigger),

@@ -53,6 +53,12 @@ static const char *const schemas[] = {
     "\"maxItems\":4}",
     "{\"type\":\"string\",\"pattern\":\"^[a-z]{1,40}$\"}",
     "{\"type\":\"string\",\"pattern\":\"^(?!foo)[a-z\\\"\\\\n\\u00e9]+$\",\"maxLength\":6}",
+    "{\"type\":\"string\",\"pattern\":\"^\\\\p{Lu}?[\\\\p{L} \\\"\\n]{1,200}(!|\\u00e9\\\\p{L})?$\"}",
+    "{\"type\":\"string\",\"pattern\":\"^(\\\\p{Lu}\\\\p{L}{1,9}|[\\\\p{L}\\\\p{M}]{3,12}o|[a-z\\\\n]+) "
+    "\\\\p{L}{2,5}$\","
+    "\"minLength\":6}",
+    "{\"items\":{\"type\":\"string\",\"pattern\":\"^\\\\p{L}[\\\\p{L} "
+    "]{0,20}$\"},\"maxItems\":3}",
     "{\"type\":\"string\",\"pattern\":\"b.r\"}",
     "{\"type\":\"string\",\"pattern\":\"^[a-z\\u00e9\\\"\\n]{2,300}$\",\"maxLength\":280}",
     "{\"type\":\"string\",\"pattern\":\"^(.*)$\"}",
