@@ -31,6 +31,7 @@ struct object {
     const struct shape *s;
     struct property *properties; /* in their order, then by text */
     uint32_t num_properties, capacity;
+    struct names names; /* of properties */
     struct patterns patterns;
     uint32_t table;        /* index of the key_table */
     uint32_t extra_rule;   /* of other properties' values, where their names do not matter */
@@ -40,6 +41,7 @@ struct object {
     uint32_t behind;       /* state behind a value */
     bool is_open;          /* the tree may be left into extra_body */
     bool is_closed;        /* other names are those of patternProperties alone */
+    bool any_order;        /* key_table */
 };
 
 /* ---- what a property must fulfil ---- */
@@ -129,9 +131,9 @@ static bool name_allowed(struct compiler *c, const struct shape *s, const char *
 }
 
 /* The property of this name, which is added where there is none. */
-static struct property *list_property(struct object *o, struct names *names, const char *name)
+static struct property *list_property(struct object *o, const char *name)
 {
-    uint32_t i = names_find(names, name, strlen(name), o->num_properties);
+    uint32_t i = names_find(&o->names, name, strlen(name), o->num_properties);
     if (i == NAMES_FULL) schema_fail(o->c, STATUS_NO_MEMORY, "no memory for the names of an object");
     if (i == o->num_properties) add_property(o, name);
     return o->c->status ? NULL : &o->properties[i];
@@ -140,18 +142,43 @@ static struct property *list_property(struct object *o, struct names *names, con
 static void list_properties(struct object *o)
 {
     const struct shape *s = o->s;
-    struct names names;
-    names_init(&names, SCHEMA_KEYS_MAX + 1);
     for (int i = 0; i < s->objects.count; i++) {
         const cJSON *map = schema_get(s->objects.nodes[i], "properties");
         for (const cJSON *p = map ? map->child : NULL; p && !o->c->status; p = p->next)
-            (void)list_property(o, &names, p->string);
+            (void)list_property(o, p->string);
     }
     for (int i = 0; i < s->required.count && !o->c->status; i++) {
-        struct property *p = list_property(o, &names, s->required.nodes[i]->valuestring);
+        struct property *p = list_property(o, s->required.nodes[i]->valuestring);
         if (p) p->required = true;
     }
-    names_deinit(&names);
+}
+
+/* What propertyNames says of names together. */
+static struct shape shape_of_names(struct object *o)
+{
+    struct shape s;
+    struct conjunction k = {0};
+    for (int i = 0; i < o->s->names.count; i++) conjunction_add(o->c, &k, o->s->names.nodes[i], false);
+    k = conjunction_flatten(o->c, &k);
+    shape_read(o->c, &k, &s);
+    return s;
+}
+
+/* Where propertyNames names them all, the others are listed, too, so that each stands once: in any order, if that can be told
+ * and nothing else is listed. False: it does not. */
+static bool list_named(struct object *o)
+{
+    enum { ANY_ORDER_MAX = 32 };
+    const uint32_t num_listed = o->num_properties;
+    struct shape s = shape_of_names(o);
+    if (o->c->status || s.has_choice || !s.has_literals) return false;
+    for (int i = 0; i < s.literals.count && !o->c->status; i++) {
+        const cJSON *name = s.literals.nodes[i];
+        if (cJSON_IsString(name) && schema_literal_fits(o->c, &s, name))
+            (void)list_property(o, name->valuestring);
+    }
+    o->any_order = num_listed == 0 && o->num_properties <= ANY_ORDER_MAX;
+    return true;
 }
 
 static void list_patterns(struct object *o)
@@ -171,10 +198,10 @@ static void list_patterns(struct object *o)
     }
 }
 
-/* Values' rules; false when a required property cannot be. */
-static bool make_values(struct object *o)
+/* Values' rules from the first one on; false when a required property cannot be. */
+static bool make_values(struct object *o, uint32_t first)
 {
-    for (uint32_t i = 0; i < o->num_properties && !o->c->status; i++) {
+    for (uint32_t i = first; i < o->num_properties && !o->c->status; i++) {
         struct property *p = &o->properties[i];
         struct conjunction k = property_of(o->c, o->s, p->name, p->text, p->num_bytes, NULL, 0);
         p->rule = schema_rule(o->c, &k);
@@ -238,7 +265,8 @@ static void make_table(struct object *o, bool has_extra)
                             .num_required = num_required,
                             .min = o->s->min_properties,
                             .max = o->s->max_properties,
-                            .has_extra = has_extra};
+                            .has_extra = has_extra,
+                            .any_order = o->any_order};
     t->counts = t->max != NO_LIMIT || t->min > count;
     if (t->min > count + 1 && has_extra)
         schema_fail(
@@ -466,11 +494,7 @@ static void listed_dfa(struct object *o, struct dfa *out)
 /* What propertyNames allows, or any text. */
 static void names_dfa(struct object *o, struct dfa *out)
 {
-    struct shape s;
-    struct conjunction k = {0};
-    for (int i = 0; i < o->s->names.count; i++) conjunction_add(o->c, &k, o->s->names.nodes[i], false);
-    k = conjunction_flatten(o->c, &k);
-    shape_read(o->c, &k, &s);
+    struct shape s = shape_of_names(o);
     if (o->c->status) return;
     if (s.has_choice)
         schema_fail(o->c, STATUS_UNSUPPORTED,
@@ -617,6 +641,19 @@ static uint32_t object_states(struct object *o, struct named_extras *e)
     return builder_text(b, "{", 1, open);
 }
 
+/* The properties that are not listed. */
+static void make_others(struct object *o, struct named_extras *e)
+{
+    const uint32_t num_listed = o->num_properties;
+    bool has_names = o->s->names.count > 0 && !o->is_closed;
+    if (has_names && list_named(o))
+        (void)make_values(o, num_listed);
+    else if (o->patterns.count > 0 || has_names)
+        make_named_extras(o, e);
+    else if (!o->is_closed)
+        make_open_names(o);
+}
+
 uint32_t schema_object_state(struct compiler *c, const struct conjunction *k, const struct shape *s)
 {
     struct object o = {.c = c, .s = s};
@@ -627,16 +664,15 @@ uint32_t schema_object_state(struct compiler *c, const struct conjunction *k, co
         (void)schema_any_rule(c);
         return builder_status(&c->b) ? STATE_DEAD : pool_items(struct rule, &c->b.rules)[c->any.object].start;
     }
+    names_init(&o.names, SCHEMA_KEYS_MAX + 1);
     list_properties(&o);
     list_patterns(&o);
-    if (!c->status && make_values(&o)) {
+    if (!c->status && make_values(&o, 0)) {
         o.is_closed = is_closed(&o, k);
-        if (o.patterns.count > 0 || (o.s->names.count > 0 && !o.is_closed))
-            make_named_extras(&o, &e);
-        else if (!o.is_closed)
-            make_open_names(&o);
+        make_others(&o, &e);
         if (!c->status) state = object_states(&o, &e);
     }
+    names_deinit(&o.names);
     dfa_deinit(&e.dfa);
     return state;
 }

@@ -82,6 +82,28 @@ static void schemas_accept_their_values(void **state)
         {"{\"items\":{\"anyOf\":[{\"type\":\"string\",\"maxLength\":3},{\"type\":\"integer\"},{\"const\":"
          "null}]},\"uniqueItems\":true}",
          {"[1,\"1\",null,10]", "![null,null]", "![1,null,1]", "![\"a\",\"a\"]", "![\"abcd\"]", "![1.5]"}},
+        {"{\"type\":\"object\",\"propertyNames\":{\"enum\":[\"k\",\"l\"]},\"additionalProperties\":{\"type\":"
+         "\"integer\"}}",
+         {"!{\"k\":1,\"l\":2,\"l\":3}", "{\"l\":1,\"k\":1}", "{}", "{\"k\":1}", "!{\"m\":1}",
+          "!{\"k\":\"\"}"}},
+        {"{\"type\":\"object\",\"propertyNames\":{\"enum\":[\"k\",\"l\",\"m\"]},\"additionalProperties\":{"
+         "\"type\":\"integer\"},\"minProperties\":2}",
+         {"{\"k\":1,\"l\":2}", "!{\"l\":1}", "{\"k\":1,\"l\":2,\"m\":3}", "{\"m\":3,\"k\":4}"}},
+        {"{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"}},\"required\":[\"a\"],"
+         "\"propertyNames\":{\"enum\":[\"k\",\"a\"]},\"additionalProperties\":{\"type\":\"integer\"}}",
+         {"{\"a\":\"\",\"k\":2}", "{\"a\":\"\"}", "!{\"k\":1}", "!{\"a\":\"\",\"k\":1,\"k\":1}"}},
+        {"{\"type\":\"object\",\"propertyNames\":{\"enum\":[\"k\",\"l\"]},\"additionalProperties\":false}",
+         {"{}", "!{\"k\":1}"}},
+        {"{\"type\":\"object\",\"propertyNames\":{\"enum\":[\"k\",\"l\"]},\"patternProperties\":{\"k\":{"
+         "\"type\":\"string\"}},\"additionalProperties\":{\"type\":\"integer\"},\"maxProperties\":1}",
+         {"{\"k\":\"\"}", "{\"l\":1}", "!{\"l\":1,\"k\":\"\"}", "!{\"k\":1}"}},
+        {"{\"type\":\"object\",\"propertyNames\":{\"const\":\"k\\\"q\"},\"additionalProperties\":{\"type\":"
+         "\"integer\"}}",
+         {"{\"k\\\"q\":1}"}},
+        {"{\"type\":\"object\",\"propertyNames\":{\"$ref\":\"#/$defs/"
+         "C\"},\"$defs\":{\"C\":{\"enum\":[\"red\",\"green\"],\"type\":\"string\"}},\"additionalProperties\":"
+         "{\"type\":\"integer\"}}",
+         {"{\"green\":1,\"red\":2}"}},
         {"{\"const\":1.5}", {"1.5", "!1.50", "!1"}},
         {"{\"oneOf\":[{\"const\":\"a\"},{\"const\":1},{\"const\":1.0},{\"const\":\"c\"},{\"type\":\"string\","
          "\"maxLength\":1,"
@@ -579,6 +601,23 @@ static void alternatives_are_told_by_their_constants(void **state)
     assert_null(strstr(err.text, "references"));
 }
 
+/* More names than a set of bits: each once, in their order. */
+static void many_names_stand_once(void **state)
+{
+    static const char *const texts[] = {"{\"k1\":1,\"k39\":2}", "{}", "!{\"k1\":1,\"k1\":1}", "!{\"k40\":1}",
+                                        NULL};
+    struct buffer text;
+    (void)state;
+    buffer_init(&text, 1 << 20);
+    buffer_append_text(&text, "{\"type\":\"object\",\"propertyNames\":{\"enum\":[");
+    for (int i = 0; i < 40; i++) buffer_printf(&text, "%s\"k%d\"", i ? "," : "", i);
+    buffer_append_text(&text, "]}}");
+    struct grammar *g = compile_schema(text.data);
+    assert_accepts(g, text.data, texts);
+    grammar_free(g);
+    buffer_deinit(&text);
+}
+
 static void refusals_have_sentences(void **state)
 {
     static const struct {
@@ -912,6 +951,7 @@ int main(void)
         cmocka_unit_test(schemas_accept_their_values),
         cmocka_unit_test(objects_that_list_properties_are_closed),
         cmocka_unit_test(alternatives_are_told_by_their_constants),
+        cmocka_unit_test(many_names_stand_once),
         cmocka_unit_test(refusals_have_sentences),
         cmocka_unit_test(lengths_beside_patterns),
         cmocka_unit_test(letters_are_counted_before_and_behind_others),

@@ -39,6 +39,9 @@ static const char *const schemas[] = {
     "{\"type\":\"object\",\"patternProperties\":{\"^x\":{\"type\":\"integer\"},\"xx$\":{\"minimum\":5}},"
     "\"properties\":"
     "{\"xxx\":{\"maximum\":50}},\"additionalProperties\":{\"type\":\"string\"}}",
+    "{\"type\":\"object\",\"propertyNames\":{\"enum\":[\"foo\",\"foobar\",\"na\\u00efve\",\"a\"]},"
+    "\"minProperties\":2,"
+    "\"additionalProperties\":{\"type\":\"integer\"}}",
     "{\"type\":\"object\",\"propertyNames\":{\"pattern\":\"^[a-c]+$\"},\"maxProperties\":2}",
     "{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"minItems\":1,\"maxItems\":3}",
     "{\"type\":\"array\",\"prefixItems\":[{\"type\":\"string\"},{\"type\":\"number\"}],\"items\":{\"type\":"
