@@ -146,16 +146,50 @@ static int need_vocabulary(struct grammars *g, struct error *err)
 
 /* ---- compiling ---- */
 
+static bool is_one_of(const char *name, const char *const *names)
+{
+    while (*names && strcmp(*names, name) != 0) names++;
+    return *names != NULL;
+}
+
+/* Keywords that are null are absent: so Go's marshaller writes empty lists and maps. Values keep theirs. */
+static void drop_null_keywords(cJSON *schema)
+{
+    static const char *const values[] = {"enum", "const", "default", "example", "examples", NULL};
+    static const char *const maps[] = {"properties",       "patternProperties", "$defs", "definitions",
+                                       "dependentSchemas", "dependencies",      NULL};
+    for (cJSON *part = schema->child, *next, *member; part; part = next) {
+        next = part->next;
+        if (part->string && is_one_of(part->string, values)) continue;
+        if (part->string && cJSON_IsNull(part)) {
+            cJSON_Delete(cJSON_DetachItemViaPointer(schema, part));
+        } else if (part->string && is_one_of(part->string, maps)) {
+            cJSON_ArrayForEach(member, part) drop_null_keywords(member);
+        } else {
+            drop_null_keywords(part);
+        }
+    }
+}
+
+/* A text that was checked, as a tree of the caller; NULL: no memory. */
+static cJSON *parse(const struct constraint *c)
+{
+    cJSON *json = cJSON_ParseWithLength(c->text, c->num_bytes);
+    if (json && !json_keep_numbers(json, c->text, c->num_bytes)) return json;
+    cJSON_Delete(json);
+    return NULL;
+}
+
 typedef int compile_json(const cJSON *json, const struct grammar_options *options, struct grammar **out,
                          struct error *err);
 
 static int compile_parsed(const struct constraint *c, compile_json *compile,
                           const struct grammar_options *options, struct grammar **out, struct error *err)
 {
-    cJSON *json = cJSON_ParseWithLength(c->text, c->num_bytes);
-    int status = json && !json_keep_numbers(json, c->text, c->num_bytes)
-                     ? compile(json, options, out, err)
-                     : error_set(err, STATUS_NO_MEMORY, "out of memory");
+    cJSON *json = parse(c);
+    if (!json) return error_set(err, STATUS_NO_MEMORY, "out of memory");
+    drop_null_keywords(json);
+    int status = compile(json, options, out, err);
     cJSON_Delete(json);
     return status;
 }
@@ -187,12 +221,12 @@ static int compile_choice(const struct constraint *c, struct grammar **out, stru
 static int compile_calls(const struct constraint *c, const struct grammar_options *options,
                          struct grammar **out, struct error *err)
 {
-    cJSON *both = cJSON_ParseWithLength(c->text, c->num_bytes);
+    cJSON *both = parse(c), *schema;
+    if (!both) return error_set(err, STATUS_NO_MEMORY, "out of memory");
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(both, "ebnf"));
     const cJSON *schemas = cJSON_GetObjectItemCaseSensitive(both, "schemas");
-    bool is_whole = text && !json_keep_numbers(both, c->text, c->num_bytes);
-    int status = is_whole ? grammar_from_ebnf_with_schemas(text, strlen(text), schemas, options, out, err)
-                          : error_set(err, STATUS_NO_MEMORY, "out of memory");
+    cJSON_ArrayForEach(schema, schemas) drop_null_keywords(schema);
+    int status = grammar_from_ebnf_with_schemas(text, strlen(text), schemas, options, out, err);
     cJSON_Delete(both);
     return status;
 }

@@ -9,6 +9,7 @@
 #include "server/api/nul_text.h"
 #include "server/masks.h"
 #include "text/json_numbers.h"
+#include "text/tools/tool_grammar.h"
 
 /* White space between two tokens of JSON: enough for a line break and its indentation, too little for a small
  * model to lose itself in. */
@@ -329,8 +330,10 @@ static int wait_for_reasoning(const struct server *server, struct answer_form *f
     return 0;
 }
 
-static int refuse_grammar(const struct answer_form *form, const struct error *why, struct api_error *err)
+static int refuse_grammar(const struct answer_form *form, const cJSON *tools, const struct error *why,
+                          struct api_error *err)
 {
+    char field[sizeof err->param];
     if (why->status == STATUS_NO_MEMORY) return api_error_no_memory(err);
     if (why->status == STATUS_NO_SLOT) {
         api_error_set(err, 503, "service_unavailable_error", NULL, form->param, "%s", why->text);
@@ -338,16 +341,21 @@ static int refuse_grammar(const struct answer_form *form, const struct error *wh
         return STATUS_INVALID;
     }
     const char *code = why->status == STATUS_UNSUPPORTED ? "unsupported_value" : "invalid_value";
-    return api_error_invalid(err, code, form->param, "%s: %s", form->param, why->text);
+    const char *what = why->text, *param = form->param;
+    if (form->constraint.kind == CONSTRAINT_CALLS) {
+        what = tool_grammar_find_field(tools, why->text, field, sizeof field);
+        if (field[0]) param = field;
+    }
+    return api_error_invalid(err, code, param, "%s: %s", param, what);
 }
 
-int constraint_compile(const struct server *server, bool opens_reasoning, struct answer_form *form,
-                       struct api_error *err)
+int constraint_compile(const struct server *server, const cJSON *tools, bool opens_reasoning,
+                       struct answer_form *form, struct api_error *err)
 {
     struct error why = {0};
     int status = 0;
     if (form->constraint.kind == CONSTRAINT_NONE) return 0;
     if (!form->trigger && opens_reasoning) status = wait_for_reasoning(server, form, &why);
     if (status == 0) status = grammars_get(server->grammars, &form->constraint, &form->grammar, &why);
-    return status ? refuse_grammar(form, &why, err) : 0;
+    return status ? refuse_grammar(form, tools, &why, err) : 0;
 }

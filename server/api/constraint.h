@@ -36,8 +36,8 @@ int constraint_read(const struct server *server, const cJSON *body, bool has_nul
                     struct answer_form *out, struct api_error *err) must_check;
 
 /* Sets form->grammar; grammars_release is due. opens_reasoning: so does what the answers go on from; the form begins
- * behind that block. */
-int constraint_compile(const struct server *server, bool opens_reasoning, struct answer_form *form,
-                       struct api_error *err) must_check;
+ * behind that block. tools: the body's, or NULL, one of which a refusal may be about. */
+int constraint_compile(const struct server *server, const cJSON *tools, bool opens_reasoning,
+                       struct answer_form *form, struct api_error *err) must_check;
 
 #endif

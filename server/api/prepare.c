@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "server/api/custom_tools.h"
+#include "server/api/json_field.h"
 #include "server/api/limit_params.h"
 #include "server/api/nul_text.h"
 #include "server/api/prediction.h"
@@ -130,7 +131,8 @@ int prepare_run(const struct prepare_input *in, struct arena *arena, struct para
     if (status == 0) status = keep_what_was_said(&t, params, prompts);
     if (status == 0 && params->uses_tools) status = tool_params_demand(in->server, body, arena, params, err);
     if (status == 0)
-        status = constraint_compile(in->server, prompts->items[0].opens_reasoning, &params->form, err);
+        status = constraint_compile(in->server, json_field_find(body, "tools"),
+                                    prompts->items[0].opens_reasoning, &params->form, err);
     if (status == 0 && !api_kind_has_rows(t.kind))
         status = limit_params_read(in->server, body, params->has_nul, &params->limits, err);
     if (status == 0) params->input->constrained = params->form.grammar || params->limits;

@@ -381,7 +381,7 @@ def test_strict_tools_leave_text_alone(server):
     (dict(tools=openai.NOT_GIVEN, tool_choice="required"), "tool_choice"),
     (dict(tools=[{"type": "function", "function": {"name": "f", "strict": 1}}]), "tools[0].function.strict"),
     (dict(tool_choice="required", tools=[{"type": "function", "function": {
-        "name": "f", "parameters": {"properties": {"a": {"pattern": r"(a)\1"}}}}}]), "tool_choice"),
+        "name": "f", "parameters": {"properties": {"a": {"pattern": r"(a)\1"}}}}}]), "tools[0].function.parameters"),
     (dict(tools=[{"type": "web_search"}]), "tools[0].type"),
     (dict(messages=[*ASK, {"role": "assistant", "tool_calls": [{"id": "c", "type": "custom", "custom": {
         "name": "f"}}]}]), "messages[1].tool_calls"),
@@ -398,6 +398,43 @@ def test_what_cannot_be_done_is_said(thinking, more, param):
 def test_a_schema_that_cannot_be_kept_is_told_by_its_tool(thinking):
     def tool(name, parameters):
         return {"type": "function", "function": {"name": name, "parameters": parameters, "strict": True}}
-    with pytest.raises(openai.BadRequestError, match="schema-1-set_it: .*a back reference"):
+    with pytest.raises(openai.BadRequestError, match=r"tools\[1\]\.function\.parameters: .*a back reference") as refused:
         ask(thinking[0], tools=[tool("get.it", {"type": "object"}), tool("set.it", {"properties": {
             "a": {"pattern": r"(a)\1"}}})])
+    assert refused.value.param == "tools[1].function.parameters"
+
+
+@pytest.mark.parametrize("path, tools, param", [
+    ("/v1/chat/completions", lambda p: [PING_ONLY, {"type": "function", "function": {"name": "g.h", "parameters": p}}],
+     "tools[1].function.parameters"),
+    ("/v1/responses", lambda p: [{"type": "function", "name": "g.h", "parameters": p}], "tools[0].parameters"),
+    ("/v1/messages", lambda p: [{"name": "g.h", "input_schema": p}], "tools[0].input_schema")])
+@pytest.mark.parametrize("name", ["STRING", "int", "dict"])
+def test_a_type_that_is_none_is_told_by_field_and_place(server, path, tools, param, name):
+    body = {"tools": tools({"type": "object", "properties": {"x": {"type": name}}}), "tool_choice": "required", "max_tokens": 9}
+    body |= {"input": "Hi"} if path == "/v1/responses" else {"messages": [{"role": "user", "content": "Hi"}]}
+    if path == "/v1/messages":
+        body["tool_choice"] = {"type": "any"}
+    reply = server.post(path, body)
+    error = reply.json()["error"]
+    assert reply.status_code == 400 and "schema-" not in error["message"], error
+    assert error["message"].startswith(param + ': "type" at #/properties/x must be the name of a type'), error
+    assert path == "/v1/messages" or error["param"] == param
+
+
+def test_null_is_an_absent_keyword(server):
+    """As Go's marshaller writes slices and maps that are empty."""
+    schema = {"type": "object", "properties": {"a": {"type": "array", "items": {"enum": [1], "required": None}, "maxItems": 2, "prefixItems": None},
+                                               "n": {"const": None}}, "required": None, "additionalProperties": None, "$defs": None}
+    empty = {"type": None, "properties": None, "required": None, "maxProperties": 0}
+    for parameters, allowed in ((schema, {"a", "n"}), (empty, set())):
+        body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 200, "temperature": 1, "tool_choice": "required",
+                "tools": [{"type": "function", "function": {"name": "f", "parameters": parameters}}], "parallel_tool_calls": False}
+        reply = server.post("/v1/chat/completions", body)
+        assert reply.status_code == 200, reply.text
+        arguments = json.loads(reply.json()["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"])
+        assert set(arguments) <= allowed and arguments.get("n") is None, arguments
+    form = {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema | {"required": ["n"]}}}}
+    reply = server.post("/v1/chat/completions", {"messages": body["messages"], "max_tokens": 200, **form})
+    assert json.loads(reply.json()["choices"][0]["message"]["content"])["n"] is None
+

@@ -22,6 +22,7 @@ struct writer {
     struct error *err;
     int status;
     bool only_strict;         /* arguments of other functions are free */
+    int tool, parameter;      /* whose schemas these are; -1: of the answer, of all arguments */
     size_t definitions_bytes; /* of all copies */
 };
 
@@ -98,14 +99,12 @@ static void fail(struct writer *w, int status, const char *what)
     if (w->status == 0) w->status = error_set(w->err, status, "%s", what);
 }
 
-/* Adds a schema under a name of its own, which says whose it is (refusals begin with it), and writes the name. */
-static void write_schema(struct writer *w, const char *owner, cJSON *schema)
+/* Adds a schema under a name of its own, which says whose it is (tool_grammar_find_field), and writes the name. */
+static void write_schema(struct writer *w, cJSON *schema)
 {
-    char name[24 + TOOL_NAME_MAX];
-    snprintf(name, sizeof name, "schema-%d-%.*s", cJSON_GetArraySize(w->schemas), (int)TOOL_NAME_MAX,
-             owner ? owner : "");
-    for (char *c = name; *c; c++)
-        if (*c == '.' || *c == '/') *c = '_'; /* which rules' names have not */
+    char name[64], *end = name + snprintf(name, sizeof name, "schema-%d", cJSON_GetArraySize(w->schemas));
+    if (w->tool >= 0) end += snprintf(end, 24, "-tool-%d", w->tool);
+    if (w->tool >= 0 && w->parameter >= 0) snprintf(end, 16, "-%d", w->parameter);
     if (!schema || !cJSON_AddItemToObject(w->schemas, name, schema)) {
         cJSON_Delete(schema);
         fail(w, STATUS_NO_MEMORY, "no memory for a schema");
@@ -124,11 +123,12 @@ static void write_object(struct writer *w, const cJSON *function)
     const cJSON *parameters = is_free(w, function) ? NULL : get(function, "parameters");
     bool has_own = parameters && !cJSON_IsNull(parameters);
     cJSON *schema = has_own ? cJSON_Duplicate(parameters, true) : cJSON_CreateObject();
+    if (cJSON_IsNull(get(schema, "type"))) cJSON_DeleteItemFromObjectCaseSensitive(schema, "type");
     if (schema && !get(schema, "type") && !cJSON_AddStringToObject(schema, "type", "object")) {
         cJSON_Delete(schema);
         schema = NULL;
     }
-    write_schema(w, cJSON_GetStringValue(get(function, "name")), schema);
+    write_schema(w, schema);
 }
 
 /* What it holds in memory, about. */
@@ -207,7 +207,7 @@ static void write_value_schema(struct writer *w, const cJSON *property, const cJ
         add_definitions(w, schema, get(parameters, "definitions"));
         add_properties(w, schema, get(parameters, "properties"));
     }
-    write_schema(w, cJSON_GetStringValue(get(function, "name")), schema);
+    write_schema(w, schema);
 }
 
 /* ---- parameters ---- */
@@ -369,6 +369,7 @@ static void write_parameters(struct writer *w, const cJSON *function, int tool)
                 buffer_printf(w->out, "| %s-%d-%d ", some ? "more" : "none", tool, i + 1);
             buffer_append_char(w->out, '\n');
         }
+        w->parameter = i;
         buffer_printf(w->out, "value-%d-%d ::= ", tool, i++);
         write_parameter(w, function, property, types);
         buffer_append_char(w->out, '\n');
@@ -429,7 +430,8 @@ static int write_calls(struct writer *w, const struct tool_demand *d, const char
     {
         const cJSON *function = function_of(tool);
         const char *name = cJSON_GetStringValue(get(function, "name"));
-        i++;
+        w->tool = i++;
+        w->parameter = -1;
         if (!name || !is_allowed(d, name)) continue;
         write_call(w, function, i, begin, rule);
         if (with_parameters && w->format->notation == ARGUMENTS_TAGGED) write_parameters(w, function, i);
@@ -464,7 +466,7 @@ static void write_other_text(struct writer *w)
 static void write_answer(struct writer *w, const cJSON *schema)
 {
     if (!schema) return;
-    write_schema(w, "answer", cJSON_Duplicate(schema, true));
+    write_schema(w, cJSON_Duplicate(schema, true));
     buffer_append_text(w->out, "| ");
 }
 
@@ -472,7 +474,8 @@ int tool_grammar_write(const struct tool_format *f, const struct tool_demand *d,
                        cJSON *schemas, struct error *err)
 {
     bool must_call = !d->answer && !d->behind_trigger;
-    struct writer w = {.format = f, .out = ebnf, .schemas = schemas, .err = err, .only_strict = !must_call};
+    struct writer w = {
+        .format = f, .out = ebnf, .schemas = schemas, .err = err, .only_strict = !must_call, .tool = -1};
     bool is_parallel = d->is_parallel && f->is_parallel;
     bool behind_trigger = d->behind_trigger && has_trigger(f);
     bool begins_with_call = !*f->section_begin && behind_trigger;
@@ -494,6 +497,22 @@ int tool_grammar_write(const struct tool_format *f, const struct tool_demand *d,
     if (count == 0) fail(&w, STATUS_INVALID, "there is no function of this name to call");
     if (buffer_failed(ebnf)) fail(&w, STATUS_NO_MEMORY, "no memory for the grammar of calls");
     return w.status;
+}
+
+const char *tool_grammar_find_field(const cJSON *tools, const char *refusal, char *path, size_t capacity)
+{
+    int number, tool = -1, parameter = -1;
+    const char *rest = strstr(refusal, ": ");
+    *path = '\0';
+    if (!rest || sscanf(refusal, "schema-%d-tool-%d-%d", &number, &tool, &parameter) < 1) return refusal;
+    if (tool < 0) return rest + 2;
+    const cJSON *item = cJSON_GetArrayItem(tools, tool), *function = item ? function_of(item) : NULL;
+    const cJSON *property =
+        parameter >= 0 ? cJSON_GetArrayItem(get(tool_parameters(function), "properties"), parameter) : NULL;
+    int n = snprintf(path, capacity, "tools[%d].function.parameters", tool);
+    if (property && (size_t)n < capacity)
+        snprintf(path + n, capacity - (size_t)n, ".properties.%s", property->string);
+    return rest + 2;
 }
 
 int tool_grammar_make(const struct tool_format *f, const struct tool_demand *demand,

@@ -394,6 +394,35 @@ static void what_cannot_be_held_is_refused(void **state)
     cJSON_Delete(tools);
 }
 
+/* A refusal is about a field of the request. */
+static void refusals_name_the_field(void **state)
+{
+    static const char bad[] = "[{\"function\":{\"name\":\"f\"}},{\"function\":{\"name\":\"g\",\"parameters\":"
+                              "{\"properties\":{\"a\":{\"type\":"
+                              "\"string\"},\"b\":{\"type\":\"integer\",\"minimum\":\"\"}}}}}]";
+    static const struct {
+        int format;
+        const char *path;
+    } cases[] = {{FORMAT_JSON, "tools[1].function.parameters"},
+                 {FORMAT_RAW, "tools[1].function.parameters.properties.b"}};
+    const struct grammar_options options = {.max_spaces = 4};
+    cJSON *tools = cJSON_Parse(bad);
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct tool_format *f = format_of(format_templates[cases[i].format]);
+        struct grammar *g;
+        struct error err = {0};
+        char path[112];
+        assert_int_equal(tool_grammar_make(f, &(struct tool_demand){.tools = tools}, &options, &g, &err),
+                         STATUS_INVALID);
+        const char *rest = tool_grammar_find_field(tools, err.text, path, sizeof path);
+        assert_string_equal(path, cases[i].path);
+        assert_ptr_equal(strstr(rest, "\"minimum\""), rest);
+        tool_format_free(f);
+    }
+    cJSON_Delete(tools);
+}
+
 /* Each parameter that refers to definitions is a document with all of them. */
 static void many_references_to_much_are_refused(void **state)
 {
@@ -434,6 +463,7 @@ int main(void)
                                        cmocka_unit_test(raw_strings_of_every_format),
                                        cmocka_unit_test(references_to_other_parameters),
                                        cmocka_unit_test(what_cannot_be_held_is_refused),
+                                       cmocka_unit_test(refusals_name_the_field),
                                        cmocka_unit_test(many_references_to_much_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
