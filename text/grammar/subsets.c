@@ -379,7 +379,7 @@ static void explore(struct explorer *e)
     struct symbol_dfa *d = e->d;
     struct pool next, labels;
     pool_init(&next, sizeof(uint32_t), 1u << 22);
-    pool_init(&labels, sizeof(uint32_t), DFA_STATES_MAX);
+    pool_init(&labels, sizeof(uint32_t), SUBSETS_STATES_MAX);
     (void)tuple_set_add(&e->sets, NULL, 0);
     (void)tuple_set_add(&e->sets, &e->nfa->match, 1);
     (void)tuple_set_add(&e->states, (const uint32_t[]){SET_NEVER}, 1);
@@ -397,7 +397,7 @@ int subsets_explore(const struct nfa *n, const uint8_t *set_has, uint32_t *work_
     if (work_left) e.work_max = min_of(*work_left, e.work_max);
     tuple_set_init(&e.threads, THREADS_MAX);
     tuple_set_init(&e.sets, SETS_MAX);
-    tuple_set_init(&e.states, DFA_STATES_MAX);
+    tuple_set_init(&e.states, SUBSETS_STATES_MAX);
     pool_init(&e.stepped, sizeof(struct stepped), SETS_MAX);
     for (int i = 0; i < LEVELS; i++) {
         pool_init(&e.levels[i].marks, sizeof(uint32_t), NFA_STATES_MAX + THREADS_MAX);

@@ -6,11 +6,12 @@
 #include "base/check.h"
 #include "text/grammar/code_points.h"
 #include "text/grammar/dfa.h"
+#include "text/grammar/minimal.h"
 #include "text/grammar/nfa.h"
 #include "text/grammar/subsets.h"
 #include "text/grammar/tuple_set.h"
 
-enum { CUTS_MAX = 1 << 16 };
+enum { CUTS_MAX = 1 << 16, MINIMIZED_FROM = 500, MINIMIZED_EDGES_MAX = 1 << 20 };
 
 /* ---- symbols ---- */
 
@@ -106,7 +107,7 @@ static uint8_t *make_set_table(const struct regex_tree *tree, const struct symbo
     return table;
 }
 
-/* What no text that matches passes through would be spelled out in bytes for nothing. */
+/* What no text that matches passes through, or passes through twice, would be spelled out in bytes for nothing. */
 static int trim(struct symbol_dfa *d)
 {
     struct dfa view = {.num_classes = d->num_symbols,
@@ -115,6 +116,9 @@ static int trim(struct symbol_dfa *d)
                        .next = d->next,
                        .labels = d->accepts};
     int status = dfa_trim(&view);
+    bool is_large = view.num_states > MINIMIZED_FROM &&
+                    (uint64_t)view.num_states * view.num_classes <= MINIMIZED_EDGES_MAX;
+    if (status == 0 && is_large) status = dfa_minimize(&view);
     d->num_states = view.num_states;
     d->start = view.start;
     return status;

@@ -213,8 +213,8 @@ static void lengths_beside_patterns(void **state)
     grammar_free(g);
 }
 
-/* Each place of such a pattern has the letters of all languages: they share them. */
-static void letters_are_counted_before_and_behind_others(void **state)
+/* Each place of such a pattern has the letters of all languages: they share them. Of addresses most states are alike. */
+static void patterns_of_names_and_addresses(void **state)
 {
     static const struct {
         const char *pattern;
@@ -226,6 +226,10 @@ static void letters_are_counted_before_and_behind_others(void **state)
         {"^\\\\p{L}[\\\\p{L} ]{0,20}$", {"\"\xE4\xB8\xAD a\"", "\"x\"", "!\" x\"", "!\"x-\"", "!\"\""}},
         {"^[A-Z][\\\\p{L} ]{1,50}$", {"\"A\xC3\xA9\"", "!\"\xC3\x84\xC3\xA9\"", "!\"A\""}},
         {"^\\\\p{L}[\\\\p{L}\\\\p{M}'\\\\- ]{1,50}$", {"\"O'Neill-\xE0\xA4\x95\xE0\xA4\xBF\"", "!\"'a\""}},
+        {"^https?://"
+         "(www\\\\.)?[-a-zA-Z0-9@:%._+~#=]{1,256}\\\\.[a-zA-Z0-9()]{1,6}\\\\b([-a-zA-Z0-9()@:%_+.~#?&/=]*)$",
+         {"\"https://www.example.com/a?b=c\"", "\"http://a.b-\"", "!\"http://example\"", "!\"https://a.()\"",
+          "!\"ftp://a.b\""}},
         {"^\\\\p{L}{1,20}[ \\\"\\\\n]\\\\p{L}{1,20}(, \\\\p{Lu}\\\\.)?$",
          {"\"a b\"", "\"\xC3\xA9\\\"b, \xC3\x89.\"", "\"a\\nb\"", "!\"a\\u000ab\"", "!\"a b, e.\"",
           "!\"a\\tb\""}},
@@ -954,7 +958,7 @@ int main(void)
         cmocka_unit_test(many_names_stand_once),
         cmocka_unit_test(refusals_have_sentences),
         cmocka_unit_test(lengths_beside_patterns),
-        cmocka_unit_test(letters_are_counted_before_and_behind_others),
+        cmocka_unit_test(patterns_of_names_and_addresses),
         cmocka_unit_test(least_lengths_beside_patterns),
         cmocka_unit_test(white_space_is_as_the_pattern_says),
         cmocka_unit_test(text_is_free_until_a_trigger),
