@@ -36,7 +36,8 @@ struct regex_options {
     uint32_t *work_left;             /* what several may take together (subsets.h); NULL: it is alone */
     bool drops_look_lengths;         /* regex_look_lengths are left out */
     /* Unless NULL: where nearly all states of a large automaton would be bytes within characters, regex_compile returns
-     * STATUS_LIMIT and leaves here what symbol_states_make takes instead; the caller's. Else it is left empty. */
+     * STATUS_LIMIT and leaves here what symbol_states_make takes instead; the caller's. Else it is left empty. For
+     * automata that are too large without it: it is not known of such states how much plain text may follow. */
     struct symbol_dfa *tails;
 };
 

@@ -109,6 +109,11 @@ static bool excludes_strings(const struct shape *s)
     return false;
 }
 
+static bool is_one_pattern(const struct shape *s)
+{
+    return s->patterns.count == 1 && !s->patterns.items[0].negated && !excludes_strings(s);
+}
+
 bool schema_has_string_limits(const struct shape *s)
 {
     return s->patterns.count > 0 || s->min_length > 0 || s->max_length != NO_LIMIT || excludes_strings(s);
@@ -242,41 +247,14 @@ static void forget_failure(struct compiler *c)
     if (c->err) *c->err = (struct error){0};
 }
 
-/* The pattern's states where those of its automaton would be mostly bytes within characters. */
-static uint32_t tails_state(struct compiler *c, const struct symbol_dfa *tails)
-{
-    uint32_t state;
-    int status = symbol_states_make(&c->b, tails, REGEX_JSON_STRING, '"', BUILDER_FINAL, &state);
-    if (status) schema_fail(c, status, "a pattern has too many classes of characters");
-    return state;
-}
-
-/* counted: the lengths that the automaton does not know. */
-static uint32_t one_pattern_state(struct compiler *c, const struct shape *s, const struct pattern *p,
-                                  struct lengths counted)
-{
-    struct symbol_dfa tails = {0};
-    bool counts = counted.min > 0 || counted.max != NO_LIMIT;
-    uint32_t state = STATE_DEAD;
-    const struct dfa *d = limited_regex(c, p, s->min_length, s->max_length, counts ? NULL : &tails);
-    if (tails.num_states > 0) {
-        forget_failure(c);
-        state = tails_state(c, &tails);
-        if (c->status == STATUS_LIMIT) { /* the classes are many */
-            forget_failure(c);
-            d = limited_regex(c, p, s->min_length, s->max_length, NULL);
-        }
-    }
-    symbol_dfa_deinit(&tails);
-    return d ? text_state(c, d, counted) : state;
-}
-
 /* The shape's own lengths are part of its automaton. One pattern and nothing else needs no product. */
 static uint32_t automaton_state(struct compiler *c, const struct shape *s, struct lengths counted)
 {
     struct dfa all;
-    if (s->patterns.count == 1 && !s->patterns.items[0].negated && !excludes_strings(s))
-        return one_pattern_state(c, s, &s->patterns.items[0], counted);
+    if (is_one_pattern(s)) {
+        const struct dfa *d = limited_regex(c, &s->patterns.items[0], s->min_length, s->max_length, NULL);
+        return d ? text_state(c, d, counted) : STATE_DEAD;
+    }
     if (!schema_string_dfa(c, s, &all)) return STATE_DEAD;
     uint32_t state = text_state(c, &all, counted);
     dfa_deinit(&all);
@@ -324,6 +302,22 @@ static uint32_t counted_state(struct compiler *c, const struct shape *s)
     return state;
 }
 
+/* The states of one pattern whose automaton is too large, but mostly of bytes within characters. */
+static uint32_t tails_state(struct compiler *c, const struct shape *s)
+{
+    struct symbol_dfa tails = {0};
+    uint32_t state = STATE_DEAD;
+    forget_failure(c);
+    (void)limited_regex(c, &s->patterns.items[0], s->min_length, s->max_length, &tails);
+    if (tails.num_states > 0) {
+        forget_failure(c);
+        int status = symbol_states_make(&c->b, &tails, REGEX_JSON_STRING, '"', BUILDER_FINAL, &state);
+        if (status) schema_fail(c, status, "no memory for a pattern");
+    }
+    symbol_dfa_deinit(&tails);
+    return state;
+}
+
 static uint32_t patterns_state(struct compiler *c, const struct shape *s)
 {
     struct shape own;
@@ -335,6 +329,10 @@ static uint32_t patterns_state(struct compiler *c, const struct shape *s)
     if (take_look_lengths(c, s, &own))
         return own.min_length > own.max_length ? STATE_DEAD : counted_state(c, &own);
     if (c->status) return STATE_DEAD;
+    if (is_one_pattern(s)) {
+        state = tails_state(c, s);
+        if (c->status != STATUS_LIMIT) return state;
+    }
     c->status = STATUS_LIMIT;
     if (c->err) *c->err = why;
     return STATE_DEAD;
@@ -344,8 +342,7 @@ static uint32_t pattern_state(struct compiler *c, const struct shape *s)
 {
     struct regex_repetition repetition;
     const struct pattern *first = s->patterns.items;
-    bool is_alone = s->patterns.count == 1 && !first->negated && !excludes_strings(s);
-    if (is_alone && !first->is_format &&
+    if (is_one_pattern(s) && !first->is_format &&
         regex_is_repetition(first->text, strlen(first->text), REGEX_JSON_STRING, false, &repetition)) {
         uint32_t state = string_of_repetition(c, s, &repetition);
         dfa_deinit(&repetition.one);

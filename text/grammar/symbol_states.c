@@ -70,27 +70,41 @@ static const struct known_class *class_of(struct spelling *s, const uint8_t *has
     return make_class(s, has);
 }
 
-/* The first class is the state's loop, which takes single bytes quickly; others are called. */
+/* The symbols that lead where the one does. */
+static void find_symbols(const struct spelling *s, const uint32_t *row, uint32_t symbol, uint8_t *has)
+{
+    for (uint32_t k = 0; k < s->d->num_symbols; k++) has[k] = row[k] == row[symbol];
+}
+
+/* What the state's loop takes, which is quick: what leads back to the state, or what leads anywhere. */
+static uint32_t find_loop(const struct spelling *s, const uint32_t *row, uint32_t number)
+{
+    uint32_t loop = s->d->num_symbols;
+    for (uint32_t i = s->d->num_symbols; i-- > 0;) {
+        if (row[i] == number) return i;
+        if (row[i] != DFA_DEAD) loop = i;
+    }
+    return loop;
+}
+
+/* Other classes are called. */
 static void spell_state(struct spelling *s, uint32_t number, uint8_t *has, uint8_t *is_done)
 {
     const uint32_t *row = s->d->next + (size_t)number * s->d->num_symbols, n = s->d->num_symbols;
+    const uint32_t loop = find_loop(s, row, number);
     struct pool calls;
-    bool has_loop = false;
     pool_init(&calls, sizeof(struct rule_call), UINT16_MAX);
     memset(is_done, 0, n);
     for (uint32_t i = 0; i < n && !s->status; i++) {
         if (row[i] == DFA_DEAD || is_done[i]) continue;
-        for (uint32_t k = 0; k < n; k++) {
-            has[k] = row[k] == row[i];
-            is_done[k] |= has[k];
-        }
+        find_symbols(s, row, i, has);
+        for (uint32_t k = 0; k < n; k++) is_done[k] |= has[k];
         const struct known_class *k = class_of(s, has);
-        uint32_t target = s->base + row[i];
-        if (k && !has_loop)
-            builder_set_loop(s->b, s->base + number, (struct char_loop){k->number, false, target, 0, 0});
-        struct rule_call *call = k && has_loop ? pool_push(&calls, 1) : NULL;
+        const uint32_t target = s->base + row[i];
+        struct rule_call *call = k && !has[loop] ? pool_push(&calls, 1) : NULL;
         if (call) *call = (struct rule_call){k->rule, target};
-        has_loop = true;
+        if (k && has[loop])
+            builder_set_loop(s->b, s->base + number, (struct char_loop){k->number, false, target, 0, 0});
     }
     if (calls.count > 0) builder_set_calls(s->b, s->base + number, calls.items, calls.count);
     if (calls.status) s->status = calls.status;
@@ -120,22 +134,19 @@ int symbol_states_of_pattern(struct builder *b, const char *pattern, size_t num_
                              const struct regex_options *options, int closing, uint32_t end, uint32_t *state,
                              struct error *err)
 {
-    struct symbol_dfa tails;
-    struct regex_options own = *options;
+    struct symbol_dfa tails = {0};
+    struct regex_options shares = *options;
     struct error why = {0};
     struct dfa d;
     const uint32_t exits[] = {STATE_DEAD, end};
     *state = STATE_DEAD;
-    own.tails = &tails;
-    int status = regex_compile(pattern, num_bytes, &own, &d, &why);
+    shares.tails = &tails;
+    int status = regex_compile(pattern, num_bytes, options, &d, &why);
+    if (status == STATUS_LIMIT) status = regex_compile(pattern, num_bytes, &shares, &d, &why);
     if (status == 0)
         *state = builder_dfa(b, &d, closing, exits, 2);
     else if (tails.num_states > 0)
-        status = symbol_states_make(b, &tails, own.text, closing, end, state);
-    if (status == STATUS_LIMIT && tails.num_states > 0) { /* its classes are many */
-        status = regex_compile(pattern, num_bytes, options, &d, &why);
-        if (status == 0) *state = builder_dfa(b, &d, closing, exits, 2);
-    }
+        status = symbol_states_make(b, &tails, options->text, closing, end, state);
     dfa_deinit(&d);
     symbol_dfa_deinit(&tails);
     return status ? error_set(err, status, "%s", why.text) : 0;

@@ -12,7 +12,7 @@
 int symbol_states_make(struct builder *b, const struct symbol_dfa *d, enum regex_text text, int closing,
                        uint32_t end, uint32_t *state) must_check;
 
-/* The states of a pattern: over bytes, or so where those are mostly within characters. */
+/* The states of a pattern: over bytes, or so where those are too many. */
 int symbol_states_of_pattern(struct builder *b, const char *pattern, size_t num_bytes,
                              const struct regex_options *options, int closing, uint32_t end, uint32_t *state,
                              struct error *err) must_check;

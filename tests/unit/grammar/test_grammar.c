@@ -104,6 +104,8 @@ static void schemas_accept_their_values(void **state)
          "C\"},\"$defs\":{\"C\":{\"enum\":[\"red\",\"green\"],\"type\":\"string\"}},\"additionalProperties\":"
          "{\"type\":\"integer\"}}",
          {"{\"green\":1,\"red\":2}"}},
+        {"{\"type\":\"string\",\"pattern\":\"^\\\\p{L}[\\\\p{L} ]{1,50}$\",\"minLength\":3,\"maxLength\":5}",
+         {"\"Abc\"", "\"\xC3\xA9 \xC3\xA9\xC3\xA9\xC3\xA9\"", "!\"ab\"", "!\"abcdef\""}},
         {"{\"const\":1.5}", {"1.5", "!1.50", "!1"}},
         {"{\"oneOf\":[{\"const\":\"a\"},{\"const\":1},{\"const\":1.0},{\"const\":\"c\"},{\"type\":\"string\","
          "\"maxLength\":1,"
