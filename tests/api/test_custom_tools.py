@@ -109,7 +109,7 @@ def test_a_lark_grammar_is_told_and_not_held(custom):
     (dict(tools=[CUSTOM, {"type": "function", "function": {"name": "run"}}]), "tools[1].function.name"),
     (dict(tools=[{"type": "custom", "custom": {"name": "run", "format": {"type": "grammar"}}}]), "tools[0].custom.format"),
     (dict(tools=[{"type": "custom", "custom": {"name": "run", "format": {"type": "grammar", "grammar": {
-        "syntax": "regex", "definition": "("}}}}], tool_choice="required"), "tool_choice"),
+        "syntax": "regex", "definition": "("}}}}], tool_choice="required"), "tools[0].function.parameters"),
     (dict(tool_choice={"type": "custom", "custom": {"name": "no"}}), "tool_choice"),
     (dict(messages=[*ASK, {"role": "assistant", "tool_calls": [{"id": "c", "type": "custom", "custom": {"name": "run"}}]}]),
      "messages[1].tool_calls"),

@@ -77,7 +77,7 @@ static struct conjunction property_of(struct compiler *c, const struct shape *s,
         for (const cJSON *p = map ? map->child : NULL; p; p = p->next) {
             bool fits = false;
             if (text) fits = matches(c, p->string, text, n);
-            for (int j = 0; !text && j < patterns->count; j++)
+            for (int j = 0; !text && patterns && j < patterns->count; j++)
                 if (!strcmp(patterns->texts[j], p->string)) fits = mask >> j & 1;
             if (!fits) continue;
             add_to(c, &k, p, &is_first);
@@ -620,17 +620,18 @@ static uint32_t object_states(struct object *o, struct named_extras *e)
     const struct key_table *t = pool_items(struct key_table, &b->objects) + o->table;
     if (pool_items(uint32_t, &b->keys)[t->num_required] > t->max || t->min > t->max) return STATE_DEAD;
     if (!has_extra && t->min > t->num_keys) return STATE_DEAD;
-    uint32_t close = builder_final_if(b, entry_of(o, ENTRY_CLOSE, 0, 0));
-    uint32_t next = builder_state(b, STATE_SPACES), open = builder_state(b, STATE_SPACES);
+    uint32_t close = builder_final_if(b, entry_of(o, ENTRY_CLOSE, 0, 0)),
+             open = builder_state(b, STATE_SPACES);
+    if (!has_extra && t->num_keys == 0) { /* no state is left that nothing leads out of */
+        builder_set_edge(b, open, '}', close);
+        return builder_text(b, "{", 1, open);
+    }
+    uint32_t next = builder_state(b, STATE_SPACES);
     o->behind = builder_state(b, STATE_SPACES);
     make_open_states(o);
     struct entry all = keys_below(o, o->properties, o->num_properties);
     uint32_t name = name_state(o, e, all);
     all.kind = has_extra ? ENTRY_KEYS : ENTRY_LISTED;
-    if (name == STATE_DEAD) {
-        builder_set_edge(b, open, '}', close);
-        return builder_text(b, "{", 1, open);
-    }
     list_values(o);
     const struct byte_edge first[] = {{'"', '"', name}, {'}', '}', close}};
     const struct byte_edge behind[] = {{',', ',', next}, {'}', '}', close}};

@@ -106,6 +106,10 @@ static void schemas_accept_their_values(void **state)
          {"{\"green\":1,\"red\":2}"}},
         {"{\"type\":\"string\",\"pattern\":\"^\\\\p{L}[\\\\p{L} ]{1,50}$\",\"minLength\":3,\"maxLength\":5}",
          {"\"Abc\"", "\"\xC3\xA9 \xC3\xA9\xC3\xA9\xC3\xA9\"", "!\"ab\"", "!\"abcdef\""}},
+        {"{\"properties\":{\"next\":{\"$ref\":\"#\"},\"none\":{\"type\":\"object\",\"properties\":{\"a\":"
+         "false},"
+         "\"additionalProperties\":false}}}",
+         {"{\"none\":{}}", "{\"next\":{\"none\":{ }}}", "!{\"none\":{\"a\":1}}"}},
         {"{\"const\":1.5}", {"1.5", "!1.50", "!1"}},
         {"{\"oneOf\":[{\"const\":\"a\"},{\"const\":1},{\"const\":1.0},{\"const\":\"c\"},{\"type\":\"string\","
          "\"maxLength\":1,"
