@@ -50,8 +50,8 @@ void solo_run(const struct expected_input *expected, const int32_t *prompt, stru
         if (expected->form > 0)
             ref.allowed = form_allowed(expected->form, input, out->tokens, out->num_tokens);
         if (expected->form > 0 && ref.allowed == 0) {
-            out->end = SOLO_STOP;
-            out->by_form = true;
+            out->by_form = form_is_whole(expected->form, out->tokens, out->num_tokens);
+            out->end = out->by_form ? SOLO_STOP : SOLO_STUCK;
             return;
         }
         struct sample_result row = reference_row(&ref, input, all, -1);
@@ -132,7 +132,7 @@ static void expect_choice(const struct request *r, int choice_idx, struct expect
     size_t look_from = e->num_bytes;
     e->num_echo_bytes = e->num_bytes;
     e->finish_reason = e->solo.end == SOLO_STOP ? "stop" : "length";
-    e->fails = e->solo.end == SOLO_BAD_ROW || e->solo.end == SOLO_TOO_BIG;
+    e->fails = e->solo.end == SOLO_BAD_ROW || e->solo.end == SOLO_TOO_BIG || e->solo.end == SOLO_STUCK;
     for (int32_t i = 0; i < e->solo.num_tokens; i++) {
         int32_t id = e->solo.tokens[i];
         e->num_tokens++;
@@ -375,6 +375,7 @@ static bool must_fail(const struct request *r)
         fails |= e.fails;
         if (e.solo.end == SOLO_TOO_BIG) mark(MARK_too_big_for_the_pool);
         if (e.fails && e.solo.end == SOLO_BAD_ROW) mark(MARK_bad_rows_failed_alone);
+        if (e.fails && e.solo.end == SOLO_STUCK) mark(MARK_forms_out_of_reach);
     }
     return fails;
 }

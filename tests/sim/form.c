@@ -118,3 +118,9 @@ uint64_t form_allowed(int form, const struct request_slot_input *input, const in
     if (num_generated < input->min_tokens) return ids & ~ends_of(input);
     return fits(form, text, n, true) ? ids | ends_of(input) : ids;
 }
+
+bool form_is_whole(int form, const int32_t *generated, int32_t num_generated)
+{
+    char text[TEXT_MAX];
+    return form == LIMITS || fits(form, text, write_text(generated, num_generated, text), true);
+}

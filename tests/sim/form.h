@@ -10,8 +10,10 @@ enum { NUM_FORMS = 6 }; /* 0: none */
 /* The members of the body that ask for it. */
 const char *form_members(int form);
 
-/* Which tokens may come behind these, as the bits of a bit_set; 0: the answer has ended. */
+/* Which tokens may come behind these, as the bits of a bit_set; 0: the answer has ended, or, where its form is not whole, fails. */
 uint64_t form_allowed(int form, const struct request_slot_input *input, const int32_t *generated,
                       int32_t num_generated);
+
+bool form_is_whole(int form, const int32_t *generated, int32_t num_generated);
 
 #endif

@@ -71,7 +71,8 @@ struct request *request_find(const char *id);
 
 /* ---- answer.c: what it gives alone ---- */
 
-enum solo_end { SOLO_STOP, SOLO_LENGTH, SOLO_BAD_ROW, SOLO_TOO_BIG };
+/* SOLO_STUCK: no token goes on with its form. */
+enum solo_end { SOLO_STOP, SOLO_LENGTH, SOLO_BAD_ROW, SOLO_TOO_BIG, SOLO_STUCK };
 
 struct solo {
     enum solo_end end;

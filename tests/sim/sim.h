@@ -211,6 +211,7 @@ extern const char *const feature_names[NUM_FEATURES];
     X(constrained_answers)                                                                                   \
     X(ended_by_form)                                                                                         \
     X(rows_withheld)                                                                                         \
+    X(forms_out_of_reach)                                                                                    \
     X(masks_failed)                                                                                          \
     X(constrained_handed_over)                                                                               \
     X(embeddings_answered)                                                                                   \

@@ -52,8 +52,9 @@ static void look_at_form(struct watch *w)
     const struct request_slot_input *in = &w->expected.input;
     if (w->expected.form == 0 || w->due != FINISH_NONE) return;
     w->ref.allowed = form_allowed(w->expected.form, in, w->tokens + in->num_prompt_tokens, w->num_seen);
-    if (w->ref.allowed == 0) w->due = FINISH_STOP;
-    w->ends_by_form = w->ref.allowed == 0;
+    if (w->ref.allowed > 0) return;
+    w->ends_by_form = form_is_whole(w->expected.form, w->tokens + in->num_prompt_tokens, w->num_seen);
+    w->due = w->ends_by_form ? FINISH_STOP : FINISH_ERROR;
 }
 
 static struct generation *find_generation(int32_t slot_idx, int *choice_idx)
@@ -305,7 +306,8 @@ static void look_at_finish(struct watch *w, int32_t slot_idx)
             break;
         }
         solo_run(&w->expected, w->prompt, &solo);
-        expect(solo.end == SOLO_TOO_BIG || (solo.end == SOLO_BAD_ROW && solo.num_tokens == w->num_seen),
+        expect(solo.end == SOLO_TOO_BIG ||
+                   ((solo.end == SOLO_BAD_ROW || solo.end == SOLO_STUCK) && solo.num_tokens == w->num_seen),
                "%s: failed for no reason: %s", w->request->id, slot->error_text);
         break;
     }
