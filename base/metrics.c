@@ -32,28 +32,38 @@ static void *need(void *p)
     _exit(EXIT_FAILURE);
 }
 
-struct metric *metric_register(enum metric_type type, const char *name, const char *help, const char *labels,
-                               const double *bounds, int num_bounds)
-{
-    assert_always(num_bounds <= METRIC_BUCKETS_MAX);
-    struct metric *m = need(calloc(1, sizeof *m));
-    m->type = type;
-    m->name = need(strdup(name));
-    m->help = need(strdup(help));
-    m->labels = need(strdup(labels));
-    m->num_bounds = num_bounds;
-    if (num_bounds > 0) memcpy(m->bounds, bounds, (size_t)num_bounds * sizeof *bounds);
-    *last = m;
-    last = &m->next;
-    return m;
-}
-
 static void destroy(struct metric *m)
 {
     free(m->name);
     free(m->help);
     free(m->labels);
     free(m);
+}
+
+/* NULL: there is no memory. */
+static struct metric *create(enum metric_type type, const char *name, const char *help, const char *labels)
+{
+    struct metric *m = calloc(1, sizeof *m);
+    if (!m) return NULL;
+    m->type = type;
+    m->name = strdup(name);
+    m->help = strdup(help);
+    m->labels = strdup(labels);
+    if (m->name && m->help && m->labels) return m;
+    destroy(m);
+    return NULL;
+}
+
+struct metric *metric_register(enum metric_type type, const char *name, const char *help, const char *labels,
+                               const double *bounds, int num_bounds)
+{
+    assert_always(num_bounds <= METRIC_BUCKETS_MAX);
+    struct metric *m = need(create(type, name, help, labels));
+    m->num_bounds = num_bounds;
+    if (num_bounds > 0) memcpy(m->bounds, bounds, (size_t)num_bounds * sizeof *bounds);
+    *last = m;
+    last = &m->next;
+    return m;
 }
 
 /* Behind the last of its name, or behind all. */
@@ -70,18 +80,9 @@ static void insert(struct metric *m)
 
 struct metric *metric_add_counter(const char *name, const char *help, const char *labels)
 {
-    struct metric *m = calloc(1, sizeof *m);
-    if (!m) return NULL;
-    m->type = METRIC_COUNTER;
-    m->name = strdup(name);
-    m->help = strdup(help);
-    m->labels = strdup(labels);
-    if (m->name && m->help && m->labels) {
-        insert(m);
-        return m;
-    }
-    destroy(m);
-    return NULL;
+    struct metric *m = create(METRIC_COUNTER, name, help, labels);
+    if (m) insert(m);
+    return m;
 }
 
 void metric_register_read(enum metric_type type, const char *name, const char *help,

@@ -157,7 +157,9 @@ int config_load(struct config *c, int num_args, char *const *args, char *const *
     int status = path ? config_file_load(c, path, err) : STATUS_OK;
     if (!status) status = load_environment(c, environment, err);
     if (!status) status = arguments_load(c, num_args, args, err);
-    config_fit_memory(c, memory_limit_now().total);
-    if (!status) status = config_check(c, err);
+    if (!status) {
+        config_fit_memory(c, memory_limit_now().total);
+        status = config_check(c, err);
+    }
     return status ? status : api_keys_load(c, err);
 }

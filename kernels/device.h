@@ -107,7 +107,6 @@ enum router_scores {
 enum moe_experts {
     EXPERTS_CHOSEN, /* by the router */
     EXPERTS_SHARED, /* that every token has */
-    EXPERTS_KINDS
 };
 
 struct expert_desc {

@@ -495,12 +495,14 @@ void cpu_moe_gather(struct device *d, const struct batch *b, enum row_set rows, 
     const struct moe_scratch *s = c->moe_scratch;
     (void)b;
     (void)rows;
+    const int32_t first = which == EXPERTS_CHOSEN ? 0 : m->num_experts,
+                  end = which == EXPERTS_CHOSEN ? m->num_experts : num_experts_of_all(m);
     int64_t at = 0;
-    for (int32_t e = 0; e < num_experts_of_all(m); e++) {
+    for (int32_t e = 0; e < first; e++) at += (int64_t)s->counts[e] * m->experts[e].own_inner;
+    for (int32_t e = first; e < end; e++) {
         const int64_t width = m->experts[e].own_inner;
-        const bool is_wanted = (e < m->num_experts) == (which == EXPERTS_CHOSEN);
         for (int32_t row = 0; row < s->counts[e]; row++, at += width)
-            for (int i = 0; i < c->num_members && is_wanted; i++)
+            for (int i = 0; i < c->num_members; i++)
                 memcpy(s->mid + at * c->num_members + i * width,
                        cpu_device_of(c->members[i])->moe_scratch->own_mid + at,
                        (size_t)width * sizeof *s->mid);

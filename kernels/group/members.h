@@ -32,8 +32,8 @@ struct group_linear {
 
 struct group_moe {
     struct each_member moes; /* first */
-    int32_t width; /* values of a row that a member makes; 0: of all of them, each has all experts' rows */
-    bool has_kind[EXPERTS_KINDS];
+    int32_t width;   /* values of a row that a member makes; 0: of all of them, each has all experts' rows */
+    bool has_shared; /* an expert that every token has */
 };
 
 struct group {

@@ -198,8 +198,8 @@ static void run_shared_moe(struct device *d, const struct batch *b, enum row_set
     const struct group_moe *of_all = (const struct group_moe *)moe;
     EACH_MEMBER(d, m)
     m.ops->moe_begin(m.d, own(&m, b), rows, group_address(&m, x), group_address(&m, seen), own(&m, moe));
-    for (int kind = 0; kind < EXPERTS_KINDS; kind++)
-        if (of_all->has_kind[kind]) gather_experts(d, b, rows, moe, (enum moe_experts)kind);
+    gather_experts(d, b, rows, moe, EXPERTS_CHOSEN);
+    if (of_all->has_shared) gather_experts(d, b, rows, moe, EXPERTS_SHARED);
     EACH_MEMBER(d, m)
     m.ops->moe_end(m.d, own(&m, b), rows, g->local.of[m.idx], group_address(&m, x), own(&m, moe));
     share(g, b, rows, out, of_all->width);

@@ -212,8 +212,7 @@ int group_moe_create(struct device *d, const struct moe_desc *desc, struct moe *
     }
     pass_forms_on(g);
     if (can_share_experts(g, desc)) all->width = (int32_t)(desc->router.cols / g->num);
-    all->has_kind[EXPERTS_CHOSEN] = true;
-    all->has_kind[EXPERTS_SHARED] = desc->shared.up.data != NULL;
+    all->has_shared = desc->shared.up.data != NULL;
     EACH_MEMBER(d, m)
     {
         struct moe_desc o = *desc;
