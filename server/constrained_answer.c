@@ -167,7 +167,7 @@ int constrained_answer_make(struct constrained_answer *a, const struct mask_lang
     }
     const bool has_ended = is_empty(scratch->words, l->num_words);
     *state = has_ended ? MASK_ENDED : a->num_taken + 1;
-    return has_ended && is_stuck(a) ? STATUS_INVALID : 0;
+    return has_ended && is_stuck(a) ? STATUS_NOT_FOUND : 0;
 }
 
 int constrained_answer_take(struct constrained_answer *a, const struct mask_language *l, const int32_t *ids,

@@ -76,7 +76,7 @@ struct answer_offer {
  * what is offered is guessed. */
 void constrained_answer_guess(struct constrained_answer *a, const struct mask_language *l, int32_t max_tokens,
                               const struct answer_offer *offer);
-/* The mask of the next token: scratch->words, and *state is MASK_ENDED or, with k tokens taken, k + 1. STATUS_INVALID: no token goes on
+/* The mask of the next token: scratch->words, and *state is MASK_ENDED or, with k tokens taken, k + 1. STATUS_NOT_FOUND: no token goes on
  * with a form that has not ended. */
 int constrained_answer_make(struct constrained_answer *a, const struct mask_language *l,
                             struct mask_scratch *scratch, int32_t *state) must_check;

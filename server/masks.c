@@ -98,10 +98,11 @@ static void publish_guess(struct masks *m, const struct follower *f, int32_t slo
     atomic_store_explicit(&guess->state, f->answer.num_taken + 1, memory_order_release);
 }
 
-/* Also kept, for masks_failure. */
-static void log_failure(const struct masks *m, int32_t slot_idx, struct follower *f, int status)
+/* Kept for masks_failure. What a client's form brings about is the request's own line, and its error's metric. */
+static void note_failure(const struct masks *m, int32_t slot_idx, struct follower *f, int status)
 {
     f->failure = status;
+    if (status == STATUS_LIMIT || status == STATUS_NOT_FOUND) return;
     log_error("request %llu: its answer cannot be followed behind token %d: %s",
               (unsigned long long)request_slots_get(m->slots, slot_idx)->input.request_id,
               f->answer.num_taken, status_text(status));
@@ -159,7 +160,7 @@ static void serve_round(struct worker *w, struct follower *f, int32_t slot_idx)
     int status = take(w, f, slot_idx, ids, count);
     if (status == 0 && !f->is_dropped) status = make(w, f, &state);
     if (f->is_dropped) return;
-    if (status) log_failure(m, slot_idx, f, status);
+    if (status) note_failure(m, slot_idx, f, status);
     publish(m, w, f, slot_idx, status ? MASK_FAILED : state);
 }
 

@@ -26,8 +26,8 @@
  * Limits of tokens (token_limits.h) come on top; an answer without a form has them alone, and its masks are those and
  * nothing else: it ends as any other does.
  *
- * Failures (no memory; a token that the grammar does not take; too many readings) are the slot's alone: a log
- * line, and MASK_FAILED. Thread: the loop's, except where said; the threads touch nothing of a slot after masks_end. */
+ * Failures (no memory; a token that the grammar does not take; too many readings; no token that goes on) are the slot's alone:
+ * MASK_FAILED, and of the first two, which no form brings about, a log line. Thread: the loop's, except where said; the threads touch nothing of a slot after masks_end. */
 #ifndef SERVER_MASKS_H
 #define SERVER_MASKS_H
 
@@ -55,8 +55,8 @@ struct mask_rules {
 /* The slot is filled in, constrained, and not submitted yet. */
 void masks_begin(struct masks *m, int32_t slot_idx, const struct mask_rules *rules);
 void masks_end(struct masks *m, int32_t slot_idx);
-/* Why the slot's state is MASK_FAILED, before masks_end: STATUS_LIMIT when the form went past a limit of text/grammar, STATUS_INVALID
- * when no token that the limits leave goes on with it; both would happen again. */
+/* Why the slot's state is MASK_FAILED, before masks_end: STATUS_LIMIT when the form went past a limit of text/grammar,
+ * STATUS_NOT_FOUND when no token that the limits leave goes on with it; both would happen again. */
 int masks_failure(struct masks *m, int32_t slot_idx) must_check;
 
 uint64_t masks_num_made(const struct masks *m); /* any thread */

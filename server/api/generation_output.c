@@ -214,7 +214,7 @@ static void describe_engine_failure(const struct generation *g, const struct cho
             "recursion",
             param, c->num_pulled);
         break;
-    case STATUS_INVALID:
+    case STATUS_NOT_FOUND:
         api_error_invalid(error, "form_out_of_reach", param,
                           "No token goes on with the form that %s asks for behind %d tokens of the answer: "
                           "allowed_token_ids and bad_words must leave what it wants",

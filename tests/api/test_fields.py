@@ -58,6 +58,8 @@ def test_the_end_alone_is_allowed(server):
     # a form that they leave no way to
     out = server.post("/v1/completions", {"prompt": "x", "max_tokens": 9, "guided_choice": ["true", "false"], "allowed_token_ids": end})
     assert out.status_code == 400 and out.json()["error"]["code"] == "form_out_of_reach" and "allowed_token_ids" in out.json()["error"]["message"]
+    line = server.log_line(out)  # its own, and no error of the server's
+    assert line["status"] == 400 and "cannot be followed" not in server.log()
 
 
 def test_bad_words(server):
