@@ -29,15 +29,15 @@ struct bench_options {
 #define AT(field) offsetof(struct bench_options, field)
 
 const struct flag bench_flags[] = {
-    {"requests", "number", "in all [64]", FLAG_COUNT, AT(load.requests), 1, 10e6},
-    {"streams", "number", "most at a time [8; with --rate: any number]", FLAG_COUNT, AT(load.streams), 1,
+    {"requests", "number", "in total [64]", FLAG_COUNT, AT(load.requests), 1, 10e6},
+    {"streams", "number", "most in flight [8; with --rate: any number]", FLAG_COUNT, AT(load.streams), 1,
      65536},
-    {"rate", "1/s", "requests arrive at random, so many a second; else each as soon as there is a place",
+    {"rate", "1/s", "requests arrive at random, so many a second; else each as soon as a stream is free",
      FLAG_REAL, AT(load.rate), 1e-6, 1e6},
     {"input", "words", "of a prompt, about a token each [512]", FLAG_COUNT, AT(input), 1, 4e6},
     {"output", "tokens", "of an answer [128]", FLAG_COUNT, AT(output), 1, 4e6},
     {"trace", "conversation|code|mooncake",
-     "arrivals, lengths and groups as public traces have them; what is told beside it replaces its own",
+     "arrivals, lengths and groups as public traces have them; options given beside it replace its own",
      FLAG_TEXT, AT(trace), 0, 0},
     {"scale", "factor", "of all lengths of prompts and answers [1]", FLAG_REAL, AT(scale), 1e-4, 1e4},
     {"spread", "sigma", "lengths are log-normal with --input and --output as medians", FLAG_REAL, AT(spread),

@@ -20,7 +20,7 @@
 #define OPTION_TABLE(SECTION, X) \
 SECTION("Model") \
 X(LIST,  served_model_name, "served-model-name", NULL, 0, 0, "name", "name(s) of the model in the API, such as claude-*; the first is echoed in answers (default: the last part of MODEL)") \
-X(LIST,  lora_modules, "lora-modules", NULL, 0, 0, "name=path", "adapter(s) of low rank (LoRA) served beside the model: a name that requests ask for as their model, and a directory as PEFT saves it, with adapter_config.json and adapter_model.safetensors") \
+X(LIST,  lora_modules, "lora-modules", NULL, 0, 0, "name=path", "LoRA adapter(s) served beside the model: the name that requests ask for as their model, and a directory as PEFT saves it, with adapter_config.json and adapter_model.safetensors") \
 X(TEXT,  load_format, "load-format", "auto", 0, 0, "auto|dummy", "dummy: random weights from config.json alone") \
 X(INT,   max_model_len, "max-model-len", 0, 0, 16777216, "tokens", "longest prompt and answer together; 0: what the model says, or what fits") \
 X(TEXT,  generation_config, "generation-config", "auto", 0, 0, "auto|vllm", "auto: sampling defaults from the model's generation_config.json, or its GGUF file's general.sampling; vllm: none") \
@@ -33,20 +33,20 @@ X(TEXT,  device, "device", "auto", 0, 0, "auto|cpu|cuda", "where the model runs"
 X(INT,   threads, "threads", 0, 0, 1024, "threads", "CPU device: compute threads; 0: as many as the process may use") \
 X(TEXT,  cpu_isa, "cpu-isa", "auto", 0, 0, "auto|portable|avx2|avxvnni|avx512|avx512vnni|amx", "CPU device: instruction set; portable is the f32 reference") \
 X(INT,   cuda_device, "cuda-device", 0, 0, 255, "ordinal", "CUDA device: which GPU, of several the first") \
-X(INT,   tensor_parallel_size, "tensor-parallel-size", 1, 1, 8, "devices", "GPUs that compute one model together, from --cuda-device on: each has a share of the weights and of the K/V cache; the same bytes as with one") \
-X(TEXT,  cuda_path, "cuda-path", "auto", 0, 0, "auto|portable", "CUDA device: portable: the kernels that every GPU from sm_80 on runs, on a Hopper, too") \
+X(INT,   tensor_parallel_size, "tensor-parallel-size", 1, 1, 8, "devices", "tensor parallelism: GPUs that compute one model together, from --cuda-device on, each with a share of the weights and of the K/V cache; the same bytes as with one") \
+X(TEXT,  cuda_path, "cuda-path", "auto", 0, 0, "auto|portable", "CUDA device: portable: the kernels for every GPU from sm_80 on, even on a Hopper") \
 X(TEXT,  kv_cache_dtype, "kv-cache-dtype", "auto", 0, 0, "auto|bf16|f32|fp8|int8", "element type of the K/V cache; auto: bf16, of encoders f32; fp8: e4m3; f32 and int8: CPU only") \
 X(BYTES, kv_cache_memory_bytes, "kv-cache-memory-bytes", 0, 0, 1LL << 46, "bytes", "K/V cache size, of each GPU; 0: a CPU takes what max-num-seqs sequences of typical length need, a GPU what is left") \
 X(REAL,  gpu_memory_utilization, "gpu-memory-utilization", 0.92, 0.05, 1.0, "ratio", "share of the GPU's memory that flashd may use") \
 X(INT,   block_size, "block-size", 16, 16, 16, "tokens", "tokens in a K/V block (16 is what the kernels are made for)") \
-X(BYTES, kv_offload_bytes, "kv-offload-bytes", 4 * GIB, 0, 1LL << 46, "bytes", "host memory where sequences that are preempted keep their K/V blocks, at most as much as the K/V cache, touched when it is needed; 0: they compute them again") \
+X(BYTES, kv_offload_bytes, "kv-offload-bytes", 4 * GIB, 0, 1LL << 46, "bytes", "host memory for the K/V blocks of preempted sequences, at most as much as the K/V cache, touched when it is needed; 0: they are computed again") \
 SECTION("Scheduling") \
 X(INT,   max_num_seqs, "max-num-seqs", 0, 0, 4096, "sequences", "most sequences in one step; 0: 64 on a CPU, 256 on a GPU, fewer where states of as many have no room") \
 X(INT,   max_num_batched_tokens, "max-num-batched-tokens", 0, 0, 65536, "tokens", "most tokens in one step; 0: 512 on a CPU, 512 to 8192 on a GPU, by the model's size") \
-X(INT,   target_itl, "target-itl", 0, 0, 60000, "ms", "time between a stream's tokens that prompts of others are cut for; 0: 50 on a CPU, 25 on a GPU") \
-X(FLAG,  enable_prefix_caching, "enable-prefix-caching", true, 0, 0, "", "keep K/V blocks of finished prompts for prompts that begin alike") \
-X(FLAG,  share_answers, "share-answers", true, 0, 0, "", "on a GPU, too, keep the blocks of answers for a conversation's next turns: earlier answers in a prompt go through decode, as they did when they were made") \
-X(INT,   num_speculative_tokens, "num-speculative-tokens", 7, 0, 32, "tokens", "most tokens that a step verifies of what a sequence is expected to say next, since it said so before (prompt lookup), its client predicts it, or its form leaves no choice (up to 7); they make answers sooner and never others; 0: none") \
+X(INT,   target_itl, "target-itl", 0, 0, 60000, "ms", "time between a running stream's tokens that prefill chunks are sized for; 0: 50 on a CPU, 25 on a GPU") \
+X(FLAG,  enable_prefix_caching, "enable-prefix-caching", true, 0, 0, "", "reuse K/V blocks of finished prompts for prompts with the same beginning") \
+X(FLAG,  share_answers, "share-answers", true, 0, 0, "", "prefix caching of answers on a GPU, too: earlier answers in a prompt go through the decode kernels, as when they were generated, so that their blocks have the same bits") \
+X(INT,   num_speculative_tokens, "num-speculative-tokens", 7, 0, 32, "tokens", "speculative decoding without a draft model: most draft tokens that a step verifies of a sequence, found by prompt lookup, given as the client's prediction, or forced by a schema or grammar (up to 7); answers have the same bytes; 0: none") \
 X(INT,   max_queued_requests, "max-queued-requests", 8192, 0, 65536, "sequences", "sequences that may wait beyond the running ones; more get 429; 0: no limit") \
 X(INT,   max_queued_tokens, "max-queued-tokens", 33554432, 0, 1LL << 40, "tokens", "prompt tokens that may wait, 4 bytes each; more get 429; 0: no limit") \
 SECTION("Engine") \
@@ -54,8 +54,8 @@ X(TEXT,  engine, "engine", "process", 0, 0, "process|thread", "process: a proces
 X(INT,   max_engine_deaths, "max-engine-deaths", 5, 0, 64, "deaths", "of the engine in ten minutes, after which the server ends with code 70; 0: never") \
 X(INT,   step_timeout, "step-timeout", 0, 0, 86400, "seconds", "a step that takes longer ends the engine; 0: as long as ten of its longest steps take, 30 to 600 seconds") \
 SECTION("API") \
-X(FLAG,  separate_reasoning, "separate-reasoning", true, 0, 0, "", "reasoning of a chat model is told beside the content (reasoning_content), unless a request says separate_reasoning: false") \
-X(FLAG,  tenant_header, "tenant-header", false, 0, 0, "", "x-tenant names whose a request is among those of its key, instead of the client's address; for a proxy that sets it") \
+X(FLAG,  separate_reasoning, "separate-reasoning", true, 0, 0, "", "a chat model's reasoning comes in reasoning_content, beside the content, unless a request says separate_reasoning: false") \
+X(FLAG,  tenant_header, "tenant-header", false, 0, 0, "", "the header x-tenant, which a proxy sets, says whose turn a request takes among those of its key, instead of the client's address") \
 X(FLAG,  completions_parse_special, "completions-parse-special", true, 0, 0, "", "control tokens in the texts of /v1/completions and /tokenize count as such, unless a request says parse_special: false") \
 X(FLAG,  report_cached_tokens, "report-cached-tokens", true, 0, 0, "", "usage says how many prompt tokens the prefix cache held, which tells a client what others with its key and salt have asked") \
 X(FLAG,  report_energy, "report-energy", false, 0, 0, "", "usage says how many joules an answer took (energy_joules): its share, by tokens, of what the device used meanwhile; RAPL on a CPU, NVML on a GPU") \
