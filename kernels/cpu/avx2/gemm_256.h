@@ -706,89 +706,153 @@ INLINE struct float_pair pair_at(enum dtype dtype, const uint8_t *block, int hal
     return (struct float_pair){_mm256_mul_ps(pair.even, scale), _mm256_mul_ps(pair.odd, scale)};
 }
 
-INLINE void product_floats_row(enum dtype dtype, const uint8_t *panel, int64_t num_blocks, const float *x,
-                               float *acc)
+/* A chunk of K of one panel. */
+struct float_chunk {
+    const uint8_t *panel;
+    int64_t first_block;
+    int num_blocks;
+    const float *x; /* the tile's activations, blocks stride apart */
+    int64_t stride;
+};
+
+/* Rows whose sums stay in registers, of both halves of a panel or of one at a time. */
+enum { FLOATS_ROWS_BOTH = 2, FLOATS_ROWS = 6 };
+
+struct float_sums {
+    __m256 even[2][FLOATS_ROWS], odd[2][FLOATS_ROWS];
+};
+
+INLINE void clear_sums(struct float_sums *s, int num_halves, int num_rows)
 {
-    __m256 sum[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()}, even[2] = {sum[0], sum[0]},
-           odd[2] = {sum[0], sum[0]};
-    for (int64_t b = 0; b < num_blocks; b++) {
-        const uint8_t *const header = panel_header(dtype, panel, b), *const block =
-                                                                         panel_block(dtype, panel, b);
-        const struct code_scales s[2] = {load_code_scales(dtype, header, block, 0),
-                                         load_code_scales(dtype, header, block, 1)};
-        prefetch_ahead(block, panel_layout_of(dtype).block_bytes);
-        for (int k = 0; k < PANEL_BLOCK; k += 2) {
-            const __m256 x_even = _mm256_set1_ps(x[b * PANEL_BLOCK + k]);
-            const __m256 x_odd = _mm256_set1_ps(x[b * PANEL_BLOCK + k + 1]);
 #pragma GCC unroll 32
-            for (int half = 0; half < 2; half++) {
-                const struct float_pair w = pair_at(dtype, block, half, k, &s[half]);
-                even[half] = _mm256_fmadd_ps(w.even, x_even, even[half]);
-                odd[half] = _mm256_fmadd_ps(w.odd, x_odd, odd[half]);
-            }
-        }
-        if ((b + 1) % LINEAR_CHUNK_BLOCKS && b + 1 < num_blocks) continue;
-#pragma GCC unroll 32
-        for (int half = 0; half < 2; half++) {
-            sum[half] = _mm256_add_ps(sum[half], _mm256_add_ps(even[half], odd[half]));
-            even[half] = odd[half] = _mm256_setzero_ps();
-        }
-    }
-    _mm256_store_ps(acc, sum[0]);
-    _mm256_store_ps(acc + HALF_ROWS, sum[1]);
+    for (int i = 0; i < num_halves * num_rows; i++)
+        s->even[i / num_rows][i % num_rows] = s->odd[i / num_rows][i % num_rows] = _mm256_setzero_ps();
 }
 
-/* acc += a chunk of half a panel's unpacked weights times num_rows (a constant) rows of a tile whose blocks
- * are stride apart. acc is that of the half. */
-INLINE void add_rows_floats(int num_rows, const float *weights, int num_blocks, const float *x,
-                            int64_t stride, float *acc)
+/* acc: of the first half. */
+INLINE void add_sums_floats(const struct float_sums *s, int num_halves, int num_rows, float *acc)
 {
-    __m256 even[6], odd[6];
 #pragma GCC unroll 32
-    for (int t = 0; t < num_rows; t++) even[t] = odd[t] = _mm256_setzero_ps();
-    for (int b = 0; b < num_blocks; b++, x += stride) {
-        for (int k = 0; k < PANEL_BLOCK; k += 2, weights += 2 * HALF_ROWS) {
-            const __m256 w_even = _mm256_load_ps(weights), w_odd = _mm256_load_ps(weights + HALF_ROWS);
+    for (int i = 0; i < num_halves * num_rows; i++) {
+        const int half = i / num_rows, t = i % num_rows;
+        float *const at = acc + t * PANEL_ROWS + half * HALF_ROWS;
+        _mm256_store_ps(at,
+                        _mm256_add_ps(_mm256_load_ps(at), _mm256_add_ps(s->even[half][t], s->odd[half][t])));
+    }
+}
+
+/* acc += chunk, for the tile's num_rows rows and num_halves halves of the panel from first_half on, all three constants:
+ * weights are used as they are unpacked. */
+INLINE void add_few_floats(enum dtype dtype, int first_half, int num_halves, int num_rows,
+                           const struct float_chunk *c, float *acc)
+{
+    struct float_sums sums;
+    const float *x = c->x;
+    clear_sums(&sums, num_halves, num_rows);
+    for (int b = 0; b < c->num_blocks; b++, x += c->stride) {
+        const uint8_t *const header = panel_header(dtype, c->panel, c->first_block + b);
+        const uint8_t *const block = panel_block(dtype, c->panel, c->first_block + b);
+        struct code_scales s[2];
+#pragma GCC unroll 2
+        for (int i = 0; i < num_halves; i++) s[i] = load_code_scales(dtype, header, block, first_half + i);
+        if (!first_half) prefetch_ahead(block, panel_layout_of(dtype).block_bytes);
+#pragma GCC unroll 2
+        for (int k = 0; k < PANEL_BLOCK; k += 2) {
+#pragma GCC unroll 2
+            for (int i = 0; i < num_halves; i++) {
+                const struct float_pair w = pair_at(dtype, block, first_half + i, k, &s[i]);
 #pragma GCC unroll 32
-            for (int t = 0; t < num_rows; t++) {
-                even[t] = _mm256_fmadd_ps(w_even, _mm256_set1_ps(x[t * PANEL_BLOCK + k]), even[t]);
-                odd[t] = _mm256_fmadd_ps(w_odd, _mm256_set1_ps(x[t * PANEL_BLOCK + k + 1]), odd[t]);
+                for (int t = 0; t < num_rows; t++) {
+                    const float *const at = x + t * PANEL_BLOCK + k;
+                    sums.even[i][t] = _mm256_fmadd_ps(w.even, _mm256_set1_ps(at[0]), sums.even[i][t]);
+                    sums.odd[i][t] = _mm256_fmadd_ps(w.odd, _mm256_set1_ps(at[1]), sums.odd[i][t]);
+                }
             }
         }
     }
+    add_sums_floats(&sums, num_halves, num_rows, acc + first_half * HALF_ROWS);
+}
+
+/* acc += chunk, for num_rows (a constant) rows from row first, of unpacked weights [columns][PANEL_ROWS]. */
+INLINE void add_rows_floats(int num_rows, const float *weights, const struct float_chunk *c, int first,
+                            float *acc)
+{
+    struct float_sums sums;
+    const float *x = c->x + first * PANEL_BLOCK;
+    clear_sums(&sums, 2, num_rows);
+    for (int b = 0; b < c->num_blocks; b++, x += c->stride) {
+        for (int k = 0; k < PANEL_BLOCK; k += 2, weights += 2 * PANEL_ROWS) {
+            const __m256 even[2] = {_mm256_load_ps(weights), _mm256_load_ps(weights + HALF_ROWS)};
 #pragma GCC unroll 32
-    for (int t = 0; t < num_rows; t++) {
-        float *const at = acc + t * PANEL_ROWS;
-        _mm256_store_ps(at, _mm256_add_ps(_mm256_load_ps(at), _mm256_add_ps(even[t], odd[t])));
+            for (int t = 0; t < num_rows; t++) {
+                const __m256 x_even = _mm256_set1_ps(x[t * PANEL_BLOCK + k]);
+                sums.even[0][t] = _mm256_fmadd_ps(even[0], x_even, sums.even[0][t]);
+                sums.even[1][t] = _mm256_fmadd_ps(even[1], x_even, sums.even[1][t]);
+            }
+            const __m256 odd[2] = {_mm256_load_ps(weights + PANEL_ROWS),
+                                   _mm256_load_ps(weights + PANEL_ROWS + HALF_ROWS)};
+#pragma GCC unroll 32
+            for (int t = 0; t < num_rows; t++) {
+                const __m256 x_odd = _mm256_set1_ps(x[t * PANEL_BLOCK + k + 1]);
+                sums.odd[0][t] = _mm256_fmadd_ps(odd[0], x_odd, sums.odd[0][t]);
+                sums.odd[1][t] = _mm256_fmadd_ps(odd[1], x_odd, sums.odd[1][t]);
+            }
+        }
     }
+    add_sums_floats(&sums, 2, num_rows, acc + first * PANEL_ROWS);
 }
 
 /* All rows of the tile, in groups as large as the registers allow. */
-INLINE void add_tile_floats(int num_rows, const float *weights, int num_blocks, const float *x, float *acc)
+INLINE void add_tile_floats(int num_rows, const float *weights, const struct float_chunk *c, float *acc)
 {
-    const int64_t stride = (int64_t)num_rows * PANEL_BLOCK;
     int t = 0;
-#define ADD_ROWS(n)                                                                                          \
-    for (; num_rows - t >= (n); t += (n))                                                                    \
-    add_rows_floats((n), weights, num_blocks, x + t * PANEL_BLOCK, stride, acc + t * PANEL_ROWS)
-    ADD_ROWS(6);
-    ADD_ROWS(3);
-    ADD_ROWS(1);
-#undef ADD_ROWS
+    for (; num_rows - t >= 3; t += 3) add_rows_floats(3, weights, c, t, acc);
+    if (num_rows - t == 2) add_rows_floats(2, weights, c, t, acc);
+    if (num_rows - t == 1) add_rows_floats(1, weights, c, t, acc);
 }
 
-/* out[columns][HALF_ROWS] */
-INLINE void unpack_blocks(enum dtype dtype, const uint8_t *panel, int64_t first, int num_blocks, int half,
-                          float *out)
+/* out[columns][PANEL_ROWS] */
+INLINE void unpack_blocks(enum dtype dtype, const struct float_chunk *c, float *out)
 {
-    for (int b = 0; b < num_blocks; b++, out += PANEL_BLOCK * HALF_ROWS) {
-        const uint8_t *const block = panel_block(dtype, panel, first + b);
-        const struct code_scales s =
-            load_code_scales(dtype, panel_header(dtype, panel, first + b), block, half);
-        for (int k = 0; k < PANEL_BLOCK; k += 2) {
-            const struct float_pair w = pair_at(dtype, block, half, k, &s);
-            _mm256_store_ps(out + k * HALF_ROWS, w.even);
-            _mm256_store_ps(out + (k + 1) * HALF_ROWS, w.odd);
+    for (int b = 0; b < c->num_blocks; b++) {
+        const uint8_t *const header = panel_header(dtype, c->panel, c->first_block + b);
+        const uint8_t *const block = panel_block(dtype, c->panel, c->first_block + b);
+        const struct code_scales s[2] = {load_code_scales(dtype, header, block, 0),
+                                         load_code_scales(dtype, header, block, 1)};
+        prefetch_ahead(block, panel_layout_of(dtype).block_bytes);
+        for (int k = 0; k < PANEL_BLOCK; k += 2, out += 2 * PANEL_ROWS) {
+#pragma GCC unroll 2
+            for (int half = 0; half < 2; half++) {
+                const struct float_pair w = pair_at(dtype, block, half, k, &s[half]);
+                _mm256_store_ps(out + half * HALF_ROWS, w.even);
+                _mm256_store_ps(out + PANEL_ROWS + half * HALF_ROWS, w.odd);
+            }
+        }
+    }
+}
+
+INLINE void add_many_floats(enum dtype dtype, int num_rows, const struct float_chunk *c, float *acc)
+{
+    _Alignas(32) float weights[LINEAR_CHUNK_BLOCKS * PANEL_BLOCK * PANEL_ROWS];
+    unpack_blocks(dtype, c, weights);
+    add_tile_floats(num_rows, weights, c, acc);
+}
+
+/* few: the tile's number of rows, a constant, or 0 where they are more than FLOATS_ROWS. */
+INLINE void product_floats_of(enum dtype dtype, int few, const uint8_t *panel, int64_t num_blocks,
+                              const struct act_tile *x, float *acc)
+{
+    struct float_chunk c = {.panel = panel, .x = x->columns, .stride = (int64_t)x->num_rows * PANEL_BLOCK};
+    memset(acc, 0, (size_t)x->num_rows * PANEL_ROWS * sizeof *acc);
+    for (; c.first_block < num_blocks; c.first_block += c.num_blocks, c.x += c.num_blocks * c.stride) {
+        c.num_blocks = (int)min_of(num_blocks - c.first_block, LINEAR_CHUNK_BLOCKS);
+        if (!few) {
+            add_many_floats(dtype, x->num_rows, &c, acc);
+        } else if (few <= FLOATS_ROWS_BOTH) {
+            add_few_floats(dtype, 0, 2, few, &c, acc);
+        } else {
+            add_few_floats(dtype, 0, 1, few, &c, acc);
+            add_few_floats(dtype, 1, 1, few, &c, acc);
         }
     }
 }
@@ -796,20 +860,20 @@ INLINE void unpack_blocks(enum dtype dtype, const uint8_t *panel, int64_t first,
 INLINE void product_floats(enum dtype dtype, const uint8_t *panel, int64_t num_blocks,
                            const struct act_tile *x, float *acc)
 {
-    if (x->num_rows == 1) {
-        product_floats_row(dtype, panel, num_blocks, x->columns, acc);
+    switch (x->num_rows) {
+#define CASE_FEW(n)                                                                                          \
+    case n:                                                                                                  \
+        product_floats_of(dtype, n, panel, num_blocks, x, acc);                                              \
         return;
+        CASE_FEW(1)
+        CASE_FEW(2)
+        CASE_FEW(3)
+        CASE_FEW(4)
+        CASE_FEW(5)
+        CASE_FEW(6)
+#undef CASE_FEW
     }
-    memset(acc, 0, (size_t)x->num_rows * PANEL_ROWS * sizeof *acc);
-    for (int64_t b = 0; b < num_blocks; b += LINEAR_CHUNK_BLOCKS) {
-        const int chunk = (int)min_of(num_blocks - b, LINEAR_CHUNK_BLOCKS);
-        const float *const columns = (const float *)x->columns + b * x->num_rows * PANEL_BLOCK;
-        for (int half = 0; half < 2; half++) {
-            _Alignas(32) float weights[LINEAR_CHUNK_BLOCKS * PANEL_BLOCK * HALF_ROWS];
-            unpack_blocks(dtype, panel, b, chunk, half, weights);
-            add_tile_floats(x->num_rows, weights, chunk, columns, acc + half * HALF_ROWS);
-        }
-    }
+    product_floats_of(dtype, 0, panel, num_blocks, x, acc);
 }
 
 /* ---- activations ---- */

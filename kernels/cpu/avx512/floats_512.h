@@ -249,6 +249,7 @@ INLINE void unpack_blocks(enum dtype dtype, const uint8_t *panel, int64_t first,
     for (int b = 0; b < num_blocks; b++, out += PANEL_BLOCK * PANEL_ROWS) {
         const uint8_t *const block = panel_block(dtype, panel, first + b);
         const struct code_scales s = load_code_scales(dtype, panel_header(dtype, panel, first + b), block);
+        prefetch_ahead(block, panel_layout_of(dtype).block_bytes);
         for (int k = 0; k < PANEL_BLOCK; k += 2) {
             const struct float_pair w = pair_at(dtype, block, k, &s);
             _mm512_store_ps(out + k * PANEL_ROWS, w.even);
