@@ -130,11 +130,13 @@ static void widen_tile(const struct attention_task *t, struct attention_tile *ti
     int num_values = 2 * BLOCK_SIZE * t->kv.dim, first = tile->first_key / BLOCK_SIZE,
         end = div_up(tile->end_key, BLOCK_SIZE);
     for (int i = first; i < end; i++) {
-        t->kernels->widen_chunk(wide + i * num_values, tile->chunks[i], num_values, tile->dtype);
+        t->kernels->widen_chunk(wide + i * num_values, tile->chunks[i], tile->ahead[i], num_values,
+                                tile->dtype);
         tile->chunks[i] = wide + i * num_values;
     }
     for (int i = 0; i < KV_TILE_BLOCKS; i++) /* the loops read these as f32, too */
         if (i < first || i >= end) tile->chunks[i] = tile->chunks[first];
+    memcpy(tile->ahead, tile->chunks, sizeof tile->ahead); /* what is ahead has been asked for */
     tile->dtype = DTYPE_F32;
 }
 
@@ -197,6 +199,19 @@ static bool bound_tile(const struct attention_task *t, const struct attention_it
     return true;
 }
 
+/* Of the tile behind this one, as far as a row sees keys there. */
+static void find_ahead(const struct attention_task *t, const int32_t *blocks, int32_t kv_head,
+                       const struct attention_rows *r, struct attention_tile *tile)
+{
+    const int32_t first = tile->position / BLOCK_SIZE + KV_TILE_BLOCKS,
+                  num = div_up(r->end[r->num_rows - 1], BLOCK_SIZE) - first;
+    memcpy(tile->ahead, tile->chunks, sizeof tile->ahead);
+    for (int i = 0; i < min_of(num, KV_TILE_BLOCKS); i++) {
+        tile->ahead[i] = kv_pool_chunk(t->pool, &t->kv, blocks[first + i], kv_head);
+        __builtin_prefetch(kv_pool_scales(t->pool, &t->kv, tile->ahead[i]));
+    }
+}
+
 static void run_tile(const struct attention_task *t, const struct attention_item *item, int32_t kv_head,
                      const struct attention_rows *r, struct attention_tile *tile)
 {
@@ -209,6 +224,7 @@ static void run_tile(const struct attention_task *t, const struct attention_item
         tile->chunks[i] = kv_pool_chunk(t->pool, &t->kv, blocks[block], kv_head);
         tile->scales[i] = kv_pool_scales(t->pool, &t->kv, tile->chunks[i]);
     }
+    find_ahead(t, blocks, kv_head, r, tile);
     if (tile->dtype != DTYPE_F32 && r->num_rows > NARROW_ROWS_MAX) widen_tile(t, tile, r->wide);
     t->kernels->run_tile(r, tile);
 }

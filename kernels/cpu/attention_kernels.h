@@ -56,7 +56,9 @@ struct attention_rows {
 
 struct attention_tile {
     const void *chunks[KV_TILE_BLOCKS]; /* all readable, if need be the same one twice */
-    enum dtype dtype;                   /* of their elements: BF16, F32, F8_E4M3 or I8 */
+    const void
+        *ahead[KV_TILE_BLOCKS]; /* of the next tile: what is read here is prefetched there; never read */
+    enum dtype dtype;           /* of their elements: BF16, F32, F8_E4M3 or I8 */
     const float
         *scales[KV_TILE_BLOCKS]; /* for each chunk K's [BLOCK_SIZE], then V's; NULL: elements need none */
     int32_t position;            /* of key 0 */
@@ -80,8 +82,8 @@ static inline void lower_scores(const struct attention_rows *r, int32_t position
 struct attention_kernels {
     /* Adds the tile to the rows' sums. */
     void (*run_tile)(const struct attention_rows *r, const struct attention_tile *tile);
-    /* A chunk's elements in f32, for tiles that many rows use. */
-    void (*widen_chunk)(float *out, const void *chunk, int num_values, enum dtype dtype);
+    /* A chunk's elements in f32, for tiles that many rows use; prefetches the same of the chunk ahead. */
+    void (*widen_chunk)(float *out, const void *chunk, const void *ahead, int num_values, enum dtype dtype);
     /* total = total and part together. */
     void (*merge)(struct softmax_sums *total, const struct softmax_sums *part, int num_rows, int dim);
     /* out[head_dim] = o / l of one row, no zero of it negative. */

@@ -13,7 +13,7 @@
 #include "kernels/cpu/attention_kernels.h"
 #include "kernels/cpu/softcap.h"
 
-enum { TILE_ROWS = 6, TILE_WIDTH = VECTOR_REGISTERS / 8 };
+enum { TILE_ROWS = 6, TILE_WIDTH = VECTOR_REGISTERS / 8, LINE_BYTES = 64 };
 
 #define always_inline static inline __attribute__((always_inline))
 
@@ -23,6 +23,14 @@ always_inline vector load_element(const void *chunk, int index, const enum dtype
     if (dtype == DTYPE_I8) return vector_load_i8((const uint8_t *)chunk + index);
     if (dtype == DTYPE_F8_E4M3) return vector_load_e4m3((const uint8_t *)chunk + index);
     return vector_load((const float *)chunk + index);
+}
+
+/* The cache lines of num elements from index on. */
+always_inline void prefetch_elements(const void *chunk, int index, const int num, const enum dtype dtype)
+{
+    const int size = dtype == DTYPE_F32 ? 4 : dtype == DTYPE_BF16 ? 2 : 1;
+    for (int byte = 0; byte < num * size; byte += LINE_BYTES)
+        __builtin_prefetch((const char *)chunk + (ptrdiff_t)index * size + byte);
 }
 
 /* num_vectors vectors of consecutive elements. */
@@ -35,13 +43,16 @@ always_inline void load_elements(vector *v, const void *chunk, int index, const 
     for (; j < num_vectors; j++) v[j] = load_element(chunk, index + j * VECTOR_LANES, dtype);
 }
 
-/* Element d of the keys of TILE_WIDTH vectors. */
-always_inline void load_keys(vector k[TILE_WIDTH], const void *const chunks[TILE_WIDTH], int d,
+/* Element d of the keys of TILE_WIDTH vectors, from the block of the first of them on. */
+always_inline void load_keys(vector k[TILE_WIDTH], const struct attention_tile *tile, int block, int d,
                              const enum dtype dtype)
 {
     enum { IN_BLOCK = BLOCK_SIZE / VECTOR_LANES };
-    for (int j = 0; j < TILE_WIDTH; j += IN_BLOCK)
-        load_elements(k + j, chunks[j], d * BLOCK_SIZE, IN_BLOCK, dtype);
+    for (int j = 0; j < TILE_WIDTH; j += IN_BLOCK) {
+        const int i = block + j / IN_BLOCK;
+        load_elements(k + j, tile->chunks[i], d * BLOCK_SIZE, IN_BLOCK, dtype);
+        prefetch_elements(tile->ahead[i], d * BLOCK_SIZE, BLOCK_SIZE, dtype);
+    }
 }
 
 /* Scores of num_rows rows with the keys of TILE_WIDTH vectors. */
@@ -50,13 +61,11 @@ always_inline void score_tile(const struct attention_rows *r, const struct atten
 {
     vector sums[TILE_ROWS][TILE_WIDTH];
     const float *q = r->q + (size_t)row * (size_t)r->dim;
-    const void *chunks[TILE_WIDTH];
-    for (int j = 0; j < TILE_WIDTH; j++) chunks[j] = tile->chunks[(key + j * VECTOR_LANES) / BLOCK_SIZE];
     for (int i = 0; i < num_rows; i++)
         for (int j = 0; j < TILE_WIDTH; j++) sums[i][j] = vector_set(0.0f);
     for (int d = 0; d < r->dim; d++) {
         vector k[TILE_WIDTH];
-        load_keys(k, chunks, d, dtype);
+        load_keys(k, tile, key / BLOCK_SIZE, d, dtype);
         for (int i = 0; i < num_rows; i++) {
             vector q_element = vector_set(q[i * r->dim + d]);
             for (int j = 0; j < TILE_WIDTH; j++) sums[i][j] = vector_fma(q_element, k[j], sums[i][j]);
@@ -80,13 +89,14 @@ always_inline void output_tile(const struct attention_rows *r, const struct atte
             sums[i][j] = vector_mul(vector_load(o + i * r->dim + j * VECTOR_LANES), rescale);
     }
     for (int key = tile->first_key, end; key < tile->end_key; key = end) {
-        const void *chunk = tile->chunks[key / BLOCK_SIZE];
+        const void *chunk = tile->chunks[key / BLOCK_SIZE], *ahead = tile->ahead[key / BLOCK_SIZE];
         int element = (BLOCK_SIZE + key % BLOCK_SIZE) * r->dim + column;
         end = (key / BLOCK_SIZE + 1) * BLOCK_SIZE;
         if (end > tile->end_key) end = tile->end_key;
         for (int k = key; k < end; k++, element += r->dim) {
             vector v[TILE_WIDTH];
             load_elements(v, chunk, element, num_vectors, dtype);
+            prefetch_elements(ahead, element, num_vectors * VECTOR_LANES, dtype);
             for (int i = 0; i < num_rows; i++) {
                 vector weight = vector_set(weights[i * KV_TILE + k]);
                 for (int j = 0; j < num_vectors; j++) sums[i][j] = vector_fma(weight, v[j], sums[i][j]);
@@ -294,9 +304,12 @@ static void run_tile(const struct attention_rows *r, const struct attention_tile
     }
 }
 
-static void widen_chunk(float *out, const void *chunk, int num_values, enum dtype dtype)
+static void widen_chunk(float *out, const void *chunk, const void *ahead, int num_values, enum dtype dtype)
 {
-    for (int i = 0; i < num_values; i += VECTOR_LANES) vector_store(out + i, load_element(chunk, i, dtype));
+    for (int i = 0; i < num_values; i += VECTOR_LANES) {
+        vector_store(out + i, load_element(chunk, i, dtype));
+        prefetch_elements(ahead, i, VECTOR_LANES, dtype);
+    }
 }
 
 static void merge(struct softmax_sums *total, const struct softmax_sums *part, int num_rows, int dim)

@@ -92,8 +92,9 @@ static void run_tile(const struct attention_rows *r, const struct attention_tile
     }
 }
 
-static void widen_chunk(float *out, const void *chunk, int num_values, enum dtype dtype)
+static void widen_chunk(float *out, const void *chunk, const void *ahead, int num_values, enum dtype dtype)
 {
+    (void)ahead;
     for (int i = 0; i < num_values; i++) out[i] = chunk_value(chunk, i, dtype);
 }
 
