@@ -445,7 +445,10 @@ void listener_close(struct listener *l)
     listener_stop(l);
     http_log_close(&l->log);
     while (l->waiting.first) connection_close(l->waiting.first);
-    for (struct connection *c = l->others.first; c; c = c->next) connection_close(c);
+    for (struct connection *c = l->others.first, *next; c; c = next) {
+        next = c->next; /* one that is closed goes to the end */
+        connection_close(c);
+    }
 }
 
 void listener_deinit(struct listener *l)

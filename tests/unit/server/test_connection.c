@@ -649,6 +649,26 @@ static void test_drain(void **state)
     rig_end(&rig);
 }
 
+/* Those that are at work are closed, too, however many there are: nobody waits for their clients. */
+static void test_close_ends_all(void **state)
+{
+    (void)state;
+    enum { BUSY = 4 };
+    struct rig rig;
+    int busy[BUSY];
+    rig_init(&rig);
+    rig_start(&rig);
+    for (int i = 0; i < BUSY; i++) {
+        busy[i] = client_connect(&rig);
+        client_send_text(busy[i], "GET /later HTTP/1.1\r\n" HOST "\r\n");
+        wait_for(&num_handled, i + 1);
+    }
+    uv_async_send(&rig.stop);
+    wait_for(&num_closed, BUSY);
+    for (int i = 0; i < BUSY; i++) close(busy[i]);
+    rig_end(&rig);
+}
+
 static void test_unix_socket(void **state)
 {
     (void)state;
@@ -749,6 +769,7 @@ int main(void)
         cmocka_unit_test(test_slow_body),
         cmocka_unit_test(test_states),
         cmocka_unit_test(test_drain),
+        cmocka_unit_test(test_close_ends_all),
         cmocka_unit_test(test_unix_socket),
         cmocka_unit_test(test_random_disconnects),
     };
