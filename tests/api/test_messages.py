@@ -154,6 +154,8 @@ def test_more_tokens_than_there_is_room_for(start_server, model):
     ({"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "x", "name": "f", "input": "y"}]}]}, "messages[0].content[0]"),
     ({"messages": [3]}, "messages[0]"),
     ({"messages": "hello"}, "messages"),
+    ({"messages": None, "system": []}, "messages"),
+    ({"messages": None, "system": [{"type": "text", "text": "x-anthropic-billing-header: x"}]}, "messages"),
     ({"system": 5}, "system"),
     ({"system": [{"type": "image"}]}, "system[0]"),
     ({"stop_sequences": ["a", ""]}, "stop_sequences[1]"),

@@ -209,9 +209,10 @@ static bool is_for_billing(const cJSON *block)
 static int read_system(struct translation *t, cJSON *value)
 {
     struct place at = {t, "system"};
-    cJSON *messages = translation_messages(t), *parts;
+    cJSON *parts;
     if (cJSON_IsArray(value) && is_for_billing(value->child)) cJSON_DeleteItemFromArray(value, 0);
     if (cJSON_IsArray(value) && !value->child) return 0;
+    cJSON *messages = translation_messages(t);
     if (!messages || !canonical_add_message(messages, "system", &parts)) return api_error_no_memory(t->err);
     return add_texts(&at, parts, value, false);
 }
