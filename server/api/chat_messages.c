@@ -475,10 +475,9 @@ static int check_messages(const struct server *server, cJSON *messages, int *num
 
 static bool keep_final_text(struct chat_context *c, const cJSON *messages)
 {
-    const cJSON *last = messages->child->prev; /* cJSON: the first element's prev is the last element */
-    const cJSON *content = json_field_find(last, "content");
-    if (cJSON_IsArray(content)) content = json_field_find(content->child->prev, "text");
-    c->final_text = strdup(cJSON_IsString(content) ? content->valuestring : "");
+    /* cJSON: the first element's prev is the last element */
+    const char *text = chat_turns_text(messages->child->prev);
+    c->final_text = strdup(text ? text : "");
     return c->final_text != NULL;
 }
 

@@ -72,6 +72,13 @@ static bool replace_content(cJSON *message, cJSON *content)
     return false;
 }
 
+const char *chat_turns_text(const cJSON *message)
+{
+    const cJSON *content = get(message, "content");
+    if (cJSON_IsArray(content)) content = get(content->child ? content->child->prev : NULL, "text");
+    return cJSON_GetStringValue(content);
+}
+
 bool chat_turns_empty(cJSON *message, bool wants_parts)
 {
     return replace_content(message, wants_parts ? cJSON_CreateArray() : cJSON_CreateString(""));

@@ -8,6 +8,8 @@
 #include <cjson/cJSON.h>
 #include <stdbool.h>
 
+/* The text of a message, which was not checked; of several parts the last one's. NULL: it has none. */
+const char *chat_turns_text(const cJSON *message);
 /* Text behind a message's content, which may be null. */
 bool chat_turns_append(cJSON *message, const char *text);
 /* An empty content: no parts, or no text. */

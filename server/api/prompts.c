@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "server/api/chat_messages.h"
+#include "server/api/chat_turns.h"
 #include "server/api/json_field.h"
 #include "server/api/nul_text.h"
 #include "text/rerank_template.h"
@@ -553,11 +554,11 @@ static int keep_last_message(struct prompt_reader *r, const cJSON *body, struct 
     const cJSON *messages = json_field_find(body, "messages");
     if (!r->params->echo || !cJSON_IsArray(messages) || !messages->child) return 0;
     const cJSON *last = messages->child->prev; /* cJSON: the first element's prev is the last element */
-    const cJSON *role = json_field_find(last, "role"), *content = json_field_find(last, "content");
+    const cJSON *role = json_field_find(last, "role");
+    const char *own = chat_turns_text(last);
     bool is_answer = cJSON_IsString(role) && !strcmp(role->valuestring, "assistant");
-    if (cJSON_IsArray(content) && content->child) content = json_field_find(content->child->prev, "text");
-    if (!cJSON_IsString(content) || (r->params->add_generation_prompt && !is_answer)) return 0;
-    char *text = arena_copy(r->arena, content->valuestring, strlen(content->valuestring));
+    if (!own || (r->params->add_generation_prompt && !is_answer)) return 0;
+    char *text = arena_copy(r->arena, own, strlen(own));
     if (!text) return api_error_no_memory(r->err);
     p->text = text;
     p->text_bytes = strlen(text);

@@ -268,6 +268,16 @@ static void parts_go_to_templates_that_want_them(void **state)
                   "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},"
                   "{\"type\":\"text\",\"text\":\"b\"}]}]}",
                   "<a><b>", 0);
+    static const char *const nothing[] = {"null", "[]", "\"\""};
+    for (size_t i = 0; i < array_length(nothing); i++) {
+        char body[256];
+        snprintf(body, sizeof body,
+                 "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},"
+                 "{\"role\":\"assistant\",\"content\":%s}],"
+                 "\"add_generation_prompt\":false,\"continue_final_message\":true}",
+                 nothing[i]);
+        assert_refused(API_CHAT, body, "continue_final_message", "invalid_value");
+    }
     chat_template_free(template);
     server.chat_template = usual;
 }
