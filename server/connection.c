@@ -256,7 +256,8 @@ void connection_cut_off(struct connection *c, const char *reason)
 /* One that has sent part of a request, or nothing yet, is about to: it gets its answer. */
 void connection_drain(struct connection *c)
 {
-    if (c->state == CONNECTION_READING && !c->head_begun && c->num_requests > 0) connection_close(c);
+    bool is_idle = !c->head_begun && c->input.num_bytes == 0;
+    if (c->state == CONNECTION_READING && is_idle && c->num_requests > 0) connection_close(c);
 }
 
 /* ---- output ---- */
@@ -290,7 +291,11 @@ void connection_begin_next(struct connection *c)
     c->scan = (struct gate_scan){0};
     c->head_begun = c->wants_head = c->probed = false;
     connection_set_state(c, CONNECTION_READING);
-    if (!c->consuming) connection_resume_input(c);
+    if (c->consuming) return;
+    if (c->input.num_bytes > 0)
+        connection_resume_later(c);
+    else
+        connection_resume_input(c);
 }
 
 void connection_end_request(struct connection *c)

@@ -122,6 +122,7 @@ void connection_end_body(struct connection *c); /* the whole body is here */
 /* connection_input.c */
 void connection_start_reading(struct connection *c);
 void connection_resume_input(struct connection *c); /* goes on with what was read before */
+void connection_resume_later(struct connection *c); /* likewise, at the loop's next turn */
 
 /* ---- for exchange.c ---- */
 

@@ -65,6 +65,12 @@ static size_t read_body(struct connection *c, const char *bytes, size_t n)
     return (size_t)used;
 }
 
+void connection_resume_later(struct connection *c)
+{
+    c->turn_pending = true;
+    uv_timer_start(&c->timer, connection_on_timer, 0, 0);
+}
+
 /* Reads requests from bytes until they run out, or one has to be answered first. Returns how many were
  * used. */
 static size_t consume(struct connection *c, const char *bytes, size_t n)
@@ -75,8 +81,7 @@ static size_t consume(struct connection *c, const char *bytes, size_t n)
     while (used < n) {
         enum connection_state state = c->state;
         if (state == CONNECTION_READING && num_left-- == 0) {
-            c->turn_pending = true;
-            uv_timer_start(&c->timer, connection_on_timer, 0, 0);
+            connection_resume_later(c);
             break;
         }
         size_t step = 0;

@@ -5,6 +5,7 @@
  * stream (exchange_start_stream, exchange_write ..., exchange_end), now or later. An exchange that was
  * answered and finished is gone: its owner must not touch it afterwards. Endpoints keep state in
  * exchange->arena and hang it on exchange->context.
+ * None of the functions here calls an endpoint: what a client has sent behind its request begins at the loop's next turn.
  *
  * Life of an exchange:
  *

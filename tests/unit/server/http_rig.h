@@ -39,7 +39,9 @@ struct rig {
 
 /* What the endpoints did. */
 static _Atomic int num_smuggled, num_handled, num_closed, num_events;
-static struct exchange *kept; /* of /later and /held-stream; the loop's */
+static _Atomic int num_nested; /* endpoints that were called while another's answer was given */
+static struct exchange *kept;  /* of /later and /held-stream; the loop's */
+static bool answers;           /* on_release is on the stack */
 
 static void reply_text(struct exchange *x, const char *text)
 {
@@ -49,6 +51,7 @@ static void reply_text(struct exchange *x, const char *text)
 static void endpoint_ok(struct exchange *x)
 {
     num_handled++;
+    num_nested += answers;
     reply_text(x, "ok");
 }
 
@@ -197,10 +200,12 @@ static void on_release(uv_async_t *async)
     struct exchange *x = kept;
     kept = NULL;
     if (!x) return;
+    answers = true;
     if (http_request_of(x)->streaming)
         exchange_end(x);
     else
         reply_text(x, "released");
+    answers = false;
 }
 
 static void rig_main(void *context)
@@ -217,7 +222,7 @@ static void rig_init(struct rig *rig)
     assert_int_equal(config_init(&rig->config, &err), 0);
     rig->config.port = 0;
     assert_int_equal(config_set(&rig->config, "allowed-host", "a", "the rig", &err), 0); /* what tests say */
-    num_smuggled = num_handled = num_closed = num_events = 0;
+    num_smuggled = num_handled = num_closed = num_events = num_nested = 0;
     kept = NULL;
 }
 

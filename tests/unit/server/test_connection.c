@@ -329,6 +329,29 @@ static void test_pipelining(void **state)
     rig_end(&rig);
 }
 
+/* What waits behind a request begins once whoever answers that has returned: an endpoint may end what another holds. */
+static void test_no_endpoint_is_called_within_an_answer(void **state)
+{
+    (void)state;
+    static const char *const first[] = {"GET /later HTTP/1.1\r\n" HOST "\r\n",
+                                        "GET /held-stream HTTP/1.1\r\n" HOST "\r\n"};
+    struct rig rig;
+    with_defaults(&rig);
+    for (int i = 0; i < 2; i++) {
+        int fd = client_connect(&rig);
+        client_send_text(fd, first[i]);
+        client_send_text(fd, "GET /ok HTTP/1.1\r\n" HOST CLOSE "\r\n");
+        wait_for(&num_handled, 2 * i + 1);
+        uv_async_send(&rig.release);
+        char *answer = client_read(fd, NULL);
+        assert_non_null(strstr(answer, "\r\n\r\nok"));
+        free(answer);
+        close(fd);
+    }
+    assert_int_equal(num_nested, 0);
+    rig_end(&rig);
+}
+
 /* A reader that stops: no more than the soft limit waits for it, and every event arrives in order when it
  * goes on. */
 static void test_backpressure(void **state)
@@ -756,6 +779,7 @@ int main(void)
         cmocka_unit_test(test_keep_alive_and_http_1_0),
         cmocka_unit_test(test_stream),
         cmocka_unit_test(test_pipelining),
+        cmocka_unit_test(test_no_endpoint_is_called_within_an_answer),
         cmocka_unit_test(test_backpressure),
         cmocka_unit_test(test_hard_limit_cuts_off),
         cmocka_unit_test(test_write_timeout_cuts_off),
