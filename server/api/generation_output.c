@@ -472,12 +472,9 @@ void generation_reply_error(struct generation *g, struct exchange *x, const stru
         exchange_end(x);
         return;
     }
-    /* exchange_error would leave a refusal's log line beside this request's own. What follows on the
-     * connection may write events before exchange_reply returns, so the scratch is given back afterwards. */
-    struct buffer body = *out;
-    buffer_init(out, body.max_bytes);
+    /* exchange_error would leave a refusal's log line beside this request's own. */
     const struct failure f = api_error_failure(error, g->request_id);
-    g->answer.codec->append_error(&body, &f);
+    g->answer.codec->append_error(out, &f);
     if (error->retry_after_seconds > 0) {
         char seconds[16];
         snprintf(seconds, sizeof seconds, "%d", error->retry_after_seconds);
@@ -485,9 +482,7 @@ void generation_reply_error(struct generation *g, struct exchange *x, const stru
     }
     if (response_error_repeats(error->http_status) && !error->may_pass)
         exchange_add_header(x, "x-should-retry", "false");
-    exchange_reply(x, error->http_status, "application/json", body.data, body.num_bytes);
-    buffer_deinit(out);
-    *out = body;
+    exchange_reply(x, error->http_status, "application/json", out->data, out->num_bytes);
     buffer_clear(out);
 }
 
