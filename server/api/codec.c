@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "server/api/custom_tools.h"
 #include "server/api/json_gate.h"
 
 /* ---- fields in ---- */
@@ -53,9 +54,11 @@ int codec_translate(const struct codec *codec, struct translation *t)
     for (const struct codec_field *f = codec->fields; f && f->name && status == 0; f++)
         status = take_field(t, f);
     if (status == 0 && codec->translate) status = codec->translate(t);
-    if (status == 0 && t->messages) return codec_put(t, t->body, "messages", t->messages);
-    cJSON_Delete(t->messages);
-    return status;
+    if (status == 0 && t->messages)
+        status = codec_put(t, t->body, "messages", t->messages);
+    else
+        cJSON_Delete(t->messages);
+    return status || !codec->tells_custom ? status : custom_tools_become_functions(t);
 }
 
 void translation_warn(struct translation *t, const char *format, ...)

@@ -146,7 +146,7 @@ extern const struct codec codec_chat, codec_completions, codec_messages, codec_r
     codec_rerank, codec_llama_completion, codec_llama_infill, codec_llama_embedding, codec_cohere_embed,
     codec_cohere_embed_v1;
 
-/* Makes t->body canonical. Refusals name the protocol's own fields. */
+/* Makes t->body canonical; t->custom_tools is the caller's. Refusals name the protocol's own fields. */
 int codec_translate(const struct codec *codec, struct translation *t) must_check;
 /* After a refusal of the body that t made canonical: t->err names the field as its protocol does, unless the client
  * had sent the canonical one. */

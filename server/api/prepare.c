@@ -33,8 +33,7 @@ cJSON *prepare_parse(const char *body, size_t body_bytes, struct api_error *err)
 static int make_canonical(const struct prepare_input *in, struct translation *t)
 {
     if (json_keep_numbers(t->body, in->body, in->body_bytes)) return api_error_no_memory(t->err);
-    int status = codec_translate(in->codec, t);
-    return status || !in->codec->tells_custom ? status : custom_tools_become_functions(t);
+    return codec_translate(in->codec, t);
 }
 
 /* What only OpenAI's protocols have a place for. */

@@ -269,6 +269,7 @@ static int count_tokens_of(const struct codec *codec, struct job *job, cJSON *bo
     int status = codec_translate(codec, &t);
     if (status == 0) status = with_source(job, API_CHAT, body, answer_count);
     if (status < 0) codec_name_error(codec, &t);
+    cJSON_Delete(t.custom_tools);
     arena_deinit(&arena);
     return status;
 }

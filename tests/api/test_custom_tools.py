@@ -93,6 +93,14 @@ def test_responses_whole_streamed_and_the_next_turn(custom):
     assert again.output_text == "Good."
 
 
+def test_they_count_among_the_tokens_of_an_input(custom):
+    _, client, script = custom
+    script([("Run", "No.")])
+    ask = dict(model=MODEL, input="Run it.", tools=FLAT_TOOLS)
+    counted = client.responses.input_tokens.count(**ask).input_tokens
+    assert counted == client.responses.create(**ask).usage.input_tokens
+
+
 def test_a_lark_grammar_is_told_and_not_held(custom):
     server, _, script = custom
     script([('start: \\"x\\"+', RUN)])
