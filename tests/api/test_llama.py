@@ -154,6 +154,8 @@ def test_fields_that_a_client_picks(server):
     *parts, last = chunks(server, prompt=PROMPT, n_predict=2, temperature=0, response_fields=names[1:])
     assert "".join(c["content"] for c in parts) == picked["content"] and set(last) == set(names[1:3])
     assert complete(server, n_predict=1, response_fields=[""]) == {}
+    twice = server.post("/completion", {"prompt": PROMPT, "n_predict": 1, "response_fields": ["prompt", "model"] * 100}).text
+    assert twice.count('"prompt":') == twice.count('"model":') == 1, "an object has a key once"
 
 
 def test_forms(server):

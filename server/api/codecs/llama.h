@@ -5,10 +5,12 @@
 
 #include "server/api/codec.h"
 
+enum { RESPONSE_FIELDS_MAX = 256 };
+
 /* params->kept; in the arena. */
 struct llama_kept {
-    const char *const *response_fields; /* paths of members, their names with '/' between */
-    int num_response_fields;            /* -1: all of the answer */
+    const char *const *response_fields; /* paths of members, their names with '/' between; they differ */
+    int num_response_fields;            /* at most RESPONSE_FIELDS_MAX; -1: all of the answer */
 };
 
 extern const struct codec_field llama_completion_fields[], llama_infill_fields[];

@@ -9,8 +9,6 @@
 #include "server/api/codecs/fill_in_middle.h"
 #include "server/api/codecs/llama.h"
 
-enum { RESPONSE_FIELDS_MAX = 256 };
-
 /* ---- samplers ---- */
 
 /* One that is not named does nothing: its field has the value with which it does. letter: its name in a text of them. */
@@ -121,11 +119,19 @@ static struct llama_kept *kept_of(struct translation *t)
     return kept;
 }
 
+static bool is_among(const char *path, const char *const *paths, int num)
+{
+    for (int i = 0; i < num; i++)
+        if (!strcmp(path, paths[i])) return true;
+    return false;
+}
+
+/* Each once: an object has a key once. */
 static int read_response_fields(struct translation *t, cJSON *value)
 {
     struct llama_kept *kept = kept_of(t);
     const cJSON *item;
-    int i = 0, count = cJSON_GetArraySize(value);
+    int num = 0, count = cJSON_GetArraySize(value);
     if (!cJSON_IsArray(value))
         return json_field_refuse_type(value, "response_fields", "an array of strings", t->err);
     if (count > RESPONSE_FIELDS_MAX)
@@ -137,10 +143,11 @@ static int read_response_fields(struct translation *t, cJSON *value)
     {
         if (!cJSON_IsString(item))
             return json_field_refuse_type(item, "response_fields", "an array of strings", t->err);
-        paths[i] = arena_copy(t->arena, item->valuestring, strlen(item->valuestring));
-        if (!paths[i++]) return api_error_no_memory(t->err);
+        if (is_among(item->valuestring, paths, num)) continue;
+        paths[num] = arena_copy(t->arena, item->valuestring, strlen(item->valuestring));
+        if (!paths[num++]) return api_error_no_memory(t->err);
     }
-    if (count > 0) kept->num_response_fields = count; /* an empty list asks for nothing in particular */
+    if (num > 0) kept->num_response_fields = num; /* an empty list asks for nothing in particular */
     kept->response_fields = paths;
     return 0;
 }
