@@ -12,7 +12,8 @@ enum { IGNORED_NAMES_BYTES = 160, MISSPELT_BYTES = 128 };
 
 struct ignored_fields {
     char names[IGNORED_NAMES_BYTES]; /* "user,metadata", as many as fit; "": none */
-    char misspelt[MISSPELT_BYTES]; /* a sentence about the first of them that is close to a field; "": none */
+    /* a sentence about the first of them that is close to a field, if it is one of the first that are unknown; "": none */
+    char misspelt[MISSPELT_BYTES];
 };
 
 /* known: the fields that are read, num_read of them, and behind them those that other bodies have, up to num_known. */

@@ -212,6 +212,14 @@ static void ignored_fields_are_named(void **state)
     assert_ok(API_CHAT, text);
     assert_true(strlen(params.ignored->names) < IGNORED_NAMES_BYTES);
     assert_string_equal(params.ignored->misspelt, "");
+    strcpy(text, "{\"a\":1");
+    for (int i = 0; i < 20; i++) { /* nor is each compared with all that there are */
+        snprintf(name, sizeof name, ",\"unknown_%d\":1", i);
+        strcat(text, name);
+    }
+    strcat(text, ",\"temprature\":1}");
+    assert_ok(API_CHAT, text);
+    assert_string_equal(params.ignored->misspelt, "");
     assert_refused(API_CHAT, "{\"thinking_token_budget\":5}", "thinking_token_budget",
                    "unsupported_parameter");
     assert_refused(API_CHAT, "{\"typical_p\":0.5}", "typical_p", "unsupported_parameter");
