@@ -218,6 +218,16 @@ def test_what_is_told_again_has_its_type(server, model):
     assert told["text"] == {"format": form} and told["reasoning"] == {"effort": None, "summary": "auto"}
 
 
+def test_few_references_are_not_much_work(server):
+    """A small body that refers again and again to a stored response of megabytes, which is read for each item."""
+    large = {"type": "web_search", "x": "y" * (4 << 20)}
+    stored = server.post("/v1/responses", {"input": "hi", "max_output_tokens": 1, "tools": [large]}).json()
+    item = {"type": "item_reference", "id": stored["output"][0]["id"]}
+    assert server.post("/v1/responses/input_tokens", {"input": [item] * 16}).status_code == 200
+    refused = server.post("/v1/responses/input_tokens", {"input": [item] * 1000})
+    assert refused.status_code == 400 and refused.json()["error"]["param"] == "input[16]", refused.text
+
+
 def test_responses_are_their_keys(start_server):
     """What one key stored another does not see; where there is no room who has most of it makes some."""
     with start_server("--api-key", "one", "--api-key", "two", "--response-store-bytes", "20KiB") as server:

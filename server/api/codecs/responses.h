@@ -6,8 +6,9 @@
 
 /* What the answer tells of its request; in the request's arena. */
 struct responses_request {
-    char *echo;    /* its fields as the members of an object, beginning with a comma */
-    char *history; /* the messages that it continues, a JSON array; NULL: they are not kept */
+    char *echo;              /* its fields as the members of an object, beginning with a comma */
+    char *history;           /* the messages that it continues, a JSON array; NULL: they are not kept */
+    size_t referenced_bytes; /* of the stored responses that items of the input were looked for in */
 };
 
 extern const struct codec_field responses_fields[];

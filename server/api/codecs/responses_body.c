@@ -15,7 +15,11 @@
 #include "server/api/response_store.h"
 #include "text/tools/tool_prompt.h"
 
-enum { ECHO_BYTES_MAX = 16 << 20 };
+enum {
+    ECHO_BYTES_MAX = 16 << 20,
+    REFERENCES_MAX = 1024,          /* of items, each of which reads a stored response; */
+    REFERENCED_BYTES_MAX = 64 << 20 /* of these: 0.1 s */
+};
 
 static char *keep_text(struct translation *t, const struct buffer *text)
 {
@@ -180,6 +184,7 @@ static int add_reasoning_item(const struct place *p, cJSON *messages, const cJSO
  * there is none. */
 static cJSON *find_stored_item(const struct translation *t, const char *id)
 {
+    struct responses_request *kept = t->kept;
     const char *begin = strchr(id, '_'), *end = begin ? strchr(begin + 1, '_') : NULL;
     char name[64];
     size_t n;
@@ -187,6 +192,7 @@ static cJSON *find_stored_item(const struct translation *t, const char *id)
     snprintf(name, sizeof name, "resp%.*s", (int)(end - begin), begin);
     char *body = response_store_get(t->server->api->responses, t->api_key_idx, name, RESPONSE_BODY, &n);
     cJSON *response = body ? cJSON_ParseWithLength(body, n) : NULL, *item, *found = NULL;
+    if (body) kept->referenced_bytes += n;
     cJSON *output = cJSON_GetObjectItemCaseSensitive(response, "output");
     cJSON_ArrayForEach(item, output)
     {
@@ -207,6 +213,13 @@ static int add_reference(const struct place *p, cJSON *messages, const cJSON *re
     if (!id)
         return api_error_invalid(p->t->err, "missing_required_parameter", p->path, "%s.id must be a string",
                                  p->path);
+    const struct responses_request *kept = p->t->kept;
+    if (kept->referenced_bytes > REFERENCED_BYTES_MAX)
+        return api_error_invalid(
+            p->t->err, "invalid_value", p->path,
+            "the items that input refers to before %s are of stored responses of more than "
+            "%d bytes; send some of them themselves",
+            p->path, (int)REFERENCED_BYTES_MAX);
     cJSON *item = find_stored_item(p->t, id);
     if (!item)
         return api_error_invalid(
@@ -259,7 +272,6 @@ static int add_item(const struct place *p, cJSON *messages, cJSON *item)
 
 static int read_input(struct translation *t, cJSON *value)
 {
-    enum { REFERENCES_MAX = 1024 }; /* each reads a stored response */
     struct place at = {t, "input"};
     cJSON *messages = translation_messages(t), *parts, *item;
     int i = 0, num_references = 0, status = 0;
