@@ -54,11 +54,11 @@ static cJSON *take_all(cJSON *messages)
 
 /* ---- content ---- */
 
-static bool add_part(cJSON *parts, int at, const char *text)
+static bool add_part(cJSON *parts, bool is_first, const char *text)
 {
     cJSON *part = cJSON_CreateObject();
     if (cJSON_AddStringToObject(part, "type", "text") && cJSON_AddStringToObject(part, "text", text) &&
-        cJSON_InsertItemInArray(parts, at, part))
+        (is_first ? cJSON_InsertItemInArray(parts, 0, part) : cJSON_AddItemToArray(parts, part)))
         return true;
     cJSON_Delete(part);
     return false;
@@ -87,7 +87,7 @@ bool chat_turns_empty(cJSON *message, bool wants_parts)
 bool chat_turns_append(cJSON *message, const char *text)
 {
     cJSON *content = get(message, "content");
-    if (cJSON_IsArray(content)) return add_part(content, cJSON_GetArraySize(content), text);
+    if (cJSON_IsArray(content)) return add_part(content, false, text);
     const char *own = cJSON_IsString(content) ? content->valuestring : "";
     struct buffer joined;
     buffer_init(&joined, SIZE_MAX / 2);
@@ -100,25 +100,13 @@ bool chat_turns_append(cJSON *message, const char *text)
     return added;
 }
 
-/* The content of from behind that of message. */
-static bool move_content(cJSON *message, cJSON *from)
-{
-    cJSON *content = get(from, "content"), *own = get(message, "content");
-    if (cJSON_IsString(content))
-        return !content->valuestring[0] || chat_turns_append(message, content->valuestring);
-    if (!cJSON_IsArray(content) || !cJSON_IsArray(own)) return true;
-    if (own->child && !chat_turns_append(message, "\n")) return false;
-    while (content->child) cJSON_AddItemToArray(own, cJSON_DetachItemViaPointer(content, content->child));
-    return true;
-}
-
 /* A message without text, behind the others. */
 static cJSON *add_empty(cJSON *messages, const char *role, bool wants_parts)
 {
     cJSON *message = cJSON_CreateObject();
     bool made = cJSON_AddStringToObject(message, "role", role);
     if (made && wants_parts)
-        made = cJSON_AddArrayToObject(message, "content") && add_part(get(message, "content"), 0, "");
+        made = cJSON_AddArrayToObject(message, "content") && add_part(get(message, "content"), true, "");
     if (made && !wants_parts) made = cJSON_AddStringToObject(message, "content", "");
     if (made && cJSON_AddItemToArray(messages, message)) return message;
     cJSON_Delete(message);
@@ -183,22 +171,69 @@ static bool goes_on(const cJSON *first, const cJSON *last, const cJSON *next)
     return has_role(next, "user") && has_role(last, "user");
 }
 
+/* A message and those that become a part of it, whose text is put together once. */
+struct run {
+    cJSON *message;
+    bool has_more;      /* of a text that is none of parts, */
+    struct buffer text; /* which this is */
+};
+
+static void run_begin(struct run *r, cJSON *message)
+{
+    const char *own = cJSON_GetStringValue(get(message, "content"));
+    *r = (struct run){.message = message};
+    buffer_init(&r->text, SIZE_MAX / 2);
+    buffer_append_text(&r->text, own ? own : "");
+}
+
+/* The content of from behind that of the run. */
+static bool run_take(struct run *r, cJSON *from)
+{
+    cJSON *content = get(from, "content"), *own = get(r->message, "content");
+    if (cJSON_IsString(content) && !cJSON_IsArray(own)) {
+        r->has_more |= content->valuestring[0] != '\0';
+        if (r->text.num_bytes > 0 && content->valuestring[0]) buffer_append_char(&r->text, '\n');
+        buffer_append_text(&r->text, content->valuestring);
+        return !buffer_failed(&r->text);
+    }
+    if (cJSON_IsString(content))
+        return !content->valuestring[0] || add_part(own, false, content->valuestring);
+    if (!cJSON_IsArray(content) || !cJSON_IsArray(own)) return true;
+    if (own->child && !add_part(own, false, "\n")) return false;
+    while (content->child) cJSON_AddItemToArray(own, cJSON_DetachItemViaPointer(content, content->child));
+    return true;
+}
+
+static bool run_end(struct run *r)
+{
+    bool done = !r->has_more || replace_content(r->message, cJSON_CreateString(r->text.data));
+    buffer_deinit(&r->text);
+    return done;
+}
+
+/* What goes on from a message becomes a part of it; a system message that does not is the user's before. */
+static bool join_run(cJSON *messages, cJSON *message, bool *changed)
+{
+    struct run run;
+    bool ok = true;
+    run_begin(&run, message);
+    for (cJSON *next; ok && (next = message->next);) {
+        bool is_late = has_role(next, "system") && !goes_on(messages->child, message, next);
+        if (is_late) ok = become_user(next);
+        *changed |= is_late;
+        if (!ok || !goes_on(messages->child, message, next)) break;
+        ok = run_take(&run, next);
+        cJSON_Delete(cJSON_DetachItemViaPointer(messages, next));
+        *changed = true;
+    }
+    return run_end(&run) && ok;
+}
+
 static bool join(cJSON *messages)
 {
-    cJSON *last = messages->child, *next;
     bool changed = false, ok = true;
-    while (ok && (next = last->next)) {
-        bool is_late = has_role(next, "system") && !goes_on(messages->child, last, next);
-        if (is_late) ok = become_user(next);
-        changed |= is_late;
-        if (ok && goes_on(messages->child, last, next)) {
-            ok = move_content(last, next);
-            cJSON_Delete(cJSON_DetachItemViaPointer(messages, next));
-            changed = true;
-        } else {
-            last = next;
-        }
-    }
+    for (cJSON *message = messages->child; ok && message; message = message->next)
+        ok = join_run(messages, message, &changed);
     return ok && changed;
 }
 
@@ -284,7 +319,7 @@ static bool mark_result(cJSON *message)
 {
     static const char begin[] = "<tool_response>\n", end[] = "\n</tool_response>";
     cJSON *content = get(message, "content");
-    if (cJSON_IsArray(content)) return add_part(content, 0, begin) && chat_turns_append(message, end);
+    if (cJSON_IsArray(content)) return add_part(content, true, begin) && chat_turns_append(message, end);
     struct buffer text;
     buffer_init(&text, SIZE_MAX / 2);
     buffer_append_text(&text, begin);
@@ -341,7 +376,7 @@ static bool say_nothing_in_parts(cJSON *messages)
         const cJSON *content = get(m, "content");
         bool says_nothing = cJSON_IsString(content) ? !content->valuestring[0] : !content->child;
         if (!ok || !has_role(m, "assistant") || has_calls(m) || !says_nothing) continue;
-        ok = replace_content(m, cJSON_CreateArray()) && add_part(get(m, "content"), 0, "");
+        ok = replace_content(m, cJSON_CreateArray()) && add_part(get(m, "content"), true, "");
         changed = true;
     }
     return ok && changed;

@@ -319,6 +319,9 @@ static void messages_that_a_template_refuses_are_joined(void **state)
             "assistant", "e") "," SAYS("system", "f") "," SAYS("user", "g");
     render_with(any, messages, "[s]a[s]b[u]c[u]d[a]e[s]f[u]g");
     render_with(first, messages, "[s]a\nb[u]c\nd[a]e[u]f\ng");
+    render_with(first,
+                SAYS("system", "") "," SAYS("system", "a") "," SAYS("system", "") "," SAYS("system", "b"),
+                "[s]a\nb");
     render_with(turns, messages, "[s]<a><\n><b>[u]<c><\n><d>[a]<e>[u]<f><\n><g>");
     render_with(turns, SAYS("user", "c") "," SAYS("assistant", "e") "," SAYS("assistant", "f"),
                 "[u]<c>[a]<e><\n><f>");
