@@ -189,22 +189,27 @@ static position match_ufakzeka(position p, position end)
 /* p is at white space: the most of 512, 256, ..., 2, 1 characters that leave one to what follows the run, or one. */
 static position match_spaces_by_powers(position p, position end)
 {
-    position run_end = skip_while(p, end, SPACE), last = run_end < end ? utf8_previous(p, run_end) : run_end;
-    position next, taken;
-    (void)category_at(p, end, &taken);
-    for (int num = 1; num <= 512 && p < last; num++, p = next) {
-        (void)category_at(p, end, &next);
-        if ((num & (num - 1)) == 0) taken = next;
+    position next, after, taken = p;
+    for (int num = 1; num <= 512 && (category_at(p, end, &next) & SPACE); num++, p = next) {
+        const bool is_last = next < end && !(category_at(next, end, &after) & SPACE);
+        if ((num & (num - 1)) == 0 && (num == 1 || !is_last)) taken = next;
     }
     return taken;
 }
 
-static position match_jais2(position p, position end)
+/* Whether p is within white space whose line breaks are behind it: a match of spaces alone ended here. */
+static bool is_after_breaks(position begin, position p, position end)
+{
+    position next;
+    return p > begin && !is_break(p[-1]) && (category_at(utf8_previous(begin, p), end, &next) & SPACE);
+}
+
+static position match_jais2(position begin, position p, position end)
 {
     position contraction = match_contraction(p, end, true);
     if (contraction) return contraction;
     position text = match_llama3_text(p, end, LETTER, 3, "\r\n");
-    if (!text) text = match_breaks(p, end);
+    if (!text && !is_after_breaks(begin, p, end)) text = match_breaks(p, end);
     return text ? text : match_spaces_by_powers(p, end);
 }
 
@@ -307,14 +312,21 @@ static bool is_han_at(position p, position end, position *next)
     return is_in(han, array_length(han), code_point);
 }
 
-/* Where the letters and marks end that may be a word's whose prefix or first character is at p. */
+static position skip_other_than_han(position p, position end, unsigned categories)
+{
+    position next, ignored;
+    while ((category_at(p, end, &next) & categories) && !is_han_at(p, end, &ignored)) p = next;
+    return p;
+}
+
+/* Where the letters and marks end that may be a word's whose prefix or first character is at p; no more than that
+ * is looked at, for every word of a text asks. */
 static position find_end_of_letters(position p, position end)
 {
-    position next, after, ignored;
+    position next;
     (void)category_at(p, end, &next);
-    while ((category_at(next, end, &after) & (LETTER | MARK)) && !is_han_at(next, end, &ignored))
-        next = after;
-    return next;
+    next = skip_other_than_han(next, end, UPPER | BOTH_CASES);
+    return skip_other_than_han(next, end, LOWER | BOTH_CASES);
 }
 
 static position match_kimi(position p, position end)
@@ -601,7 +613,7 @@ static position match(const struct pretokenizer *t, int stage, position begin, p
     case PRETOKENIZE_UFAKZEKA:
         return match_ufakzeka(p, end);
     case PRETOKENIZE_JAIS2:
-        return match_jais2(p, end);
+        return match_jais2(begin, p, end);
     case PRETOKENIZE_SEED:
         return match_llama3(p, end, LETTER, 1, "");
     case PRETOKENIZE_DEEPSEEK3:

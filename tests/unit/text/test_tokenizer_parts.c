@@ -283,6 +283,32 @@ static void test_pieces_cover(void **state)
     }
 }
 
+/* What a piece costs does not grow with what follows it. */
+static void test_pieces_of_long_runs(void **state)
+{
+    (void)state;
+    enum { BYTES = 4 << 20 };
+    static const struct {
+        enum pretokenizer_kind kind;
+        const char *part;
+        int num_pieces;
+    } cases[] = {{PRETOKENIZE_KIMI, "Aa", BYTES / 2}, {PRETOKENIZE_JAIS2, "  ", BYTES / 512}};
+    char *text = malloc(BYTES);
+    assert_non_null(text);
+    for (size_t i = 0; i < array_length(cases); i++) {
+        struct pretokenizer p = {0};
+        assert_true(pretokenizer_add(&p, cases[i].kind));
+        for (size_t at = 0; at < BYTES; at += 2) memcpy(text + at, cases[i].part, 2);
+        struct piece_walk walk = piece_walk_start(&p, text, BYTES);
+        const char *piece;
+        size_t num_bytes;
+        int num_pieces = 0;
+        while (piece_walk_next(&walk, &piece, &num_bytes)) num_pieces++;
+        assert_int_equal(num_pieces, cases[i].num_pieces);
+    }
+    free(text);
+}
+
 static void test_regexes(void **state)
 {
     (void)state;
@@ -618,15 +644,25 @@ static void test_bpe_of_a_huge_piece(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_utf8_round_trip),      cmocka_unit_test(test_utf8_damaged),
-        cmocka_unit_test(test_unicode_properties),   cmocka_unit_test(test_byte_map),
-        cmocka_unit_test(test_added_longest_first),  cmocka_unit_test(test_added_flags),
-        cmocka_unit_test(test_added_refused),        cmocka_unit_test(test_pretokenizers),
-        cmocka_unit_test(test_pieces_cover),         cmocka_unit_test(test_regexes),
-        cmocka_unit_test(test_regex_spellings),      cmocka_unit_test(test_char_runs),
-        cmocka_unit_test(test_punctuation),          cmocka_unit_test(test_stages),
-        cmocka_unit_test(test_nfc_against_utf8proc), cmocka_unit_test(test_nfc_leaves_newer_marks),
-        cmocka_unit_test(test_nfc_many_marks),       cmocka_unit_test(test_bpe_against_naive),
+        cmocka_unit_test(test_utf8_round_trip),
+        cmocka_unit_test(test_utf8_damaged),
+        cmocka_unit_test(test_unicode_properties),
+        cmocka_unit_test(test_byte_map),
+        cmocka_unit_test(test_added_longest_first),
+        cmocka_unit_test(test_added_flags),
+        cmocka_unit_test(test_added_refused),
+        cmocka_unit_test(test_pretokenizers),
+        cmocka_unit_test(test_pieces_cover),
+        cmocka_unit_test(test_pieces_of_long_runs),
+        cmocka_unit_test(test_regexes),
+        cmocka_unit_test(test_regex_spellings),
+        cmocka_unit_test(test_char_runs),
+        cmocka_unit_test(test_punctuation),
+        cmocka_unit_test(test_stages),
+        cmocka_unit_test(test_nfc_against_utf8proc),
+        cmocka_unit_test(test_nfc_leaves_newer_marks),
+        cmocka_unit_test(test_nfc_many_marks),
+        cmocka_unit_test(test_bpe_against_naive),
         cmocka_unit_test(test_bpe_of_a_huge_piece),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
