@@ -1,11 +1,14 @@
 #include "server/api/custom_input.h"
 
+#include <ctype.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/utf8.h"
+
+enum { UNIT_BYTES = sizeof "\\u0000" - 1 };
 
 static const char before_text[] = "{\"input\":\"";
 
@@ -47,36 +50,82 @@ static uint32_t read_hex(const char *digits)
     return (uint32_t)strtoul(text, NULL, 16);
 }
 
-/* The held escape when it is whole: appends what it says. Halves of a pair stand together. */
-static bool read_escape(const struct custom_input *in, struct buffer *out)
+static bool is_half(uint32_t unit, uint32_t first)
+{
+    return unit >= first && unit < first + 0x400;
+}
+
+static void append_point(struct buffer *out, uint32_t point)
+{
+    unsigned char bytes[4];
+    buffer_append(out, (const char *)bytes, (size_t)utf8_encode(point, bytes));
+}
+
+/* Whether c goes on with the escape that is held, or with the pair whose first half is. */
+static bool may_hold(const struct custom_input *in, char c)
+{
+    static const char pair[] = "\\u0000\\u0000";
+    if (in->num_held == 1) return true;
+    const char expected = pair[in->num_held];
+    return expected == '0' ? isxdigit((unsigned char)c) != 0 : c == expected;
+}
+
+/* Of what is held and goes on otherwise: a half alone is no character, and what is no escape stays as it is. */
+static void let_go(struct custom_input *in, struct buffer *out)
+{
+    const bool is_half_alone = in->num_held >= UNIT_BYTES;
+    const size_t n = is_half_alone ? UNIT_BYTES : in->num_held;
+    if (is_half_alone)
+        append_point(out, 0xFFFD);
+    else
+        buffer_append(out, in->held, n);
+    in->num_held -= n;
+    memmove(in->held, in->held + n, in->num_held);
+}
+
+/* What is held when it is whole. */
+static void read_unit(struct custom_input *in, struct buffer *out)
+{
+    const uint32_t unit = read_hex(in->held + 2);
+    if (is_half(unit, 0xD800)) return;
+    append_point(out, is_half(unit, 0xDC00) ? 0xFFFD : unit);
+    in->num_held = 0;
+}
+
+static void read_pair(struct custom_input *in, struct buffer *out)
+{
+    const uint32_t high = read_hex(in->held + 2), low = read_hex(in->held + UNIT_BYTES + 2);
+    if (is_half(low, 0xDC00)) {
+        append_point(out, 0x10000 + ((high & 0x3FF) << 10) + (low & 0x3FF));
+        in->num_held = 0;
+    } else {
+        let_go(in, out);
+        read_unit(in, out);
+    }
+}
+
+static void read_letter(struct custom_input *in, struct buffer *out)
 {
     static const char names[] = "nrtbf", values[] = "\n\r\t\b\f";
-    const char *known, *h = in->held;
-    unsigned char bytes[4];
-    if (in->num_held < 2) return false;
-    if (h[1] != 'u') {
-        known = h[1] ? strchr(names, h[1]) : NULL;
-        buffer_append_char(out, known ? values[known - names] : h[1]);
-        return true;
-    }
-    if (in->num_held < 6) return false;
-    uint32_t point = read_hex(h + 2);
-    if (point >= 0xD800 && point < 0xDC00) {
-        if (in->num_held < 12) return false;
-        point = 0x10000 + ((point & 0x3FF) << 10) + (read_hex(h + 8) & 0x3FF);
-    }
-    buffer_append(out, (const char *)bytes, (size_t)utf8_encode(point, bytes));
-    return true;
+    const char c = in->held[1], *known = c ? strchr(names, c) : NULL;
+    buffer_append_char(out, known ? values[known - names] : c);
+    in->num_held = 0;
+}
+
+static void hold(struct custom_input *in, char c, struct buffer *out)
+{
+    in->held[in->num_held++] = c;
+    if (in->num_held == 2 && c != 'u') read_letter(in, out);
+    if (in->num_held == UNIT_BYTES) read_unit(in, out);
+    if (in->num_held == 2 * UNIT_BYTES) read_pair(in, out);
 }
 
 static size_t take_text(struct custom_input *in, const char *bytes, size_t n, struct buffer *out)
 {
     for (size_t i = 0; i < n; i++) {
-        if (in->num_held > 0) {
-            in->held[in->num_held++] = bytes[i];
-            if (read_escape(in, out)) in->num_held = 0;
-        } else if (bytes[i] == '\\') {
-            in->held[in->num_held++] = bytes[i];
+        while (in->num_held > 0 && !may_hold(in, bytes[i])) let_go(in, out);
+        if (in->num_held > 0 || bytes[i] == '\\') {
+            hold(in, bytes[i], out);
         } else if (bytes[i] == '"') {
             in->state = INPUT_ENDED;
             return i + 1;

@@ -10,11 +10,12 @@
 struct custom_input {
     enum { INPUT_BEGINS, INPUT_TEXT, INPUT_ENDED, INPUT_OTHER } state;
     size_t num_matched; /* bytes of what stands before the text */
-    char held[16];      /* an escape that is not whole */
+    char held[16];      /* an escape that is not whole, or half of a pair */
     size_t num_held;
 };
 
-/* Appends what of the text is certain. Arguments of another form come out as they are. */
+/* Appends what of the text is certain. Arguments of another form come out as they are, an escape without its digits
+ * too; half of a pair without the other comes out as U+FFFD. */
 void custom_input_take(struct custom_input *in, const char *bytes, size_t num_bytes, struct buffer *out);
 
 #endif

@@ -18,6 +18,11 @@ static const struct {
      "a\n\"b\\ / \xC3\xA9 \xF0\x9F\xA6\x9C"},
     {"{\"input\": \"never ends\\", "never ends"},
     {"{\"input\": \"half \\ud83e", "half "},
+    {"{\"input\": \"a\\ud83eb\\udd9c\\ud83e\\u0041\\ud83e\\ud83e\\udd9c\\ud83e\"}",
+     "a\xEF\xBF\xBD"
+     "b\xEF\xBF\xBD\xEF\xBF\xBD"
+     "A\xEF\xBF\xBD\xF0\x9F\xA6\x9C\xEF\xBF\xBD"}, /* halves without their others */
+    {"{\"input\": \"\\u-001\\u00g0\\u12\"}", "\\u-001\\u00g0\\u12"},
     {"{\"input\": 3}", "{\"input\":3}"}, /* without its spaces */
     {"{\"inputs\": \"x\"}", "{\"inputs\": \"x\"}"},
     {"{}", "{}"},
