@@ -9,8 +9,10 @@
 #include "text/tools/tool_grammar.h"
 #include "text/tools/tool_types.h"
 
-/* White space between two tokens of arguments. */
-enum { CALL_SPACES_MAX = 2 };
+enum {
+    TOOLS_MAX = 2048,   /* also of those that are allowed: each is looked for among the others */
+    CALL_SPACES_MAX = 2 /* white space between two tokens of arguments */
+};
 
 static bool is_text(const cJSON *value, const char *text)
 {
@@ -86,11 +88,21 @@ static int check_names_differ(const cJSON *tools, struct api_error *err)
     return twice > 0 ? STATUS_INVALID : 0;
 }
 
+/* param: of a list of tools. */
+static int check_count(const cJSON *list, const char *param, struct api_error *err)
+{
+    if (cJSON_GetArraySize(list) <= TOOLS_MAX) return 0;
+    return api_error_invalid(err, "invalid_value", param, "%s must have at most %d tools", param,
+                             (int)TOOLS_MAX);
+}
+
 static int check_tools(const cJSON *tools, struct api_error *err)
 {
     const cJSON *tool;
-    int i = 0, status = 0;
+    int i = 0;
     if (!cJSON_IsArray(tools)) return json_field_refuse_type(tools, "tools", "an array of tools", err);
+    int status = check_count(tools, "tools", err);
+    if (status < 0) return status;
     cJSON_ArrayForEach(tool, tools)
     {
         char path[32], at[48];
@@ -135,6 +147,8 @@ static int read_allowed(const cJSON *allowed, const cJSON *tools, struct params 
     if ((!out->must_call && !is_text(mode, "auto")) || !cJSON_IsArray(list) || !list->child)
         return api_error_invalid(err, "invalid_value", "tool_choice",
                                  "allowed_tools needs a mode (\"auto\" or \"required\") and tools");
+    int status = check_count(list, "tool_choice", err);
+    if (status < 0) return status;
     cJSON_ArrayForEach(tool, list)
     {
         const cJSON *function = json_field_find(tool, "function");

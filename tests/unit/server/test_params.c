@@ -470,6 +470,41 @@ static void unknown_fields_pass_and_unsupported_do_not(void **state)
     }
 }
 
+enum { TOOLS_MAX = 2048 };
+
+/* {"type": "function", "function": {"name": "f0"}}, ... */
+static void write_tools(struct buffer *text, int num_tools)
+{
+    for (int i = 0; i < num_tools; i++)
+        buffer_printf(text, "%s{\"type\":\"function\",\"function\":{\"name\":\"f%d\"}}", i ? "," : "",
+                      i % TOOLS_MAX);
+}
+
+/* Of so many tools so many are allowed. */
+static const char *write_allowed(struct buffer *text, int num_tools, int num_allowed)
+{
+    text->num_bytes = 0;
+    buffer_append_text(text, "{\"tools\":[");
+    write_tools(text, num_tools);
+    buffer_append_text(text,
+                       "],\"tool_choice\":{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":\"auto\","
+                       "\"tools\":[");
+    write_tools(text, num_allowed);
+    buffer_append(text, "]}}}", sizeof "]}}}");
+    return text->data;
+}
+
+static void tools_are_not_too_many(void **state)
+{
+    (void)state;
+    struct buffer text;
+    buffer_init(&text, 1 << 20);
+    assert_ok(API_CHAT, write_allowed(&text, TOOLS_MAX, TOOLS_MAX));
+    assert_refused(API_CHAT, write_allowed(&text, TOOLS_MAX + 1, 1), "tools", "invalid_value");
+    assert_refused(API_CHAT, write_allowed(&text, TOOLS_MAX, TOOLS_MAX + 1), "tool_choice", "invalid_value");
+    buffer_deinit(&text);
+}
+
 /* llama.cpp's names: the same as another field, or refused by their own name. */
 static void llama_cpps_names_are_read(void **state)
 {
@@ -742,6 +777,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(prompt_logprobs_are_taken_on_both, set_up, tear_down),
         cmocka_unit_test_setup_teardown(biases_come_in_pairs_too, set_up, tear_down),
         cmocka_unit_test_setup_teardown(unknown_fields_pass_and_unsupported_do_not, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(tools_are_not_too_many, set_up, tear_down),
         cmocka_unit_test_setup_teardown(max_tokens_of_nothing_needs_echo, set_up, tear_down),
         cmocka_unit_test_setup_teardown(llama_cpps_names_are_read, set_up, tear_down),
         cmocka_unit_test_setup_teardown(forms_become_one_constraint, set_up, tear_down),
