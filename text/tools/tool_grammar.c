@@ -3,6 +3,7 @@
 #include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -19,6 +20,7 @@ struct writer {
     const struct tool_format *format;
     struct buffer *out;
     cJSON *schemas;
+    int num_schemas;
     struct error *err;
     int status;
     bool only_strict;         /* arguments of other functions are free */
@@ -102,7 +104,7 @@ static void fail(struct writer *w, int status, const char *what)
 /* Adds a schema under a name of its own, which says whose it is (tool_grammar_find_field), and writes the name. */
 static void write_schema(struct writer *w, cJSON *schema)
 {
-    char name[64], *end = name + snprintf(name, sizeof name, "schema-%d", cJSON_GetArraySize(w->schemas));
+    char name[64], *end = name + snprintf(name, sizeof name, "schema-%d", w->num_schemas++);
     if (w->tool >= 0) end += snprintf(end, 24, "-tool-%d", w->tool);
     if (w->tool >= 0 && w->parameter >= 0) snprintf(end, 16, "-%d", w->parameter);
     if (!schema || !cJSON_AddItemToObject(w->schemas, name, schema)) {
@@ -341,14 +343,36 @@ static void write_parameter(struct writer *w, const cJSON *function, const cJSON
     write_value(w, is_free(w, function) ? &any : property, function, is_text);
 }
 
-static bool is_required(const cJSON *parameters, const char *name)
+/* The names of parameters that a call must have, sorted. */
+struct required {
+    const char **names;
+    size_t num;
+};
+
+static int compare_texts(const void *a, const void *b)
 {
-    const cJSON *item;
-    cJSON_ArrayForEach(item, get(parameters, "required"))
-    {
-        if (cJSON_IsString(item) && !strcmp(item->valuestring, name)) return true;
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static struct required collect_required(struct writer *w, const cJSON *parameters)
+{
+    const cJSON *list = get(parameters, "required"), *item;
+    struct required r = {.names = calloc((size_t)cJSON_GetArraySize(list) + 1, sizeof *r.names)};
+    if (!r.names) {
+        fail(w, STATUS_NO_MEMORY, "no memory for the names of parameters");
+        return r;
     }
-    return false;
+    cJSON_ArrayForEach(item, list)
+    {
+        if (cJSON_IsString(item)) r.names[r.num++] = item->valuestring;
+    }
+    qsort(r.names, r.num, sizeof *r.names, compare_texts);
+    return r;
+}
+
+static bool is_required(const struct required *r, const char *name)
+{
+    return r->num > 0 && bsearch(&name, r->names, r->num, sizeof *r->names, compare_texts);
 }
 
 /* Two rules for each parameter: what may come from it on when none has come, and when some has. */
@@ -356,16 +380,17 @@ static void write_parameters(struct writer *w, const cJSON *function, int tool)
 {
     const cJSON *parameters = tool_parameters(function), *properties = get(parameters, "properties"),
                 *property;
+    struct required required = collect_required(w, parameters);
     int i = 0;
     cJSON_ArrayForEach(property, properties)
     {
-        unsigned types = tool_parameter_types(function, property->string, strlen(property->string));
+        unsigned types = tool_schema_types(function, property);
         for (int some = 0; some < 2; some++) {
             buffer_printf(w->out, "%s-%d-%d ::= ", some ? "more" : "none", tool, i);
             if (some) write_text(w, w->format->parameter_separator);
             if (some && *w->format->parameter_separator) buffer_append_text(w->out, "gap ");
             buffer_printf(w->out, "value-%d-%d more-%d-%d ", tool, i, tool, i + 1);
-            if (!is_required(parameters, property->string))
+            if (!is_required(&required, property->string))
                 buffer_printf(w->out, "| %s-%d-%d ", some ? "more" : "none", tool, i + 1);
             buffer_append_char(w->out, '\n');
         }
@@ -374,6 +399,7 @@ static void write_parameters(struct writer *w, const cJSON *function, int tool)
         write_parameter(w, function, property, types);
         buffer_append_char(w->out, '\n');
     }
+    free(required.names);
     buffer_printf(w->out, "none-%d-%d ::= \"\"\nmore-%d-%d ::= \"\"\n", tool, i, tool, i);
 }
 

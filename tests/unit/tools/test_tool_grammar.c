@@ -448,9 +448,37 @@ static void many_references_to_much_are_refused(void **state)
     buffer_deinit(&text);
 }
 
+/* Names that are required are as many as a body has room for, and no parameter's. */
+static void required_names_are_found_among_many(void **state)
+{
+    (void)state;
+    enum { NUM_PARAMETERS = 2000, NUM_REQUIRED = 700000 };
+    struct error err = {0};
+    struct buffer text, ebnf;
+    buffer_init(&text, 8 << 20);
+    buffer_init(&ebnf, 8 << 20);
+    buffer_append_text(&text, "[{\"function\":{\"name\":\"f\",\"parameters\":{\"required\":[\"p1\",3");
+    for (int i = 0; i < NUM_REQUIRED; i++) buffer_append_text(&text, ",\"pp\"");
+    buffer_append_text(&text, "],\"properties\":{\"p0\":{}");
+    for (int i = 1; i < NUM_PARAMETERS; i++) buffer_printf(&text, ",\"p%d\":{}", i);
+    buffer_append_text(&text, "}}}}]");
+    cJSON *tools = cJSON_ParseWithLength(text.data, text.num_bytes), *schemas = cJSON_CreateObject();
+    assert_true(tools && schemas);
+    struct tool_format *f = format_of(format_templates[FORMAT_RAW]);
+    assert_int_equal(tool_grammar_write(f, &(struct tool_demand){.tools = tools}, &ebnf, schemas, &err), 0);
+    assert_non_null(strstr(ebnf.data, "none-1-0 ::= value-1-0 more-1-1 | none-1-1 \n"));
+    assert_non_null(strstr(ebnf.data, "none-1-1 ::= value-1-1 more-1-2 \n"));
+    tool_format_free(f);
+    cJSON_Delete(tools);
+    cJSON_Delete(schemas);
+    buffer_deinit(&text);
+    buffer_deinit(&ebnf);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(calls_in_json),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(required_names_are_found_among_many),
+                                       cmocka_unit_test(calls_in_json),
                                        cmocka_unit_test(calls_behind_a_trigger),
                                        cmocka_unit_test(calls_or_text),
                                        cmocka_unit_test(calls_in_parameters),
