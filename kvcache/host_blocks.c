@@ -55,11 +55,6 @@ void host_blocks_give_back(struct host_blocks *hb, int32_t head)
     assert_always(hb->num_free <= hb->num_blocks);
 }
 
-int32_t host_blocks_num_blocks(const struct host_blocks *hb)
-{
-    return hb->num_blocks;
-}
-
 int32_t host_blocks_num_free(const struct host_blocks *hb)
 {
     return hb->num_free;

@@ -24,7 +24,6 @@ int32_t host_blocks_take(struct host_blocks *hb, int32_t count);
 int32_t host_blocks_next(const struct host_blocks *hb, int32_t id); /* NO_HOST_BLOCK behind the last one */
 void host_blocks_give_back(struct host_blocks *hb, int32_t head);   /* the whole chain; NO_HOST_BLOCK: none */
 
-int32_t host_blocks_num_blocks(const struct host_blocks *hb);
 int32_t host_blocks_num_free(const struct host_blocks *hb);
 
 #endif

@@ -32,11 +32,5 @@ int matcher_rollback(struct matcher *m, int num_tokens) must_check;
 
 /* Whether the text so far is whole. */
 bool matcher_can_end(const struct matcher *m);
-/* Whether it is whole and nothing may follow it. */
-bool matcher_must_end(const struct matcher *m);
-
-/* The bytes that must come next (none when the text may end here): writes at most max_bytes of them and
- * returns how many. They may end within a character; the matcher does not change. */
-size_t matcher_forced(const struct matcher *m, char *out, size_t max_bytes);
 
 #endif

@@ -238,7 +238,6 @@ struct conjunction schema_property(struct compiler *c, const struct shape *s, co
 const struct dfa *schema_regex(struct compiler *c,
                                const struct pattern *p); /* kept until the end; NULL: failure */
 void schema_free_regexes(struct compiler *c);
-bool schema_has_string_limits(const struct shape *s);
 /* The insides of strings that fulfil the shape; the caller frees it. */
 bool schema_string_dfa(struct compiler *c, const struct shape *s, struct dfa *out);
 /* The same for an enum or const: the strings among them. */

@@ -114,11 +114,6 @@ static bool is_one_pattern(const struct shape *s)
     return s->patterns.count == 1 && !s->patterns.items[0].negated && !excludes_strings(s);
 }
 
-bool schema_has_string_limits(const struct shape *s)
-{
-    return s->patterns.count > 0 || s->min_length > 0 || s->max_length != NO_LIMIT || excludes_strings(s);
-}
-
 bool schema_string_fits(struct compiler *c, const struct shape *s, const char *text)
 {
     size_t n;

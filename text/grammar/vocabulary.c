@@ -245,11 +245,6 @@ void vocabulary_free(struct vocabulary *v)
     free(v);
 }
 
-int32_t vocabulary_num_ids(const struct vocabulary *v)
-{
-    return v->num_ids;
-}
-
 size_t vocabulary_num_words(const struct vocabulary *v)
 {
     return v->num_words;

@@ -30,7 +30,6 @@ int vocabulary_make(const struct vocabulary_source *source, struct vocabulary **
                     struct error *err) must_check;
 void vocabulary_free(struct vocabulary *v);
 
-int32_t vocabulary_num_ids(const struct vocabulary *v);
 /* Words of 64 bits of a mask; bit id % 64 of word id / 64. */
 size_t vocabulary_num_words(const struct vocabulary *v);
 size_t vocabulary_bytes(const struct vocabulary *v);

@@ -918,7 +918,6 @@ static void matchers_go_back_and_copy(void **state)
     assert_int_equal(matcher_rollback(m, 10), 0);
     for (int i = 0; i < 90; i++) assert_int_equal(matcher_accept(m, "]", 1), 0);
     assert_true(matcher_can_end(m));
-    assert_true(matcher_must_end(m));
     assert_false(matcher_can_end(copy));
     assert_int_equal(matcher_rollback(m, 1), 0);
     assert_false(matcher_can_end(m));
@@ -927,31 +926,6 @@ static void matchers_go_back_and_copy(void **state)
     assert_int_equal(matcher_accept(copy, "]", 1), 0);
     matcher_free(m);
     matcher_free(copy);
-    grammar_free(g);
-}
-
-static void forced_bytes_are_the_only_ones(void **state)
-{
-    const struct grammar_options compact = {.max_spaces = 0};
-    cJSON *schema = cJSON_Parse("{\"type\":\"object\",\"properties\":{\"name\":{\"const\":\"x\"},\"kind\":{"
-                                "\"enum\":[\"ab\",\"ac\"]}},"
-                                "\"required\":[\"name\",\"kind\"],\"additionalProperties\":false}");
-    struct grammar *g;
-    struct matcher *m;
-    struct error err = {0};
-    char forced[64];
-    (void)state;
-    assert_int_equal(grammar_from_json_schema(schema, &compact, &g, &err), 0);
-    cJSON_Delete(schema);
-    assert_int_equal(matcher_new(g, &m), 0);
-    size_t n = matcher_forced(m, forced, sizeof forced);
-    assert_int_equal(n, strlen("{\"name\":\"x\",\"kind\":\"a"));
-    assert_memory_equal(forced, "{\"name\":\"x\",\"kind\":\"a", n);
-    assert_int_equal(matcher_accept(m, forced, n), 0);
-    assert_int_equal(matcher_accept(m, "b", 1), 0);
-    assert_int_equal(matcher_forced(m, forced, sizeof forced), 2);
-    assert_memory_equal(forced, "\"}", 2);
-    matcher_free(m);
     grammar_free(g);
 }
 
@@ -982,7 +956,6 @@ int main(void)
         cmocka_unit_test(a_thousand_alternatives_are_followed),
         cmocka_unit_test(ambiguous_texts_are_followed_up_to_a_limit),
         cmocka_unit_test(matchers_go_back_and_copy),
-        cmocka_unit_test(forced_bytes_are_the_only_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

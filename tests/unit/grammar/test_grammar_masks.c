@@ -1,6 +1,5 @@
-/* A mask equals trying every token byte by byte; whatever it lets in can be finished; forced bytes are the
- * only ones; taking back tokens gives what was before. On random walks through schemas that meet every kind
- * of state. */
+/* A mask equals trying every token byte by byte; whatever it lets in can be finished; taking back tokens gives
+ * what was before. On random walks through schemas that meet every kind of state. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -142,21 +141,6 @@ static void assert_same_mask(const char *schema, const char *text, const uint64_
     }
 }
 
-static void assert_forced(const struct matcher *m, const uint64_t *slow)
-{
-    char forced[64];
-    size_t n = matcher_forced(m, forced, sizeof forced);
-    int num_bytes = 0, only = -1;
-    for (int byte = 0; byte < 256; byte++)
-        if (mask_has(slow, byte)) {
-            num_bytes++;
-            only = byte;
-        }
-    bool is_forced = num_bytes == 1 && !matcher_can_end(m);
-    assert_int_equal(n > 0, is_forced);
-    if (is_forced) assert_int_equal((unsigned char)forced[0], only);
-}
-
 static void assert_rollback(struct matcher *m, const char *bytes, size_t n, const uint64_t *before)
 {
     uint64_t words[(SMALL_IDS + 63) / 64];
@@ -180,7 +164,6 @@ static void walk_schema(struct walk *w, const char *schema, const struct grammar
         assert_int_equal(mask_fill(w->maker, m, cache, fast), 0);
         assert_same_mask(schema, text, fast, slow);
         if (count == 0) fail_msg("%s: a dead end behind <%s>", schema, text);
-        assert_forced(m, slow);
         int32_t id = pick(w, slow, count);
         if (id == SMALL_END) break;
         size_t n;
