@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "server/api/tenant.h"
 #include "server/connection.h"
 #include "server/dispatch.h"
 #include "server/http_log.h"
@@ -159,7 +160,8 @@ static bool check_on_worker(struct connection *c)
                                           .run = check_body,
                                           .done = end_check,
                                           .is_long = true,
-                                          .api_key_idx = c->request->x.api_key_idx},
+                                          .api_key_idx = c->request->x.api_key_idx,
+                                          .tenant = tenant_read(&c->request->x)},
                                  .connection = c,
                                  .why = {.http_status = 500, .message = "out of memory"}};
     connection_set_state(c, CONNECTION_CHECKING);

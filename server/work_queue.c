@@ -1,5 +1,6 @@
 #include "server/work_queue.h"
 
+#include "base/check.h"
 #include "server/loop_watch.h"
 
 static void begin_waiting(struct work_queue *q);
@@ -8,6 +9,7 @@ static void end(struct pool_work *w, bool has_run)
 {
     struct work_queue *q = w->queue;
     q->num_long -= w->is_long;
+    q->num_all--;
     w->done(w, has_run); /* w may be gone */
     begin_waiting(q);
 }
@@ -24,41 +26,93 @@ static void on_work_done(uv_work_t *uv, int uv_status)
     end(uv->data, uv_status == 0);
 }
 
+static bool has_room(const struct work_queue *q, const struct pool_work *w)
+{
+    return q->num_all < POOL_WORKS_MAX && (!w->is_long || q->num_long < LONG_WORKS_MAX);
+}
+
 static bool begin(struct work_queue *q, struct pool_work *w)
 {
     w->uv.data = w;
     bool begun = (!w->begin || w->begin(w)) && uv_queue_work(q->loop, &w->uv, on_work, on_work_done) == 0;
     if (begun) q->num_long += w->is_long;
+    q->num_all += begun;
     return begun;
 }
 
+/* ---- whose turn it is ---- */
+
+static bool is_of_key(const struct pool_work *a, const struct pool_work *b)
+{
+    return a->api_key_idx == b->api_key_idx;
+}
+
+static bool is_of_tenant(const struct pool_work *a, const struct pool_work *b)
+{
+    return is_of_key(a, b) && a->tenant == b->tenant;
+}
+
+static bool comes_before(const struct pool_work *a, const struct pool_work *b)
+{
+    return a->key_turn != b->key_turn ? a->key_turn < b->key_turn : a->tenant_turn < b->tenant_turn;
+}
+
+/* NULL: none has room. */
 static struct pool_work *next_waiting(const struct work_queue *q)
 {
+    struct pool_work *next = NULL;
     for (struct pool_work *w = q->first; w; w = w->next)
-        if (w->api_key_idx != q->last_key_idx) return w;
-    return q->first;
+        if (has_room(q, w) && (!next || comes_before(w, next))) next = w;
+    return next;
+}
+
+/* As the last one. Who has nothing waiting comes with the turn of who waits longest. */
+static void join(struct work_queue *q, struct pool_work *w)
+{
+    const struct pool_work *of_key = NULL, *of_tenant = NULL;
+    struct pool_work **at = &q->first;
+    uint64_t key_turn = q->num_turns, tenant_turn = q->num_turns;
+    for (; *at; at = &(*at)->next) {
+        key_turn = min_of(key_turn, (*at)->key_turn);
+        if (!is_of_key(*at, w)) continue;
+        of_key = *at;
+        tenant_turn = min_of(tenant_turn, (*at)->tenant_turn);
+        if (is_of_tenant(*at, w)) of_tenant = *at;
+    }
+    w->key_turn = of_key ? of_key->key_turn : key_turn;
+    w->tenant_turn = of_tenant ? of_tenant->tenant_turn : tenant_turn;
+    *at = w;
+}
+
+/* The others of its key and tenant have had a turn. */
+static void note_turn(struct work_queue *q, const struct pool_work *w)
+{
+    q->num_turns++;
+    for (struct pool_work *other = q->first; other; other = other->next) {
+        if (is_of_key(other, w)) other->key_turn = q->num_turns;
+        if (is_of_tenant(other, w)) other->tenant_turn = q->num_turns;
+    }
 }
 
 static void begin_waiting(struct work_queue *q)
 {
     struct pool_work *w;
-    while (q->num_long < LONG_WORKS_MAX && (w = next_waiting(q))) {
+    while ((w = next_waiting(q))) {
         (void)work_queue_take_back(w);
-        q->last_key_idx = w->api_key_idx;
+        note_turn(q, w);
         if (!begin(q, w)) w->done(w, false);
     }
 }
 
+/* What is put while another one ends waits behind those that may begin then. */
 bool work_queue_put(struct work_queue *q, uv_loop_t *loop, struct pool_work *w)
 {
-    struct pool_work **at = &q->first;
     q->loop = loop;
     w->queue = q;
     w->next = NULL;
-    w->waits = w->is_long && q->num_long >= LONG_WORKS_MAX;
+    w->waits = !has_room(q, w) || next_waiting(q);
     if (!w->waits) return begin(q, w);
-    while (*at) at = &(*at)->next;
-    *at = w;
+    join(q, w);
     return true;
 }
 

@@ -1,6 +1,6 @@
 /* work_queue.h - work for libuv's pool, on which long ones are few at a time, so that a short one never waits until they have
- * ended. Long ones beyond that wait here, with nothing but what their owner keeps for them: keys take turns, and of a key the
- * oldest is first.
+ * ended, and all not many. What is beyond that waits here, with nothing but what its owner keeps for it: keys take turns, of a
+ * key its tenants (api/tenant.h), and of a tenant the oldest is first.
  *
  *   put -> begin (loop) -> run (a worker's thread) -> done (loop)
  *
@@ -9,9 +9,13 @@
 #define SERVER_WORK_QUEUE_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <uv.h>
 
-enum { LONG_WORKS_MAX = 2 }; /* of the pool's four threads */
+enum {
+    LONG_WORKS_MAX = 2, /* of the pool's four threads */
+    POOL_WORKS_MAX = 8, /* no thread is idle until the loop has seen what it did */
+};
 
 /* A part of its owner, who keeps it until done was called: once, unless it was refused or taken back. */
 struct pool_work {
@@ -19,9 +23,11 @@ struct pool_work {
     void (*run)(struct pool_work *w);
     void (*done)(struct pool_work *w, bool has_run);
     bool is_long;
-    int api_key_idx; /* whose it is */
+    int api_key_idx; /* whose it is, */
+    uint64_t tenant; /* of a key's */
     /* the queue's own */
     bool waits;
+    uint64_t key_turn, tenant_turn; /* when its key, and its tenant, last had one */
     struct pool_work *next;
     struct work_queue *queue;
     uv_work_t uv;
@@ -30,9 +36,9 @@ struct pool_work {
 /* Zeros: nothing is there. */
 struct work_queue {
     uv_loop_t *loop;
-    int num_long;     /* on the pool */
-    int last_key_idx; /* whose began last */
-    struct pool_work *first;
+    int num_long, num_all; /* on the pool */
+    uint64_t num_turns;
+    struct pool_work *first; /* of those that wait */
 };
 
 /* False: it does not begin, and nothing is called of it. */

@@ -615,7 +615,8 @@ static bool queue_prepare(struct generation *g, const struct prepare_input *in)
                                  .done = end_prepare,
                                  .is_long = in->body_bytes > SHORT_BODY_BYTES_MAX ||
                                             constraint_is_named(in->body, in->body_bytes),
-                                 .api_key_idx = in->api_key_idx};
+                                 .api_key_idx = in->api_key_idx,
+                                 .tenant = g->tenant};
     p->g = g;
     p->in = *in;
     g->preparing = work_queue_put(&g->api->server->works, g->api->server->loop, &p->work);

@@ -420,10 +420,13 @@ static bool queue_compose(struct generation *g, const struct usage *usage)
 {
     struct composition *c = calloc(1, sizeof *c);
     if (!c) return false;
-    *c = (struct composition){
-        .work = {.run = run_compose, .done = end_compose, .is_long = true, .api_key_idx = g->api_key_idx},
-        .g = g,
-        .usage = *usage};
+    *c = (struct composition){.work = {.run = run_compose,
+                                       .done = end_compose,
+                                       .is_long = true,
+                                       .api_key_idx = g->api_key_idx,
+                                       .tenant = g->tenant},
+                              .g = g,
+                              .usage = *usage};
     buffer_init(&c->body, ANSWER_BYTES_MAX);
     g->composing = work_queue_put(&g->api->server->works, g->api->server->loop, &c->work);
     if (!g->composing) free(c);

@@ -21,6 +21,7 @@
 #include "server/api/json_field.h"
 #include "server/api/nul_text.h"
 #include "server/api/prepare.h"
+#include "server/api/tenant.h"
 #include "server/loop_watch.h"
 #include "text/json_numbers.h"
 
@@ -424,7 +425,8 @@ static void start_job(struct exchange *x, int (*run)(struct job *job, cJSON *bod
                                    .run = run_job,
                                    .done = end_job,
                                    .is_long = x->body_bytes > SHORT_BODY_BYTES_MAX,
-                                   .api_key_idx = x->api_key_idx};
+                                   .api_key_idx = x->api_key_idx,
+                                   .tenant = tenant_read(x)};
     buffer_init(&job->answer, ANSWER_BYTES_MAX);
     x->context = job;
     x->on_closed = on_closed;

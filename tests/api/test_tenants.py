@@ -179,6 +179,27 @@ def test_addresses_take_turns(start_server):
             assert "127.0.0.2" not in httpx.get(server.url + "/metrics").text
 
 
+@pytest.mark.parametrize("address", ["127.0.0.2", "127.0.0.1"])
+def test_texts_of_addresses_take_turns(start_server, address):
+    """Long texts that are made tokens of beside the loop: another address' waits for one or two of them, one's own for all."""
+    with start_server() as server, concurrent.futures.ThreadPoolExecutor(25) as pool:
+        order = []
+
+        def tokenize(address, num_words, name):
+            transport = httpx.HTTPTransport(local_address=address)
+            with httpx.Client(transport=transport, timeout=300) as client:
+                assert client.post(server.url + "/tokenize", json={"prompt": "word " * num_words}).status_code == 200
+            order.append(name)
+
+        flood = [pool.submit(tokenize, "127.0.0.2", 200000, "flood") for _ in range(24)]
+        conftest.wait_until(lambda: server.metrics()["flashd_http_buffered_bytes"] > 17e6)
+        before = len(order)
+        guest = pool.submit(tokenize, address, 200000, "guest")
+        for future in [*flood, guest]:
+            future.result()
+        assert (order.index("guest") < before + 12) == (address == "127.0.0.1"), order
+
+
 def test_what_an_address_holds_beyond_its_part_is_taken_from_it(start_server):
     """All places are one address' long answers: another's short one waits for none of them, and they say what they say alone."""
     with start_server("--max-num-seqs", "2", "--max-model-len", "512") as server, concurrent.futures.ThreadPoolExecutor(3) as pool:
