@@ -15,10 +15,9 @@
 #include "text/tokenizer.h"
 
 enum {
-    KEPT_BYTES_MAX = 64 << 20,  /* of all grammars while some are held by nobody */
-    HELD_BYTES_MAX = 512 << 20, /* of those that are held */
-    MASK_BYTES_MAX = 2 << 20,   /* of one grammar's masks */
-    ENTRIES_MAX = 1024,         /* while some are held by nobody: they are searched one by one */
+    KEPT_BYTES_MAX = 64 << 20, /* of all grammars while some are held by nobody */
+    MASK_BYTES_MAX = 2 << 20,  /* of one grammar's masks */
+    ENTRIES_MAX = 1024,        /* while some are held by nobody: they are searched one by one */
     CHOICES_MAX = 65536,
 };
 
@@ -370,7 +369,7 @@ int grammars_get(struct grammars *g, const struct constraint *c, const struct sh
     if (status) return status;
     pthread_mutex_lock(&g->mutex);
     struct entry *e = find(g, c);
-    bool is_full = g->held_bytes > HELD_BYTES_MAX;
+    bool is_full = g->held_bytes > GRAMMARS_HELD_BYTES_MAX;
     pthread_mutex_unlock(&g->mutex);
     if (e) {
         *out = &e->shared;
@@ -408,6 +407,23 @@ void grammars_release(struct grammars *g, const struct shared_grammar *shared)
     assert_always(e->num_holders > 0);
     if (--e->num_holders == 0) g->held_bytes -= e->num_bytes;
     pthread_mutex_unlock(&g->mutex);
+}
+
+size_t grammars_held_bytes(struct grammars *g)
+{
+    pthread_mutex_lock(&g->mutex);
+    size_t num_bytes = g->held_bytes;
+    pthread_mutex_unlock(&g->mutex);
+    return num_bytes;
+}
+
+size_t grammars_part_bytes(struct grammars *g, const struct shared_grammar *shared)
+{
+    const struct entry *e = (const struct entry *)shared;
+    pthread_mutex_lock(&g->mutex);
+    size_t num_bytes = e->num_bytes / (size_t)e->num_holders;
+    pthread_mutex_unlock(&g->mutex);
+    return num_bytes;
 }
 
 void grammars_stats(struct grammars *g, struct grammars_stats *out)

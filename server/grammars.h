@@ -57,7 +57,7 @@ int grammars_create(const struct tokenizer *tokenizer, const struct link_facts *
 void grammars_destroy(struct grammars *g);
 
 /* Compiles the constraint unless it is known; grammars_release is due. What can go wrong: grammar.h; STATUS_NO_SLOT
- * while the grammars that are held fill the budget. May take 50 ms: never on the loop. */
+ * while the grammars that are held are too many. May take 50 ms: never on the loop. */
 int grammars_get(struct grammars *g, const struct constraint *c, const struct shared_grammar **out,
                  struct error *err) must_check;
 /* One more holder. */
@@ -67,6 +67,12 @@ void grammars_release(struct grammars *g, const struct shared_grammar *shared); 
 /* What ends an answer, unless ignore_eos: how many ids. */
 int32_t grammars_end_ids(const struct grammars *g, const int32_t **ids);
 const struct tokenizer *grammars_tokenizer(const struct grammars *g);
+
+/* Of all that somebody holds. Above GRAMMARS_HELD_BYTES_MAX only what is known already is to be had. */
+enum { GRAMMARS_HELD_BYTES_MAX = 512 << 20 };
+size_t grammars_held_bytes(struct grammars *g);
+/* Of one that is held: each holder has its part. */
+size_t grammars_part_bytes(struct grammars *g, const struct shared_grammar *shared);
 
 struct grammars_stats {
     uint64_t num_compiled, num_refused, num_found;

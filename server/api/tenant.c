@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "config/api_keys.h"
 #include "server/api/generation.h"
+#include "server/grammars.h"
 #include "server/ip_address.h"
 
 /* Behind a NUL, which no header has, an address. */
@@ -242,6 +243,40 @@ static int check_part_of_tenant(const struct generation *g, int32_t num_sequence
                   err);
 }
 
+/* ---- forms that are held ---- */
+
+/* Of this one's key, or of its tenant alone. */
+static size_t form_bytes(const struct generation *g, bool of_tenant)
+{
+    size_t sum = 0;
+    for (const struct generation *other = g->api->generations; other; other = other->next) {
+        if (other->api_key_idx != g->api_key_idx || (of_tenant && other->tenant != g->tenant)) continue;
+        if (!other->params.form.grammar || !(other == g || other->counts_for_key)) continue;
+        sum += grammars_part_bytes(g->api->server->grammars, other->params.form.grammar);
+    }
+    return sum;
+}
+
+/* Half of what may be held is a client's, three quarters are a key's. Looks at each only once so much is held. */
+static int check_forms(const struct generation *g, struct api_error *err)
+{
+    const size_t half = GRAMMARS_HELD_BYTES_MAX / 2;
+    const struct server *server = g->api->server;
+    if (!g->params.form.grammar || grammars_held_bytes(server->grammars) <= half) return 0;
+    const char *who = NULL;
+    if (form_bytes(g, true) > half) who = "client";
+    if (!who && server->config->api_key.num_items > 1 && form_bytes(g, false) > half + half / 2)
+        who = "API key";
+    if (!who) return 0;
+    int status =
+        api_error_set(err, 429, "rate_limit_error", "rate_limit_exceeded", NULL,
+                      "The %s has answers in flight whose forms fill its part of the memory that there "
+                      "is for all; try again in 1 s",
+                      who);
+    err->retry_after_seconds = 1;
+    return status;
+}
+
 int tenant_check(const struct generation *g, int32_t num_sequences, uint64_t num_prompt_tokens,
                  struct api_error *err)
 {
@@ -252,5 +287,5 @@ int tenant_check(const struct generation *g, int32_t num_sequences, uint64_t num
     if (status == 0 && leaves_some) status = check_share_of_places(g, num_sequences, &terms, err);
     if (status == 0 && leaves_some) status = check_share_of_tokens(g, num_prompt_tokens, &terms, err);
     if (status == 0) status = check_part_of_tenant(g, num_sequences, num_prompt_tokens, &terms, err);
-    return status;
+    return status == 0 ? check_forms(g, err) : status;
 }

@@ -8,7 +8,8 @@
  * What a key may have in flight is looked at here, before a request is admitted: its own quotas and, where there are
  * several keys, three quarters of all places and of the prompt tokens that may wait, so that one key alone never makes
  * the server full for the others. No more does what is asked for in bulk. A tenant alone may have all that its key may; when
- * another one has been refused for want of room it is held to three quarters of that, for a minute. Thread: the loop's. */
+ * another one has been refused for want of room it is held to three quarters of that, for a minute. Of the grammars that may be held
+ * (grammars.h) a tenant has at most half, and one of several keys three quarters. Thread: the loop's. */
 #ifndef SERVER_API_TENANT_H
 #define SERVER_API_TENANT_H
 

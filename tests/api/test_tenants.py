@@ -2,6 +2,8 @@
 
 import concurrent.futures
 import json
+import os
+import signal
 import subprocess
 import threading
 import time
@@ -10,6 +12,7 @@ import httpx
 import pytest
 
 import conftest
+from test_engine_process import engine_pid
 
 KEYS = ("--api-key", "big weight=3 name=acme", "--api-key", "small", "--api-key", "tight max-seqs=2 max-tokens=60")
 
@@ -177,6 +180,33 @@ def test_addresses_take_turns(start_server):
             assert place_of_guest(server, flood, flood) == 6, options
             server.wait_idle()
             assert "127.0.0.2" not in httpx.get(server.url + "/metrics").text
+
+
+def form_from(server, address, form):
+    body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2, "stream": True, "structured_outputs": form}
+    with httpx.Client(transport=httpx.HTTPTransport(local_address=address), timeout=300) as client:
+        return client.post(server.url + "/v1/chat/completions", json=body)
+
+
+def test_large_forms_of_an_address_keep_no_other_out(start_server):
+    """While the engine stands answers hold more large grammars than there may be: another address finds room for its own."""
+    def large(number):
+        return {"choice": [f"{number} {i} {i * i % 49999}" for i in range(50000)]}
+
+    with start_server("--max-model-len", "1024", "--step-timeout", "600") as server, concurrent.futures.ThreadPoolExecutor(40) as pool:
+        engine = engine_pid(server)
+        os.kill(engine, signal.SIGSTOP)
+        flood = [pool.submit(form_from, server, "127.0.0.2", large(i)) for i in range(34)]
+        num_held = lambda: server.metrics()["flashd_requests_in_flight"]
+        conftest.wait_until(lambda: num_held() + sum(f.done() for f in flood) == 34, server)
+        before = num_held()
+        guests = [pool.submit(form_from, server, "127.0.0.3", form) for form in ({"regex": "[a-z]+"}, {"json": {"type": "object"}})]
+        conftest.wait_until(lambda: num_held() == before + 2 or any(f.done() for f in guests), server)
+        os.kill(engine, signal.SIGCONT)
+        assert [f.result().status_code for f in guests] == [200, 200]
+        refused = [f.result() for f in flood if f.result().status_code != 200]
+        assert refused and {(r.status_code, r.headers["retry-after"]) for r in refused} == {(429, "1")}
+        server.wait_idle()
 
 
 @pytest.mark.parametrize("address", ["127.0.0.2", "127.0.0.1"])
