@@ -16,6 +16,8 @@ enum {
     THREADS_MOST = 8,
     ROUND_TOKENS = 64,   /* followed at once; the mutex is held while they are copied */
     SLOW_WORK = 4 << 20, /* of a mask (text/grammar/mask.h): 5 to 20 ms */
+    TENANTS = 256,       /* that are told apart */
+    LEARN_FROM_MASKS = 8,
 };
 
 /* One slot's answer on its way. Its thread's while is_busy, else under the mutex. */
@@ -26,6 +28,7 @@ struct follower {
     int32_t mask_state; /* as published last */
     int failure;        /* MASK_FAILED: why */
     int32_t num_prompt_tokens;
+    size_t tenant;
 };
 
 struct worker {
@@ -43,6 +46,7 @@ struct masks {
     uint64_t *ahead;             /* slots whose guess has masks to be made: a bit_set */
     uint64_t *slow; /* slots that wait among themselves, since their masks take long: a bit_set */
     int num_slow_busy, slow_busy_most;
+    uint64_t tenant_work[TENANTS]; /* of a mask, lately: what a new answer's first one may take */
     struct worker workers[THREADS_MOST];
     int num_workers;
     _Atomic bool stopping;
@@ -138,14 +142,22 @@ static int take(struct worker *w, struct follower *f, int32_t slot_idx, const in
     return 0;
 }
 
+static void learn_work(struct masks *m, const struct follower *f, uint64_t work)
+{
+    uint64_t *mean = &m->tenant_work[f->tenant];
+    if (f->answer.shared) *mean += work / LEARN_FROM_MASKS - *mean / LEARN_FROM_MASKS;
+}
+
 static int make(struct worker *w, struct follower *f, int32_t *state)
 {
     struct masks *m = w->masks;
+    const uint64_t work_before = f->answer.work;
     *state = f->answer.num_taken + 1;
     if (f->answer.has_mask) return 0;
     pthread_mutex_unlock(&m->mutex);
     int status = constrained_answer_make(&f->answer, &m->language, &w->scratch, state);
     pthread_mutex_lock(&m->mutex);
+    learn_work(m, f, f->answer.work - work_before);
     return status;
 }
 
@@ -164,14 +176,14 @@ static void serve_round(struct worker *w, struct follower *f, int32_t slot_idx)
     publish(m, w, f, slot_idx, status ? MASK_FAILED : state);
 }
 
-static bool is_slow(const struct follower *f)
+static bool is_slow(const struct masks *m, const struct follower *f)
 {
-    return f->answer.last_work > SLOW_WORK;
+    return (f->mask_state == MASK_NONE ? m->tenant_work[f->tenant] : f->answer.last_work) > SLOW_WORK;
 }
 
-static bool may_go_ahead(const struct follower *f)
+static bool may_go_ahead(const struct masks *m, const struct follower *f)
 {
-    return f->answer.num_ahead < f->answer.num_guessed && f->mask_state > 0 && !is_slow(f);
+    return f->answer.num_ahead < f->answer.num_guessed && f->mask_state > 0 && !is_slow(m, f);
 }
 
 /* Of a follower that this thread is busy with, whatever is asked for, of a slow one a round; then somebody may go ahead. */
@@ -180,14 +192,14 @@ static void serve_rounds(struct worker *w, struct follower *f, int32_t slot_idx)
     bool has_more = f->asked_again;
     while (has_more && !f->is_dropped) {
         serve_round(w, f, slot_idx);
-        has_more = f->asked_again && !is_slow(f);
+        has_more = f->asked_again && !is_slow(w->masks, f);
     }
     f->is_busy = false;
     if (f->is_dropped)
         free_follower(w->masks, f);
     else if (f->asked_again)
         bit_set_add(w->masks->slow, (size_t)slot_idx);
-    else if (may_go_ahead(f))
+    else if (may_go_ahead(w->masks, f))
         bit_set_add(w->masks->ahead, (size_t)slot_idx);
 }
 
@@ -197,7 +209,7 @@ static void serve(struct worker *w, int32_t slot_idx)
     pthread_mutex_lock(&m->mutex);
     struct follower *f = m->followers[slot_idx];
     if (f) f->asked_again = true;
-    if (f && !f->is_busy && is_slow(f)) {
+    if (f && !f->is_busy && is_slow(m, f)) {
         bit_set_add(m->slow, (size_t)slot_idx);
     } else if (f && !f->is_busy) {
         f->is_busy = true;
@@ -275,7 +287,7 @@ static bool go_ahead(struct worker *w)
     pthread_mutex_lock(&m->mutex);
     int32_t slot_idx = take_ahead(m);
     struct follower *f = slot_idx >= 0 ? m->followers[slot_idx] : NULL;
-    if (f && !f->is_busy && may_go_ahead(f)) {
+    if (f && !f->is_busy && may_go_ahead(m, f)) {
         f->is_busy = true;
         make_ahead(w, f, slot_idx);
         serve_rounds(w, f, slot_idx);
@@ -376,6 +388,7 @@ static struct follower *make_follower(struct masks *m, const struct request_slot
         return NULL;
     }
     f->num_prompt_tokens = input->num_prompt_tokens;
+    f->tenant = input->tenant_id % TENANTS;
     return f;
 }
 

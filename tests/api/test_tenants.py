@@ -182,8 +182,8 @@ def test_addresses_take_turns(start_server):
             assert "127.0.0.2" not in httpx.get(server.url + "/metrics").text
 
 
-def form_from(server, address, form):
-    body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2, "stream": True, "structured_outputs": form}
+def form_from(server, address, form, max_tokens=2):
+    body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": max_tokens, "stream": True, "structured_outputs": form}
     with httpx.Client(transport=httpx.HTTPTransport(local_address=address), timeout=300) as client:
         return client.post(server.url + "/v1/chat/completions", json=body)
 
@@ -206,6 +206,32 @@ def test_large_forms_of_an_address_keep_no_other_out(start_server):
         assert [f.result().status_code for f in guests] == [200, 200]
         refused = [f.result() for f in flood if f.result().status_code != 200]
         assert refused and {(r.status_code, r.headers["retry-after"]) for r in refused} == {(429, "1")}
+        server.wait_idle()
+
+
+def test_forms_that_take_long_keep_no_other_waiting(start_server):
+    """Answers of a token each, whose only mask takes a tenth of a second, one after another from sixteen clients of an address: another's
+    answer of twenty tokens waits for few of them."""
+    with start_server() as server, concurrent.futures.ThreadPoolExecutor(16) as pool:
+        done, is_over = [], threading.Event()
+
+        def flood(client):
+            for i in range(1000):
+                if is_over.is_set():
+                    return
+                grammar = 'root ::= s\ns ::= [a-z ] | [a-z ] s | [a-z ] s s | "(" s "%d %d)"' % (client, i)
+                done.append(form_from(server, "127.0.0.2", {"grammar": grammar}, 1).status_code)
+
+        clients = [pool.submit(flood, i) for i in range(16)]
+        conftest.wait_until(lambda: len(done) > 8, server)
+        before = len(done)
+        guest = form_from(server, "127.0.0.3", {"regex": "[a-z ]{100}"}, 20)
+        num_done = len(done) - before
+        is_over.set()
+        for client in clients:
+            client.result()
+        assert guest.status_code == 200 and set(done) == {200}
+        assert num_done <= 40, num_done
         server.wait_idle()
 
 
