@@ -4,8 +4,10 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -84,16 +86,42 @@ static void on_told(uv_poll_t *poll, int uv_status, int events)
 
 /* ---- its start ---- */
 
-/* Where this program was started from, whatever has been installed there since. */
-static int find_program(char path[4096], struct error *err)
+static bool is_this_program(const char *path)
+{
+    struct stat there, own;
+    return stat(path, &there) == 0 && stat("/proc/self/exe", &own) == 0 && there.st_dev == own.st_dev &&
+           there.st_ino == own.st_ino;
+}
+
+/* A name without a slash was found in one of PATH's folders. */
+static bool find_in_path(const char *name, char path[UPGRADE_PATH_BYTES])
+{
+    for (const char *folder = getenv("PATH"), *end; folder; folder = *end ? end + 1 : NULL) {
+        end = strchrnul(folder, ':');
+        int n = snprintf(path, UPGRADE_PATH_BYTES, "%.*s/%s", (int)(end - folder), folder, name);
+        if (n < UPGRADE_PATH_BYTES && *folder == '/' && is_this_program(path)) return true;
+    }
+    return false;
+}
+
+static bool find_by_name(const char *name, char path[UPGRADE_PATH_BYTES])
+{
+    char folder[UPGRADE_PATH_BYTES] = "";
+    if (!strchr(name, '/')) return find_in_path(name, path);
+    if (*name != '/' && !getcwd(folder, sizeof folder)) return false;
+    int n = snprintf(path, UPGRADE_PATH_BYTES, "%s%s%s", folder, *folder ? "/" : "", name);
+    return n < UPGRADE_PATH_BYTES && is_this_program(path);
+}
+
+void upgrade_note_program(struct upgrade *u)
 {
     static const char deleted[] = " (deleted)";
-    ssize_t n = readlink("/proc/self/exe", path, 4095);
-    if (n <= 0) return error_set(err, STATUS_IO, "/proc/self/exe cannot be read");
-    path[n] = '\0';
-    size_t rest = (size_t)n - min_of((size_t)n, sizeof deleted - 1);
+    char *path = u->program;
+    if (find_by_name(program_invocation_name, path)) return;
+    ssize_t n = readlink("/proc/self/exe", path, UPGRADE_PATH_BYTES - 1);
+    path[max_of(n, (ssize_t)0)] = '\0';
+    size_t length = strlen(path), rest = length - min_of(length, sizeof deleted - 1);
     if (!strcmp(path + rest, deleted)) path[rest] = '\0';
-    return STATUS_OK;
 }
 
 static int append_all(struct text_list *to, char *const *items, int num_items)
@@ -166,14 +194,14 @@ static int spawn(struct upgrade *u, int listen_fd, char **args, char **environme
 int upgrade_start(struct upgrade *u, int listen_fd, bool belongs_to_systemd,
                   const struct text_list *arguments, const struct text_list *more, struct error *err)
 {
-    char program[4096];
     struct text_list args = {0}, environment = {0};
     if (getpid() == 1)
         return error_set(err, STATUS_INVALID, "the first process of a container ends it with its own end");
     if (u->num_open > 0) return error_set(err, STATUS_INVALID, "another process is starting already");
-    int status = find_program(program, err);
-    if (status) return status;
-    if (make_arguments(&args, program, arguments) || make_environment(&environment, belongs_to_systemd, more))
+    if (!u->program[0]) return error_set(err, STATUS_IO, "/proc/self/exe cannot be read");
+    int status = 0;
+    if (make_arguments(&args, u->program, arguments) ||
+        make_environment(&environment, belongs_to_systemd, more))
         status = error_set(err, STATUS_NO_MEMORY, "out of memory");
     if (!status) status = spawn(u, listen_fd, args.items, environment.items, err);
     text_list_deinit(&args);

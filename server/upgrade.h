@@ -16,6 +16,8 @@
 #include "config/text_list.h"
 #include "server/identity.h"
 
+enum { UPGRADE_PATH_BYTES = 4096 };
+
 struct upgrade {
     /* set by the caller */
     uv_loop_t *loop;
@@ -24,6 +26,7 @@ struct upgrade {
     void (*on_failed)(void *context, const char *why);
     void *context;
     /* its own */
+    char program[UPGRADE_PATH_BYTES]; /* "": unknown */
     uv_process_t process;
     uv_poll_t told;
     int told_fd;        /* our end; -1: none */
@@ -32,6 +35,8 @@ struct upgrade {
     bool is_taken_over; /* it serves */
 };
 
+/* The path that this process was started by, links in it as they stand: what is there later is what starts. At the start. */
+void upgrade_note_program(struct upgrade *u);
 /* arguments: this process's, without its own name and the command's. more: variables for the other's environment
  * beside this one's. */
 int upgrade_start(struct upgrade *u, int listen_fd, bool belongs_to_systemd,

@@ -75,6 +75,7 @@ void life_upgrade_init(struct life *life)
     life->server.inherited = &life->inherited;
     life->upgrade = (struct upgrade){
         .loop = &life->loop, .on_taken_over = on_taken_over, .on_failed = on_upgrade_failed, .context = life};
+    upgrade_note_program(&life->upgrade);
     life->upgrade.told_fd = life->handover.fd = life->takeover.fd = -1;
     life->handover.server = &life->server;
     life->handover.auth = &life->listener.auth;

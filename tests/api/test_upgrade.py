@@ -5,6 +5,7 @@ import http.client
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -189,6 +190,26 @@ def test_a_process_that_cannot_start_replaces_nothing(tmp_path):
         server.upgrade()
         assert f"--host 127.0.0.2 --port {server.port} take effect when" in server.log()
         assert httpx.get(server.url + "/v1/models").json()["data"][0]["max_model_len"] == 256
+
+
+@pytest.mark.parametrize("how", ["moved away", "a link", "found in PATH"])
+def test_what_is_at_the_path_by_then_takes_over(how, tmp_path):
+    """The program was moved away, and another put in its place; a link in the path leads elsewhere."""
+    program, old = tmp_path / "flashd", tmp_path / "old"
+    shutil.copy(BINARY, old if how == "a link" else program)
+    if how == "a link":
+        program.symlink_to(old)
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"} if how == "found in PATH" else {}
+    with upgradable("--max-model-len", "512", binary="flashd" if path else program, env=path) as server:
+        if how == "a link":
+            program.unlink()
+        else:
+            program.rename(old)
+        program.write_text(f'#!/bin/sh\necho another program >&2\nexec {BINARY} "$@"\n')
+        program.chmod(0o755)
+        server.upgrade()
+        assert "another program" in server.log()
+        assert server.post("/v1/completions", ASK).status_code == 200
 
 
 def test_told_to_end_while_another_starts():
