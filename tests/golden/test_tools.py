@@ -47,6 +47,9 @@ WORDS = ["sun", "Zürich", "日本語", "🦜", "a\"b", "it's", "x < y > z", "ba
          "17", "true", "null", "-1.5", "C:\\new", "50%", "e\u0301", "a, b: c", "</b>", "&amp;", "$(x)", "# no"]
 
 
+KEYS = ["k", "a key ", "Content-Type", "src/é.c", "$x.y@z (1)"]
+
+
 class Generator:
     def __init__(self, seed):
         self.random = random.Random(seed)
@@ -63,7 +66,7 @@ class Generator:
         if kind == "list":
             return [self.value(depth - 1) for _ in range(self.random.randint(0, 3))]
         if kind == "object":
-            return {f"k{i}": self.value(depth - 1) for i in range(self.random.randint(0, 3))}
+            return {f"{self.random.choice(KEYS)}{i}": self.value(depth - 1) for i in range(self.random.randint(0, 3))}
         return {"text": self.text(), "integer": self.random.randint(-9, 10**6), "float": self.random.choice([0.5, -2.25, 3.125]),
                 "boolean": self.random.random() < 0.5, "null": None}[kind]
 

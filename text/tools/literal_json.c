@@ -217,13 +217,23 @@ static enum literal_type read_list(struct reader *r, char close)
     return LITERAL_ARRAY;
 }
 
+/* A bare name. A family with quotes of its own writes all names so: what they have of blanks, slashes and the like is theirs. */
+static size_t name_length(const struct reader *r)
+{
+    size_t n = 0;
+    if (!*r->quote) return word_length(r);
+    while (r->at + n < r->end && r->at[n] && !strchr(":,[]{}\n", r->at[n])) n++;
+    while (n > 0 && match_is_space(r->at[n - 1])) n--;
+    return n;
+}
+
 static bool read_name(struct reader *r)
 {
     skip_spaces(r);
     if (r->at < r->end &&
         (*r->at == '"' || *r->at == '\'' || (*r->quote && strncmp(r->at, r->quote, 1) == 0)))
         return read_value(r) == LITERAL_STRING;
-    size_t n = word_length(r);
+    size_t n = name_length(r);
     if (n == 0) return false;
     buffer_append_json(r->out, r->at, n);
     r->at += n;

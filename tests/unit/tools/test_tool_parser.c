@@ -296,6 +296,8 @@ static void mended_arguments(void **state)
           "C(look)A({\"days\": null, \"days\": 3.0})E(whole)");
     check(FORMAT_QUOTED, "<|tool>call:look{\"city\": Paris by night, <|q|>days<|q|>:3}<tool|>",
           "C(look)A({\"city\": \"Paris by night\", \"days\": 3})E(whole)");
+    check(FORMAT_QUOTED, "<|tool>call:look{at:{a key : 1,src/\u00e9.c:[{$x (1):<|q|>y<|q|>}]}}<tool|>",
+          "C(look)A({\"at\": {\"a key\": 1, \"src/\u00e9.c\": [{\"$x (1)\": \"y\"}]}})E(whole)");
 }
 
 /* Objects in Python's quotes. */
