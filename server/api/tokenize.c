@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/utf8.h"
 #include "server/api/api.h"
+#include "server/api/custom_tools.h"
 #include "server/api/json_field.h"
 #include "server/api/nul_text.h"
 #include "server/api/prepare.h"
@@ -268,6 +269,7 @@ static int count_tokens_of(const struct codec *codec, struct job *job, cJSON *bo
                             .api_key_idx = job->api_key_idx,
                             .err = &job->error};
     int status = codec_translate(codec, &t);
+    if (status == 0 && codec->tells_custom) status = custom_tools_become_functions(&t);
     if (status == 0) status = with_source(job, API_CHAT, body, answer_count);
     if (status < 0) codec_name_error(codec, &t);
     cJSON_Delete(t.custom_tools);

@@ -76,6 +76,7 @@ def test_responses_whole_streamed_and_the_next_turn(custom):
     answer = client.responses.create(**options)
     item = answer.output[0]
     assert item.type == "custom_tool_call" and item.name == "run" and item.input == PATCH and item.id.startswith("ctc_")
+    assert client.responses.input_tokens.count(**options).input_tokens == answer.usage.input_tokens
     *events, last = client.responses.create(stream=True, **options)
     kinds = [e.type for e in events]
     assert "response.custom_tool_call_input.delta" in kinds and "response.function_call_arguments.delta" not in kinds
