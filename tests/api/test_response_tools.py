@@ -151,6 +151,55 @@ def test_items_that_are_named(thinking):
         client.responses.create(model=MODEL, input=[question, *named[:1] * 1025])
 
 
+SPACES = [{"type": "namespace", "name": "mcp__map", "description": "What lies where.", "tools": [TOOLS[0], TOOLS[1]]},
+          {"type": "namespace", "name": "sea__", "description": "", "tools": [{"type": "custom", "name": "ping", "description": "Sounds"}]}]
+MAPPED = CALL.replace("get_weather", "mcp__map__get_weather")
+SOUNDED = PING.replace("ping", "sea__ping").replace("{}", '{"input": "loud"}')
+
+
+def test_tools_of_namespaces(thinking):
+    """As Codex sends those of MCP's servers: the model sees them by both names, and a call has them apart, whole, streamed and sent again."""
+    client, script = thinking
+    script([("20 degrees", "It is warm."), ("weather", f"{MAPPED}\n{SOUNDED}\n{PING}")])
+    options = dict(model=MODEL, input="The weather?", tools=[*SPACES, TOOLS[1]])
+    whole = client.responses.create(**options)
+    look, sound, ping = whole.output
+    assert (look.type, look.namespace, look.name, json.loads(look.arguments)) == ("function_call", "mcp__map", "get_weather", ARGUMENTS)
+    assert (sound.type, sound.namespace, sound.name, sound.input) == ("custom_tool_call", "sea__", "ping", "loud")
+    assert (ping.type, ping.namespace, ping.name) == ("function_call", None, "ping")
+    assert [t.type for t in whole.tools] == ["namespace", "namespace", "function"]
+    events = list(client.responses.create(stream=True, **options))
+    for kind in ("response.output_item.added", "response.output_item.done"):
+        assert [(e.item.namespace, e.item.name) for e in events if e.type == kind] == [
+            ("mcp__map", "get_weather"), ("sea__", "ping"), (None, "ping")]
+    assert [e.name for e in events if e.type == "response.function_call_arguments.done"] == ["get_weather", "ping"]
+    results = [{"type": "custom_tool_call_output" if c is sound else "function_call_output", "call_id": c.call_id, "output": "20 degrees"}
+               for c in whole.output]
+    items = [{"role": "user", "content": "The weather?"}, *(i.model_dump(exclude_none=True) for i in whole.output), *results]
+    again = client.responses.create(**{**options, "input": items})
+    stored = client.responses.create(**{**options, "input": results}, previous_response_id=whole.id)
+    assert again.output_text == stored.output_text == "It is warm."
+    assert again.usage.input_tokens == stored.usage.input_tokens
+    assert client.responses.input_tokens.count(**{**options, "input": items}).input_tokens == again.usage.input_tokens
+
+
+def test_what_the_model_sees_of_a_namespace(thinking):
+    client, _ = thinking
+    count = lambda tools: client.responses.input_tokens.count(model=MODEL, input="Hi", tools=tools).input_tokens  # noqa: E731
+    seen = [{**TOOLS[0], "name": "mcp__map__get_weather", "description": "What lies where.\n\nWeather"}, {**TOOLS[1], "name": "mcp__map__ping"}]
+    assert count(SPACES[:1]) == count(seen)
+
+
+@pytest.mark.parametrize("space, field", [({"tools": []}, "tools[0].name"), ({"name": "a", "tools": {}}, "tools[0].tools"),
+                                          ({"name": "a", "tools": [1]}, "tools[0].tools[0]"),
+                                          ({"name": "a", "tools": [{"type": "function"}]}, "tools[0].tools[0].name")])
+def test_namespaces_that_are_none(thinking, space, field):
+    client, _ = thinking
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.responses.create(model=MODEL, input="Hi", tools=[{"type": "namespace", **space}])
+    assert refused.value.param == field
+
+
 def test_an_answer_with_nothing_in_it(thinking):
     client, script = thinking
     script([("weather", "")])

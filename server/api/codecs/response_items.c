@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "server/api/codecs/responses.h"
+
 enum { OUTPUT_BYTES_MAX = 64 << 20 };
 
 void response_output_init(struct response_output *o)
@@ -72,14 +74,25 @@ void response_item_append_part(struct buffer *out, const struct response_item *i
     buffer_append_char(out, '}');
 }
 
+void response_item_append_name(struct buffer *out, const struct answer *a, const struct call *call,
+                               bool tells_space)
+{
+    const struct responses_request *request = a->context->params->kept;
+    const struct namespaced_tool *own = response_namespaces_find(request->namespaced, call->name);
+    buffer_append_text(out, ",\"name\":");
+    buffer_append_json_text(out, own ? own->name : call->name);
+    if (!own || !tells_space) return;
+    buffer_append_text(out, ",\"namespace\":");
+    buffer_append_json_text(out, own->space);
+}
+
 static void append_call_members(struct buffer *out, const struct answer *a, const struct response_item *item,
                                 const struct buffer *arguments)
 {
     bool is_custom = item->call.is_custom;
     buffer_printf(out, ",\"type\":\"%s\",\"call_id\":", is_custom ? "custom_tool_call" : "function_call");
     codec_append_call_id(out, a, &a->choices[0], &item->call);
-    buffer_append_text(out, ",\"name\":");
-    buffer_append_json_text(out, item->call.name);
+    response_item_append_name(out, a, &item->call, true);
     buffer_printf(out, ",\"%s\":", is_custom ? "input" : "arguments");
     buffer_append_json(out, arguments ? arguments->data : "", arguments ? arguments->num_bytes : 0);
 }

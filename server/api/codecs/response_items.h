@@ -25,6 +25,9 @@ bool response_output_failed(const struct response_output *o);
 
 /* As the id of the response, so that it is unique and the same in all events. */
 void response_item_append_id(struct buffer *out, const struct answer *a, const struct response_item *item);
+/* Of what is called, and the namespace that it is of, as members behind others. */
+void response_item_append_name(struct buffer *out, const struct answer *a, const struct call *call,
+                               bool tells_space);
 /* Log probabilities, here and below: an array of JSON; without bytes where there are none. */
 void response_logprobs_add(struct buffer *logprobs, const struct logprobs_part *part);
 void response_logprobs_append(struct buffer *out, const struct buffer *logprobs);

@@ -274,10 +274,8 @@ static void append_item_text(struct buffer *out, struct answer *a)
     const struct stream *s = a->state;
     begin_part_event(out, a, item_event(&s->item)->done);
     if (s->item.kind == PIECE_TEXT) response_logprobs_append(out, &s->logprobs);
-    if (s->item.kind == PIECE_ARGUMENTS && !s->item.call.is_custom) {
-        buffer_append_text(out, ",\"name\":");
-        buffer_append_json_text(out, s->item.call.name);
-    }
+    if (s->item.kind == PIECE_ARGUMENTS && !s->item.call.is_custom)
+        response_item_append_name(out, a, &s->item.call, false);
     buffer_printf(out, ",\"%s\":", item_event(&s->item)->member);
     buffer_append_json(out, s->text.data, s->text.num_bytes);
     codec_end_event(out);

@@ -2,13 +2,14 @@
 #ifndef SERVER_API_CODECS_RESPONSES_H
 #define SERVER_API_CODECS_RESPONSES_H
 
-#include "server/api/codec.h"
+#include "server/api/codecs/response_namespaces.h"
 
 /* What the answer tells of its request; in the request's arena. */
 struct responses_request {
     char *echo;              /* its fields as the members of an object, beginning with a comma */
     char *history;           /* the messages that it continues, a JSON array; NULL: they are not kept */
     size_t referenced_bytes; /* of the stored responses that items of the input were looked for in */
+    const struct namespaced_tool *namespaced; /* the tools of namespaces */
 };
 
 extern const struct codec_field responses_fields[];

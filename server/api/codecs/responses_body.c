@@ -109,10 +109,21 @@ static int add_message_item(const struct place *p, cJSON *messages, const cJSON 
     return add_content(&at, parts, json_field_find(item, "content"), false);
 }
 
+/* What the model knew the tool as that an item calls; NULL: the item has no name. */
+static int read_called_name(const struct place *p, const cJSON *item, const char **name)
+{
+    const char *space = canonical_text(item, "namespace");
+    *name = canonical_text(item, "name");
+    if (!space || !*name) return 0;
+    *name = response_namespaces_join(p->t->arena, space, *name);
+    return *name ? 0 : api_error_no_memory(p->t->err);
+}
+
 static int add_call_item(const struct place *p, cJSON *messages, cJSON *item)
 {
-    const char *id = canonical_text(item, "call_id"), *name = canonical_text(item, "name");
+    const char *id = canonical_text(item, "call_id"), *name;
     cJSON *parts, *message;
+    if (read_called_name(p, item, &name) < 0) return STATUS_INVALID;
     if (!id || !name || !canonical_text(item, "arguments"))
         return api_error_invalid(p->t->err, "invalid_value", p->path,
                                  "%s needs call_id, name and arguments (strings)", p->path);
@@ -125,9 +136,9 @@ static int add_call_item(const struct place *p, cJSON *messages, cJSON *item)
 /* A call of a custom tool: its text is the one argument of a function. */
 static int add_custom_call_item(const struct place *p, cJSON *messages, const cJSON *item)
 {
-    const char *id = canonical_text(item, "call_id"), *name = canonical_text(item, "name");
-    const char *input = canonical_text(item, "input");
+    const char *id = canonical_text(item, "call_id"), *input = canonical_text(item, "input"), *name;
     cJSON *parts, *message, *arguments;
+    if (read_called_name(p, item, &name) < 0) return STATUS_INVALID;
     if (!id || !name || !input)
         return api_error_invalid(p->t->err, "invalid_value", p->path,
                                  "%s needs call_id, name and input (strings)", p->path);
@@ -438,7 +449,7 @@ static int add_custom_tool(const struct place *p, cJSON *out, const cJSON *tool)
     return api_error_no_memory(p->t->err);
 }
 
-static int read_tool(const struct place *p, cJSON *out, cJSON *tool)
+static int read_own_tool(const struct place *p, cJSON *out, cJSON *tool)
 {
     const char *type = canonical_text(tool, "type");
     bool is_custom = type && !strcmp(type, "custom");
@@ -451,6 +462,47 @@ static int read_tool(const struct place *p, cJSON *out, cJSON *tool)
     if (!canonical_text(tool, "name"))
         return refuse_member(p, "name", "; unlike a chat's, a function here has its name beside its type");
     return canonical_add_tool(p->t, out, tool, cJSON_DetachItemFromObjectCaseSensitive(tool, "parameters"));
+}
+
+/* What a namespace says of itself, in front of what its first tool does. */
+static int tell_namespace(const struct place *p, const cJSON *namespace, cJSON *tool)
+{
+    const char *said = canonical_text(namespace, "description"), *own = canonical_text(tool, "description");
+    struct buffer text;
+    if (!said || !said[0]) return 0;
+    buffer_init(&text, SIZE_MAX / 2);
+    buffer_append_text(&text, said);
+    if (own) buffer_append_text(&text, "\n\n");
+    if (own) buffer_append_text(&text, own);
+    cJSON *whole = buffer_failed(&text) ? NULL : cJSON_CreateString(text.data);
+    buffer_deinit(&text);
+    return whole ? codec_put(p->t, tool, "description", whole) : api_error_no_memory(p->t->err);
+}
+
+static int read_namespace(const struct place *p, cJSON *out, cJSON *namespace)
+{
+    struct responses_request *kept = p->t->kept;
+    const char *space = canonical_text(namespace, "name");
+    cJSON *tools = cJSON_GetObjectItemCaseSensitive(namespace, "tools"), *tool;
+    struct place at = {.t = p->t};
+    int i = 0, status = 0;
+    if (!space) return refuse_member(p, "name", "");
+    snprintf(at.path, sizeof at.path, "%.60s.tools", p->path);
+    if (!cJSON_IsArray(tools)) return canonical_refuse_type(&at, tools, "an array of tools");
+    cJSON_ArrayForEach(tool, tools)
+    {
+        snprintf(at.path, sizeof at.path, "%.60s.tools[%d]", p->path, i++);
+        if (status == 0 && !cJSON_IsObject(tool)) status = canonical_refuse_type(&at, tool, "an object");
+        if (status == 0 && i == 1) status = tell_namespace(p, namespace, tool);
+        if (status == 0) status = response_namespaces_add(p->t, &kept->namespaced, space, tool);
+        if (status == 0) status = read_own_tool(&at, out, tool);
+    }
+    return status;
+}
+
+static int read_tool(const struct place *p, cJSON *out, cJSON *tool)
+{
+    return canonical_is(tool, "namespace") ? read_namespace(p, out, tool) : read_own_tool(p, out, tool);
 }
 
 static int read_tools(struct translation *t, cJSON *value)
