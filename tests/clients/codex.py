@@ -6,22 +6,37 @@ import concurrent.futures
 import importlib.util
 import json
 import pathlib
+import sys
 
 from agent import run_agent
 from checks import ANSWER, MODEL, PNG, QUESTION, UNSEEN, URL, call, check, equal, run, script
 
 PROGRAM = pathlib.Path(importlib.util.find_spec("codex_cli_bin").origin).parent / "bin/codex"
+# A server of MCP with one tool, over its standard input and output.
+MAP = """import json, sys
+TOOL = {"name": "height", "description": "Height", "inputSchema": {"type": "object", "properties": {"of": {"type": "string"}}, "required": ["of"]}}
+for line in sys.stdin:
+    ask = json.loads(line)
+    answers = {
+        "initialize": lambda p: {"protocolVersion": p["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": {"name": "map", "version": "1"}},
+        "tools/list": lambda p: {"tools": [TOOL]},
+        "tools/call": lambda p: {"content": [{"type": "text", "text": p["arguments"]["of"] + ", 4806 m"}]}}
+    if "id" in ask:
+        answer = answers.get(ask["method"], lambda p: {})(ask.get("params"))
+        print(json.dumps({"jsonrpc": "2.0", "id": ask["id"], "result": answer}), flush=True)
+"""
 PROVIDER = {"name": "flashd", "base_url": URL + "/v1", "wire_api": "responses", "env_key": "KEY"}
 
 
-def ask(question):
-    """-> the items of a turn."""
+def ask(question, *more):
+    """-> the items of a turn. more: options of it."""
     options = [f"model_providers.flashd.{name}={json.dumps(value)}" for name, value in PROVIDER.items()]
-    options += ['model_provider="flashd"', f'model="{MODEL}"']
+    options += ['model_provider="flashd"', f'model="{MODEL}"', *more]
     command = [str(PROGRAM), "exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
     for option in options:
         command += ["-c", option]
-    lines = run_agent([*command, question], {"peak.txt": "Mont Blanc, 4806 m\n", "lake.txt": "Lac Léman, 310 m\n", "dot.png": PNG}, {"KEY": "none"})
+    files = {"map.py": MAP, "peak.txt": "Mont Blanc, 4806 m\n", "lake.txt": "Lac Léman, 310 m\n", "dot.png": PNG}
+    lines = run_agent([*command, question], files, {"KEY": "none"})
     events = [json.loads(line) for line in lines.splitlines() if line.startswith("{")]
     assert any(e["type"] == "turn.completed" for e in events), lines
     return [e["item"] for e in events if e["type"] == "item.completed"]
@@ -61,6 +76,14 @@ def parallel():
     items = ask("Read both.")
     equal(sorted(ran(items)), ["Lac Léman, 310 m", "Mont Blanc, 4806 m"])
     equal(items[-1]["text"], "Both are known.")
+
+
+@check("exec: a tool of a server of MCP")
+def mcp():
+    script(("Ask the map.", call("mcp__map__height", {"of": "Mont Blanc"})), ("4806 m", "The map knows it."))
+    items = ask("Ask the map.", f"mcp_servers.map.command={json.dumps(sys.executable)}", 'mcp_servers.map.args=["map.py"]')
+    equal([(i["server"], i["tool"], i["status"]) for i in items if i["type"] == "mcp_tool_call"], [("map", "height", "completed")])
+    equal(items[-1]["text"], "The map knows it.")
 
 
 @check("exec: two at once")
