@@ -229,6 +229,45 @@ static bool is_closed(const struct object *o, const struct conjunction *k)
     return lists && (o->patterns.count > 0 || count >= o->s->min_properties);
 }
 
+static bool requires(const cJSON *node, const char *name)
+{
+    const cJSON *required = schema_get(node, "required"), *item;
+    cJSON_ArrayForEach(item, required)
+    {
+        if (cJSON_IsString(item) && !strcmp(item->valuestring, name)) return !schema_is_made(required);
+    }
+    return false;
+}
+
+/* Whether the schema itself lists the property or requires it. */
+static bool is_written(const struct conjunction *k, const char *name)
+{
+    for (int i = 0; i < k->num_atoms; i++) {
+        const cJSON *node = k->atoms[i].negated ? NULL : k->atoms[i].node;
+        const cJSON *own = schema_get(node, "properties");
+        if (requires(node, name) || (own && !schema_is_made(own) && schema_get(own, name))) return true;
+    }
+    return false;
+}
+
+/* Of an object that is closed: a property that is listed by what another schema does not allow alone (schema_not.c), as an
+ * alternative of a oneOf that this object is none of, is none of its own. False when it would have to be there. */
+static bool drop_those_of_others(struct object *o, const struct conjunction *k)
+{
+    for (int i = 0; i < k->num_atoms; i++) {
+        const cJSON *made = schema_get(k->atoms[i].negated ? NULL : k->atoms[i].node, "properties"), *other;
+        if (!made || !schema_is_made(made)) continue;
+        cJSON_ArrayForEach(other, made)
+        {
+            struct property *p = is_written(k, other->string) ? NULL : list_property(o, other->string);
+            if (!p || p->rule == RULE_NEVER) continue;
+            if (p->required) return false;
+            p->rule = RULE_NEVER;
+        }
+    }
+    return true;
+}
+
 /* ---- the table ---- */
 
 static uint32_t add_keys(struct object *o, uint32_t n)
@@ -670,8 +709,9 @@ uint32_t schema_object_state(struct compiler *c, const struct conjunction *k, co
     list_patterns(&o);
     if (!c->status && make_values(&o, 0)) {
         o.is_closed = is_closed(&o, k);
-        make_others(&o, &e);
-        if (!c->status) state = object_states(&o, &e);
+        bool can_be = !o.is_closed || drop_those_of_others(&o, k);
+        if (can_be) make_others(&o, &e);
+        if (can_be && !c->status) state = object_states(&o, &e);
     }
     names_deinit(&o.names);
     dfa_deinit(&e.dfa);

@@ -552,6 +552,11 @@ static void objects_that_list_properties_are_closed(void **state)
          "\"required\":[\"b\"]}"
          "]}",
          {"{\"a\":1}", "{\"b\":1}", "-{\"a\":1,\"c\":1}", "!{\"a\":1,\"b\":1}"}},
+        {"{\"oneOf\":[{\"properties\":{\"a\":{\"type\":\"string\"}},\"required\":[\"a\"]},{\"properties\":{"
+         "\"b\":{}},\"required\":[\"b\"]}]}",
+         {"{\"a\":\"\"}", "{\"b\":1}", "-{\"b\":1,\"a\":1}", "!{\"a\":\"\",\"b\":1}"}},
+        {"{\"properties\":{\"a\":{}},\"dependentRequired\":{\"a\":[\"b\"]}}",
+         {"{}", "{\"a\":1,\"b\":1}", "!{\"a\":1}"}},
     };
     const struct grammar_options closes = {.max_spaces = 2, .closes_objects = true};
     (void)state;
