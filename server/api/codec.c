@@ -146,20 +146,34 @@ static void append_in_one_line(struct buffer *out, const char *json, size_t n)
 
 /* As the model wrote them where that is JSON to the letter, in one line. cJSON takes more than that: line breaks in a string, what
  * stands behind the object. */
-void codec_append_arguments(struct buffer *out, const struct buffer *arguments)
+static void append_object(struct buffer *out, const struct buffer *arguments, const cJSON *object)
 {
     static const struct json_gate_limits any = {JSON_GATE_DEPTH_MAX, INT_MAX, INT_MAX};
     struct error why = {0};
+    bool is_json = json_gate_check(arguments->data, arguments->num_bytes, &any, &why) == 0;
+    char *printed = is_json ? NULL : cJSON_PrintUnformatted(object);
+    if (is_json)
+        append_in_one_line(out, arguments->data, arguments->num_bytes);
+    else if (printed)
+        buffer_append_text(out, printed);
+    else
+        out->failed = true;
+    cJSON_free(printed);
+}
+
+void codec_append_arguments(struct buffer *out, const struct buffer *arguments)
+{
     const char *text = arguments->data ? arguments->data : "";
     cJSON *object = cJSON_ParseWithLength(text, arguments->num_bytes);
-    bool is_object = cJSON_IsObject(object);
-    bool is_json = is_object && json_gate_check(text, arguments->num_bytes, &any, &why) == 0;
-    char *printed = is_object && !is_json ? cJSON_PrintUnformatted(object) : NULL;
-    if (is_json)
-        append_in_one_line(out, text, arguments->num_bytes);
-    else
-        buffer_append_text(out, printed ? printed : "{}");
-    cJSON_free(printed);
+    if (cJSON_IsObject(object)) {
+        append_object(out, arguments, object);
+    } else if (cJSON_IsNull(object) || arguments->num_bytes == 0) {
+        buffer_append_text(out, "{}");
+    } else {
+        buffer_append_text(out, "{\"arguments\":");
+        buffer_append_json(out, text, arguments->num_bytes);
+        buffer_append_char(out, '}');
+    }
     cJSON_Delete(object);
 }
 

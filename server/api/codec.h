@@ -171,7 +171,8 @@ void codec_end_event(struct buffer *out);
 void codec_append_call_id(struct buffer *out, const struct answer *a, const struct choice *c,
                           const struct call *call);
 
-/* A call's arguments as an object; those that were cut off are none, so that it is empty then. */
+/* A call's arguments as an object. What was cut off, or is no JSON, is {"arguments": TEXT}, as the model is shown it in a later
+ * turn: without arguments the call would be another one. */
 void codec_append_arguments(struct buffer *out, const struct buffer *arguments);
 
 /* As a further member, where there is one. */

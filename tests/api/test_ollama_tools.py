@@ -1,4 +1,5 @@
 """Calls and reasoning in Ollama's /api/chat and /api/generate, with its own client before a scripted model."""
+import httpx
 import ollama
 import pytest
 
@@ -46,6 +47,21 @@ def test_arguments_of_several_lines(thinking):
     script([("weather", '<tool_call>\n{"name": "get_weather", "arguments": {\r\n  "city": "Bern",\n  "days": 2\n}}\n</tool_call>')])
     parts = list(client.chat(model=MODEL, messages=ASK, tools=TOOLS, stream=True))
     assert [c for p in parts for c in calls_of(p.message)] == [("get_weather", {"city": "Bern", "days": 2})]
+
+
+@pytest.mark.parametrize("wrong", ['{"city": Bern, "days": 2}', '{"city": "Be\\ud83d"}', '{"city": "Be'])
+def test_arguments_that_are_no_object(thinking, wrong):
+    """A client that makes the call makes no other one: what the model wrote stands in it, here and in Messages."""
+    client, script = thinking
+    end = "}\n</tool_call>" if wrong[-1] == "}" else ""
+    script([("weather", '<tool_call>\n{"name": "get_weather", "arguments": ' + wrong + end)])
+    said = [("get_weather", {"arguments": wrong})]
+    assert calls_of(client.chat(model=MODEL, messages=ASK, tools=TOOLS).message) == said
+    assert [c for p in client.chat(model=MODEL, messages=ASK, tools=TOOLS, stream=True) for c in calls_of(p.message)] == said
+    tools = [{"name": t["function"]["name"], "input_schema": t["function"]["parameters"]} for t in TOOLS]
+    body = {"model": MODEL, "max_tokens": 200, "messages": ASK, "tools": tools}
+    blocks = httpx.post(f"{client._client.base_url}/v1/messages", json=body, timeout=60).json()["content"]
+    assert [(b["name"], b["input"]) for b in blocks] == said
 
 
 def test_a_round_with_a_tool(thinking):

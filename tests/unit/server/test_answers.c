@@ -311,7 +311,8 @@ static void blocks_of_messages(void **state)
     buffer_deinit(&out);
 }
 
-/* A model's arguments stand in an answer as they are, if they are JSON; what is nearly that becomes it. */
+/* A model's arguments stand in an answer as they are, if they are JSON; what is nearly that becomes it, and what is not stands
+ * there as a text. */
 static void arguments_are_json(void **state)
 {
     (void)state;
@@ -321,8 +322,9 @@ static void arguments_are_json(void **state)
                  {"{\"a\":\"x\ny\"}", "{\"a\":\"x\\ny\"}"},
                  {"{\"a\":\x14 9}", "{\"a\":9}"},
                  {"{\"a\":9}{b}", "{\"a\":9}"},
-                 {"{\"a\":", "{}"},
-                 {"[1]", "{}"},
+                 {"{\"a\":", "{\"arguments\":\"{\\\"a\\\":\"}"},
+                 {"[1]", "{\"arguments\":\"[1]\"}"},
+                 {"null", "{}"},
                  {"", "{}"}};
     for (size_t i = 0; i < array_length(cases); i++) {
         struct buffer said, told;
