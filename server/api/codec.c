@@ -109,7 +109,30 @@ static bool rename_error(struct api_error *err, const char *canonical, const cha
     return true;
 }
 
-void codec_name_error(const struct codec *codec, const struct translation *t)
+/* "path ..." instead of "tools[i] ...", of which start has num_chars. */
+static void replace_start(char *text, size_t capacity, const char *start, size_t num_chars, const char *path)
+{
+    char replaced[sizeof((struct api_error *)NULL)->text];
+    if (strncmp(text, start, num_chars) != 0) return;
+    snprintf(replaced, sizeof replaced, "%s%s", path, text + num_chars);
+    snprintf(text, capacity, "%s", replaced);
+}
+
+static void place_tool(const struct translation *t)
+{
+    const struct tool_place *place = t->tool_places;
+    struct api_error *err = t->err;
+    char start[32];
+    int index, n = 0;
+    if (sscanf(err->param, "tools[%d]%n", &index, &n) != 1 || n == 0) return;
+    while (place && place->index != index) place = place->next;
+    if (!place) return;
+    snprintf(start, sizeof start, "%.*s", n, err->param);
+    replace_start(err->text, sizeof err->text, start, (size_t)n, place->path);
+    replace_start(err->param, sizeof err->param, start, (size_t)n, place->path);
+}
+
+static void name_error(const struct codec *codec, const struct translation *t)
 {
     for (int i = 0; codec->names && codec->names[i].name; i++)
         if (!(t->unused_names >> i & 1) &&
@@ -117,6 +140,12 @@ void codec_name_error(const struct codec *codec, const struct translation *t)
             return;
     for (const struct codec_field *f = codec->fields; f && f->name; f++)
         if (rename_error(t->err, f->canonical, f->name)) return;
+}
+
+void codec_name_error(const struct codec *codec, const struct translation *t)
+{
+    name_error(codec, t);
+    place_tool(t);
 }
 
 /* ---- events out ---- */

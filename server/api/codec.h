@@ -116,6 +116,13 @@ struct codec_name {
     bool if_sent; /* one of several names: where the client's body has its outermost member */
 };
 
+/* Where in the client's body a tool of the canonical one comes from, which has neither namespaces nor what is skipped. */
+struct tool_place {
+    const char *path;
+    int index; /* in the canonical body */
+    const struct tool_place *next;
+};
+
 /* A body on its way to the canonical one. */
 struct translation {
     const struct server *server;
@@ -124,10 +131,12 @@ struct translation {
     enum api_kind kind;  /* the codec's; translate may change it */
     struct arena *arena; /* the request's */
     int api_key_idx;
-    bool has_nul;        /* params->has_nul */
-    void *kept;          /* params->kept */
-    cJSON *custom_tools; /* names of tools that have become functions; NULL: none could */
-    char warnings[256];  /* params->warnings */
+    bool has_nul;                         /* params->has_nul */
+    void *kept;                           /* params->kept */
+    cJSON *custom_tools;                  /* names of tools that have become functions; NULL: none could */
+    const struct tool_place *tool_places; /* the last one first; NULL: tools stand where they stood */
+    const cJSON *last_tool;               /* of those that have a place */
+    char warnings[256];                   /* params->warnings */
     uint32_t
         unused_names; /* bit i: codec->names[i] is not what the client's body had; the canonical member was there itself */
     bool ends_with_context; /* params->ends_with_context */

@@ -200,6 +200,27 @@ def test_namespaces_that_are_none(thinking, space, field):
     assert refused.value.param == field
 
 
+ELSEWHERE = {"type": "object", "properties": {"x": {"$ref": "https://example.org/x"}}}
+
+
+@pytest.mark.parametrize("tools, field", [
+    ([{"type": "web_search"}, TOOLS[0], {"type": "function", "name": "a b"}], "tools[2].name"),
+    ([{"type": "web_search"}, TOOLS[0], {"type": "function", "name": "a", "parameters": ELSEWHERE}], "tools[2].parameters"),
+    ([TOOLS[0], {**SPACES[0], "tools": [TOOLS[0], {"type": "function", "name": "a", "parameters": ELSEWHERE}]}], "tools[1].tools[1].parameters"),
+    ([SPACES[1], TOOLS[0], {"type": "custom", "name": "a", "format": {"type": "no"}}], "tools[2].format"),
+    ([SPACES[0], {"type": "function"}], "tools[1].name")])
+def test_a_tool_that_is_refused_is_named_by_its_place(thinking, tools, field):
+    """That in the request, behind tools that are skipped and among those of namespaces; in Messages, too."""
+    client, _ = thinking
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.responses.create(model=MODEL, input="Hi", tools=tools, tool_choice="required")
+    assert refused.value.param == field and refused.value.body["message"].startswith(field)
+    claude = anthropic.Anthropic(base_url=str(client.base_url).removesuffix("/v1/"), api_key="none", max_retries=0)
+    own = [{"type": "bash_20250124", "name": "bash"}, {"name": "a", "input_schema": ELSEWHERE}]
+    with pytest.raises(anthropic.BadRequestError, match="tools.1..input_schema: "):
+        claude.messages.create(model=MODEL, messages=[{"role": "user", "content": "Hi"}], tools=own, tool_choice={"type": "any"}, max_tokens=9)
+
+
 def test_an_answer_with_nothing_in_it(thinking):
     client, script = thinking
     script([("weather", "")])

@@ -110,6 +110,21 @@ int canonical_add_tool(struct translation *t, cJSON *tools, const cJSON *flat, c
     return schema ? codec_put(t, function, "parameters", schema) : 0;
 }
 
+int canonical_keep_place(const struct place *p, const cJSON *tools)
+{
+    struct translation *t = p->t;
+    const cJSON *last = tools->child ? tools->child->prev : NULL;
+    if (last == t->last_tool) return 0;
+    struct tool_place *own = arena_alloc(t->arena, sizeof *own);
+    if (!own) return api_error_no_memory(t->err);
+    *own = (struct tool_place){.path = arena_copy(t->arena, p->path, strlen(p->path)),
+                               .index = t->tool_places ? t->tool_places->index + 1 : 0,
+                               .next = t->tool_places};
+    t->tool_places = own;
+    t->last_tool = last;
+    return own->path ? 0 : api_error_no_memory(t->err);
+}
+
 int canonical_read_tools(struct translation *t, const cJSON *value, canonical_tool_reader *read_tool)
 {
     struct place at = {.t = t};
@@ -123,7 +138,9 @@ int canonical_read_tools(struct translation *t, const cJSON *value, canonical_to
         snprintf(at.path, sizeof at.path, "tools[%d]", i++);
         if (status == 0 && !cJSON_IsObject(tool)) status = canonical_refuse_type(&at, tool, "an object");
         if (status == 0) status = read_tool(&at, tools, tool);
+        if (status == 0) status = canonical_keep_place(&at, tools);
     }
+    if (status < 0) t->tool_places = NULL; /* what refused it has named its place */
     return status;
 }
 

@@ -34,6 +34,8 @@ int canonical_add_call(struct translation *t, cJSON *message, const char *id, co
 
 /* A tool with the name, description and strict of flat. Takes schema (may be NULL). */
 int canonical_add_tool(struct translation *t, cJSON *tools, const cJSON *flat, cJSON *schema) must_check;
+/* The last of tools comes from p, unless its place is known: for errors. */
+int canonical_keep_place(const struct place *p, const cJSON *tools) must_check;
 /* One of a list of tools, an object: adds what it is in the canonical body to tools. */
 typedef int canonical_tool_reader(const struct place *p, cJSON *tools, cJSON *tool);
 /* The body's tools, out of a list of objects that read_tool knows. */

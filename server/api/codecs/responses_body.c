@@ -496,6 +496,7 @@ static int read_namespace(const struct place *p, cJSON *out, cJSON *namespace)
         if (status == 0 && i == 1) status = tell_namespace(p, namespace, tool);
         if (status == 0) status = response_namespaces_add(p->t, &kept->namespaced, space, tool);
         if (status == 0) status = read_own_tool(&at, out, tool);
+        if (status == 0) status = canonical_keep_place(&at, out);
     }
     return status;
 }
