@@ -405,6 +405,30 @@ static void write_parameters(struct writer *w, const cJSON *function, int tool)
 
 /* ---- calls ---- */
 
+/* Whether a schema says something of the parameters together. */
+static bool says_of_all(const cJSON *parameters)
+{
+    static const char *const keywords[] = {
+        "anyOf",         "oneOf",         "allOf",       "not", "if", "dependentRequired", "dependentSchemas",
+        "minProperties", "maxProperties", "dependencies"};
+    for (size_t i = 0; i < array_length(keywords); i++)
+        if (get(parameters, keywords[i])) return true;
+    return false;
+}
+
+/* Whether arguments that have tags are written as one object, which the parser reads as well: where the schema says something of
+ * all of them, or lists none and lets others in. */
+static bool wants_object(const struct writer *w, const cJSON *function)
+{
+    const cJSON *parameters = tool_parameters(function), *others = get(parameters, "additionalProperties");
+    bool lists_none = cJSON_GetArraySize(get(parameters, "properties")) == 0;
+    bool has_others = cJSON_IsTrue(others) || cJSON_IsObject(others) || get(parameters, "patternProperties");
+    if (w->format->notation != ARGUMENTS_TAGGED) return true;
+    if (w->format->values != VALUES_RAW) return false;
+    if (lists_none) return has_others || says_of_all(parameters);
+    return !is_free(w, function) && says_of_all(parameters);
+}
+
 static void write_call(struct writer *w, const cJSON *function, int tool, const char *begin, const char *rule)
 {
     const struct tool_format *f = w->format;
@@ -413,10 +437,11 @@ static void write_call(struct writer *w, const cJSON *function, int tool, const 
     write_text(w, begin);
     write_bytes(w, name, strlen(name));
     write_text(w, f->name_end);
-    if (f->notation == ARGUMENTS_TAGGED)
-        buffer_printf(w->out, "gap none-%d-0 ", tool);
-    else
+    if (f->notation == ARGUMENTS_TAGGED) buffer_append_text(w->out, "gap ");
+    if (wants_object(w, function))
         write_object(w, function);
+    else
+        buffer_printf(w->out, "none-%d-0 ", tool);
     if (f->notation == ARGUMENTS_JSON && !*f->call_end) {
         buffer_append_char(w->out, '\n');
         return;
@@ -460,7 +485,7 @@ static int write_calls(struct writer *w, const struct tool_demand *d, const char
         w->parameter = -1;
         if (!name || !is_allowed(d, name)) continue;
         write_call(w, function, i, begin, rule);
-        if (with_parameters && w->format->notation == ARGUMENTS_TAGGED) write_parameters(w, function, i);
+        if (with_parameters && !wants_object(w, function)) write_parameters(w, function, i);
         buffer_printf(&names, "%s%s-%d ", count++ ? "| " : "", rule, i);
     }
     buffer_printf(w->out, "%s ::= %s\n", rule, names.data ? names.data : "");

@@ -196,6 +196,42 @@ static void parameters_whose_schemas_refer(void **state)
     tear_down(&r);
 }
 
+#define PROPERTIES_A_B "\"properties\":{\"a\":{\"type\":\"string\"},\"b\":{\"type\":\"integer\"}}"
+
+/* What a schema says of parameters together is held of one object; so are those of an object that lists none. */
+static void parameters_that_depend_on_each_other(void **state)
+{
+    (void)state;
+    static const char tools[] =
+        "[{\"function\":{\"name\":\"go\",\"strict\":true,\"parameters\":{\"type\":\"object\"," PROPERTIES_A_B
+        ",\"anyOf\":[{\"required\":[\"a\"]},{\"required\":[\"b\"]}]}}},"
+        "{\"function\":{\"name\":\"run\",\"parameters\":{\"type\":\"object\",\"additionalProperties\":{"
+        "\"type\":"
+        "\"integer\"}}}},{\"function\":{\"name\":\"ping\",\"parameters\":{\"type\":\"object\"}}}]";
+    struct rig r;
+    set_up_tools(&r, FORMAT_RAW, tools, (struct tool_demand){.is_parallel = true});
+    assert_true(accepts(&r, GO("{\"b\": 1}\n")));
+    assert_true(accepts(&r, GO("{\"a\": \"x\", \"b\": 1}")));
+    assert_false(accepts(&r, GO("{}\n")));
+    assert_false(accepts(&r, GO("")));
+    assert_false(accepts(&r, GO(PARAMETER("b", "1"))));
+    assert_true(accepts(&r, "<calls>\n<invoke=run>\n{\"any\": 1}\n</invoke>\n</calls>"));
+    assert_false(accepts(&r, "<calls>\n<invoke=run>\n{\"any\": \"1\"}\n</invoke>\n</calls>"));
+    assert_true(accepts(&r, "<calls>\n<invoke=ping>\n</invoke>\n</calls>"));
+    tear_down(&r);
+    /* Beside what need not be called, functions that are not strict have their parameters. */
+    cJSON *answer = cJSON_Parse("{\"type\":\"null\"}"), *list = cJSON_Parse(tools);
+    cJSON_DeleteItemFromObject(cJSON_GetObjectItem(list->child, "function"), "strict");
+    char *loose = cJSON_PrintUnformatted(list);
+    set_up_tools(&r, FORMAT_RAW, loose, (struct tool_demand){.answer = answer});
+    assert_true(accepts(&r, GO(PARAMETER("b", "[1]"))));
+    assert_true(accepts(&r, "<calls>\n<invoke=run>\n{\"any\": \"1\"}\n</invoke>\n</calls>"));
+    tear_down(&r);
+    cJSON_free(loose);
+    cJSON_Delete(list);
+    cJSON_Delete(answer);
+}
+
 static void calls_or_an_answer(void **state)
 {
     (void)state;
@@ -483,6 +519,7 @@ int main(void)
                                        cmocka_unit_test(calls_or_text),
                                        cmocka_unit_test(calls_in_parameters),
                                        cmocka_unit_test(parameters_whose_schemas_refer),
+                                       cmocka_unit_test(parameters_that_depend_on_each_other),
                                        cmocka_unit_test(calls_or_an_answer),
                                        cmocka_unit_test(null_parameters_are_absent),
                                        cmocka_unit_test(strict_functions_bind_no_others),
