@@ -147,10 +147,10 @@ unsigned tool_schema_types(const cJSON *function, const cJSON *schema)
     return types_of(&(struct look){get(function, "parameters"), SCHEMAS_MAX}, schema);
 }
 
-static const cJSON *find_parameter(const cJSON *function, const char *key, size_t num_bytes)
+static const cJSON *find_property(const cJSON *schema, const char *key, size_t num_bytes)
 {
     const cJSON *property;
-    cJSON_ArrayForEach(property, get(tool_parameters(function), "properties"))
+    cJSON_ArrayForEach(property, get(schema, "properties"))
     {
         if (is_text(property->string, key, num_bytes)) return property;
     }
@@ -164,11 +164,32 @@ bool tool_requires_any(const cJSON *function)
 
 bool tool_has_parameter(const cJSON *function, const char *key, size_t num_bytes)
 {
-    return find_parameter(function, key, num_bytes);
+    return find_property(tool_parameters(function), key, num_bytes);
+}
+
+/* Of a parameter that schemas of a list have; 0 as soon as one of these does not say. */
+static unsigned types_in_list(const cJSON *function, const cJSON *list, const char *key, size_t num_bytes)
+{
+    unsigned types = 0;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, list)
+    {
+        const cJSON *property = find_property(tool_schema_follow(function, item), key, num_bytes);
+        if (!property) continue;
+        unsigned more = tool_schema_types(function, property);
+        if (more == 0) return 0;
+        types |= more;
+    }
+    return types;
 }
 
 unsigned tool_parameter_types(const cJSON *function, const char *key, size_t num_bytes)
 {
-    const cJSON *property = find_parameter(function, key, num_bytes);
-    return property ? tool_schema_types(function, property) : 0;
+    static const char *const lists[] = {"allOf", "anyOf", "oneOf"};
+    const cJSON *parameters = tool_parameters(function),
+                *property = find_property(parameters, key, num_bytes);
+    unsigned types = property ? tool_schema_types(function, property) : 0;
+    for (size_t i = 0; !property && types == 0 && i < sizeof lists / sizeof *lists; i++)
+        types = types_in_list(function, get(parameters, lists[i]), key, num_bytes);
+    return types;
 }

@@ -19,7 +19,7 @@ const struct cJSON *tool_parameters(const struct cJSON *function);
 unsigned tool_schema_types(const struct cJSON *function, const struct cJSON *schema);
 bool tool_requires_any(const struct cJSON *function); /* of its parameters */
 bool tool_has_parameter(const struct cJSON *function, const char *key, size_t num_bytes);
-/* The types of a parameter. */
+/* The types of a parameter; of one that only alternatives of the parameters list, those of all that do. */
 unsigned tool_parameter_types(const struct cJSON *function, const char *key, size_t num_bytes);
 
 #endif

@@ -300,6 +300,16 @@ static void mended_arguments(void **state)
           "C(look)A({\"at\": {\"a key\": 1, \"src/\u00e9.c\": [{\"$x (1)\": \"y\"}]}})E(whole)");
 }
 
+/* Each in its alternative; of two types its look decides. */
+static void parameters_of_alternatives(void **state)
+{
+    (void)state;
+    check(FORMAT_RAW,
+          "<calls>\n<invoke=either>\n" PARAMETER("id", "17") PARAMETER("at", "3")
+              PARAMETER("of", "5") "</invoke>\n</calls>",
+          "C(either)A({\"id\": \"17\", \"at\": 3, \"of\": 5})E(whole)");
+}
+
 /* Objects in Python's quotes. */
 static void single_quotes(void **state)
 {
@@ -716,6 +726,7 @@ int main(void)
         cmocka_unit_test(objects),
         cmocka_unit_test(objects_that_are_no_calls),
         cmocka_unit_test(mended_arguments),
+        cmocka_unit_test(parameters_of_alternatives),
         cmocka_unit_test(single_quotes),
         cmocka_unit_test(wrapped_objects),
         cmocka_unit_test(other_notations),

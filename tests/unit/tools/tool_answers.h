@@ -110,7 +110,12 @@ static const char tools_of_answers[] __attribute__((unused)) =
     "\"back\":{\"anyOf\":[{\"$ref\":\"#/$defs/back\"},{\"$ref\":\"#/$defs/back\"}]}}}}},"
     "{\"type\":\"function\",\"function\":{\"name\":\"look_up\",\"parameters\":{}}},"
     "{\"type\":\"function\",\"function\":{\"name\":\"need\",\"parameters\":{\"properties\":{\"city\":{}},"
-    "\"required\":[\"city\"]}}}]";
+    "\"required\":[\"city\"]}}},"
+    "{\"type\":\"function\",\"function\":{\"name\":\"either\",\"parameters\":{\"anyOf\":[{\"properties\":{"
+    "\"id\":{\"type\":"
+    "\"string\"},\"at\":{\"type\":\"string\"}}},{\"$ref\":\"#/$defs/"
+    "other\"}],\"$defs\":{\"other\":{\"properties\":{\"at\":"
+    "{\"type\":\"integer\"},\"of\":{}}}}}}}]";
 
 static struct tool_format *format_of(const char *source)
 {
