@@ -123,6 +123,19 @@ static unsigned types_of_alternatives(struct look *l, const cJSON *list)
     return types;
 }
 
+/* What all of them allow that say. */
+static unsigned types_of_parts(struct look *l, const cJSON *list)
+{
+    unsigned types = 0;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, list)
+    {
+        unsigned more = types_of(l, item);
+        if (more > 0) types = types > 0 ? types & more : more;
+    }
+    return types;
+}
+
 static unsigned types_of(struct look *l, const cJSON *schema)
 {
     const cJSON *item;
@@ -139,6 +152,7 @@ static unsigned types_of(struct look *l, const cJSON *schema)
     if (types == 0 && get(schema, "const")) types = type_of_value(get(schema, "const"));
     if (types == 0) types = types_of_alternatives(l, get(schema, "anyOf"));
     if (types == 0) types = types_of_alternatives(l, get(schema, "oneOf"));
+    if (types == 0) types = types_of_parts(l, get(schema, "allOf"));
     return types;
 }
 

@@ -179,7 +179,8 @@ static void parameters_whose_schemas_refer(void **state)
         "\"type\":\"object\",\"properties\":{\"at\":{\"$ref\":\"#/definitions/place\"},"
         "\"unit\":{\"$ref\":\"#/definitions/unit\"},\"maybe\":{\"anyOf\":[{\"$ref\":\"#/definitions/unit\"},"
         "{\"type\":\"null\"}]},\"all\":{\"allOf\":[{\"$ref\":\"#/definitions/"
-        "place\"}]}},\"required\":[\"at\"]},"
+        "place\"}]},\"both\":{\"allOf\":[{\"$ref\":\"#/definitions/"
+        "place\"},{\"maxProperties\":1}]}},\"required\":[\"at\"]},"
         "\"place\":{\"type\":\"object\",\"properties\":{\"x\":{\"type\":\"integer\"}},\"required\":[\"x\"],"
         "\"additionalProperties\":false},\"unit\":{\"type\":\"string\",\"enum\":[\"C\",\"F\"]}}}}}]";
     struct rig r;
@@ -193,6 +194,8 @@ static void parameters_whose_schemas_refer(void **state)
     assert_false(accepts(&r, GO(PARAMETER("at", "{\"x\": 1}") PARAMETER("unit", "K"))));
     assert_false(accepts(&r, GO(PARAMETER("at", "{\"x\": 1}") PARAMETER("maybe", "K"))));
     assert_false(accepts(&r, GO(PARAMETER("at", "{\"x\": 1}") PARAMETER("all", "K"))));
+    assert_true(accepts(&r, GO(PARAMETER("at", "{\"x\": 1}") PARAMETER("both", "{\"x\": 3}"))));
+    assert_false(accepts(&r, GO(PARAMETER("at", "{\"x\": 1}") PARAMETER("both", "K"))));
     tear_down(&r);
 }
 

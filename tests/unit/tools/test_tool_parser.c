@@ -300,14 +300,14 @@ static void mended_arguments(void **state)
           "C(look)A({\"at\": {\"a key\": 1, \"src/\u00e9.c\": [{\"$x (1)\": \"y\"}]}})E(whole)");
 }
 
-/* Each in its alternative; of two types its look decides. */
+/* Each in its alternative; of two types its look decides. Of several schemas at once each says something of the type. */
 static void parameters_of_alternatives(void **state)
 {
     (void)state;
     check(FORMAT_RAW,
-          "<calls>\n<invoke=either>\n" PARAMETER("id", "17") PARAMETER("at", "3")
-              PARAMETER("of", "5") "</invoke>\n</calls>",
-          "C(either)A({\"id\": \"17\", \"at\": 3, \"of\": 5})E(whole)");
+          "<calls>\n<invoke=either>\n" PARAMETER("id", "17") PARAMETER("at", "3") PARAMETER("of", "5")
+              PARAMETER("both", "7") "</invoke>\n</calls>",
+          "C(either)A({\"id\": \"17\", \"at\": 3, \"of\": 5, \"both\": \"7\"})E(whole)");
 }
 
 /* Objects in Python's quotes. */

@@ -115,7 +115,9 @@ static const char tools_of_answers[] __attribute__((unused)) =
     "\"id\":{\"type\":"
     "\"string\"},\"at\":{\"type\":\"string\"}}},{\"$ref\":\"#/$defs/"
     "other\"}],\"$defs\":{\"other\":{\"properties\":{\"at\":"
-    "{\"type\":\"integer\"},\"of\":{}}}}}}}]";
+    "{\"type\":\"integer\"},\"of\":{},\"both\":{\"allOf\":[{\"maxLength\":9},{\"type\":\"string\"},{\"type\":"
+    "[\"string\","
+    "\"null\"]}]}}}}}}}]";
 
 static struct tool_format *format_of(const char *source)
 {
