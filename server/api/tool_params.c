@@ -271,8 +271,11 @@ static int write_demand(const struct server *server, const struct tool_demand *d
                                                       .whitespace_pattern = spaces.whitespace_pattern}};
         status = keep_text(&ebnf, schemas, arena, &p->form.constraint, err);
     } else {
+        char field[sizeof err->param];
+        const char *what = tool_grammar_find_field(demand->tools, why.text, field, sizeof field);
         cJSON_Delete(schemas);
-        status = api_error_invalid(err, "unsupported_value", param, "%s", why.text);
+        status = field[0] ? api_error_invalid(err, "unsupported_value", field, "%s: %s", field, what)
+                          : api_error_invalid(err, "unsupported_value", param, "%s", what);
     }
     buffer_deinit(&ebnf);
     return status;

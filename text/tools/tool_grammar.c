@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "text/grammar/regex_tree.h"
 #include "text/grammar/schema.h"
 #include "text/tools/format.h"
 #include "text/tools/literal_json.h"
@@ -222,6 +223,18 @@ static double length_of(const cJSON *schema, const char *key, size_t most)
     return is_held ? floor(n->valuedouble) : -1;
 }
 
+/* A pattern that is refused is told of as it is written and by its parameter, not as a part of what is made of it. */
+static void check_pattern(struct writer *w, const char *pattern)
+{
+    struct regex_tree tree;
+    struct error why = {0};
+    int status = regex_parse(pattern, strlen(pattern), &tree, &why);
+    regex_tree_deinit(&tree);
+    if (status && w->status == 0)
+        w->status = error_set(w->err, status, "schema-0-tool-%d-%d: \"pattern\": %s", w->tool, w->parameter,
+                              why.text);
+}
+
 /* Any text without the mark that the schema's pattern, format and lengths allow. An automaton has a state for each length and
  * each byte of the mark: longer ones are not held. */
 static void write_text_of(struct writer *w, const cJSON *schema, struct slice mark)
@@ -233,6 +246,7 @@ static void write_text_of(struct writer *w, const cJSON *schema, struct slice ma
         (pattern || format ? LENGTH_STATES_MAX / 8 : LENGTH_STATES_MAX) / max_of(mark.n, (size_t)1);
     double least = length_of(schema, "minLength", longest), most = length_of(schema, "maxLength", longest);
     write_not_mark(w, mark);
+    if (pattern) check_pattern(w, pattern);
     if (pattern) write_pattern(w, "(?=[\\s\\S]*(?:", pattern, "))");
     if (format) write_pattern(w, "(?=(?:", format, ")$)");
     if (most >= 0)

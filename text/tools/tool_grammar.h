@@ -33,7 +33,7 @@ const char *tool_grammar_trigger(const struct tool_format *f);
 /* The EBNF's text and the schemas that it names (an empty object, which is filled). */
 int tool_grammar_write(const struct tool_format *f, const struct tool_demand *demand, struct buffer *ebnf,
                        struct cJSON *schemas, struct error *err) must_check;
-/* What a refusal of that grammar says of a schema, without the name that it begins with. path: the request's field that the
+/* What a refusal of it, or of that grammar, says of a schema, without the name that it begins with. path: the request's field that the
  * schema is; "": none of a tool. */
 const char *tool_grammar_find_field(const struct cJSON *tools, const char *refusal, char *path,
                                     size_t capacity);

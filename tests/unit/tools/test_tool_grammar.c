@@ -462,6 +462,28 @@ static void refusals_name_the_field(void **state)
     cJSON_Delete(tools);
 }
 
+/* As it is written, where it becomes a part of a larger one, too. */
+static void a_refused_pattern_is_that_of_its_parameter(void **state)
+{
+    (void)state;
+    static const char tools_with[] = "[{\"function\":{\"name\":\"ping\"}},{\"function\":{\"name\":\"go\","
+                                     "\"parameters\":{\"properties\":{\"a\":{},"
+                                     "\"b\":{\"type\":\"string\",\"pattern\":\"^(x)\\\\1$\"}}}}}]";
+    const struct grammar_options options = {.max_spaces = 4};
+    cJSON *tools = cJSON_Parse(tools_with);
+    struct tool_format *f = format_of(format_templates[FORMAT_RAW]);
+    struct grammar *g;
+    struct error err = {0};
+    char path[112];
+    assert_int_equal(tool_grammar_make(f, &(struct tool_demand){.tools = tools}, &options, &g, &err),
+                     STATUS_UNSUPPORTED);
+    const char *rest = tool_grammar_find_field(tools, err.text, path, sizeof path);
+    assert_string_equal(path, "tools[1].function.parameters.properties.b");
+    assert_non_null(strstr(rest, "the pattern \"^(x)\\1$\" has a back reference"));
+    tool_format_free(f);
+    cJSON_Delete(tools);
+}
+
 /* Each parameter that refers to definitions is a document with all of them. */
 static void many_references_to_much_are_refused(void **state)
 {
@@ -532,6 +554,7 @@ int main(void)
                                        cmocka_unit_test(references_to_other_parameters),
                                        cmocka_unit_test(what_cannot_be_held_is_refused),
                                        cmocka_unit_test(refusals_name_the_field),
+                                       cmocka_unit_test(a_refused_pattern_is_that_of_its_parameter),
                                        cmocka_unit_test(many_references_to_much_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
