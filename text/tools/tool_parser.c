@@ -615,6 +615,16 @@ static ssize_t match_key_without_type(const struct tool_parser *p, size_t at)
     return end < 0 ? end : (ssize_t)(at + n) + end;
 }
 
+/* How many bytes of a key stand here: of what keys are made of, or of a name that the function has with others in it, as
+ * filter[name]; or MATCH_MORE. */
+static ssize_t match_key_bytes(const struct tool_parser *p, size_t at)
+{
+    size_t n = 0;
+    ssize_t own = tool_match_parameter(p->function, held_from(p, at));
+    while (at + n < p->held.num_bytes && n <= TOOL_LITERAL_MAX && is_key_byte(p->held.data[at + n])) n++;
+    return own == MATCH_MORE || own > (ssize_t)n ? own : (ssize_t)n;
+}
+
 /* KEY key_end: where the key is, the length of all, and which of the two ends it was. */
 static ssize_t match_key(const struct tool_parser *p, size_t at, struct slice *key, int *kind)
 {
@@ -622,8 +632,9 @@ static ssize_t match_key(const struct tool_parser *p, size_t at, struct slice *k
     ssize_t best = MATCH_NOT, quote = match_quote(p, at);
     if (quote < 0) return quote;
     at += (size_t)quote;
-    size_t n = 0;
-    while (at + n < p->held.num_bytes && n <= TOOL_LITERAL_MAX && is_key_byte(p->held.data[at + n])) n++;
+    const ssize_t key_bytes = match_key_bytes(p, at);
+    if (key_bytes == MATCH_MORE) return MATCH_MORE;
+    const size_t n = (size_t)key_bytes;
     if (n == 0 || n > TOOL_LITERAL_MAX)
         return at == p->held.num_bytes ? match_more(held_from(p, at)) : MATCH_NOT;
     if (at + n == p->held.num_bytes) return match_more(held_from(p, at));

@@ -176,6 +176,19 @@ bool tool_requires_any(const cJSON *function)
     return cJSON_GetArraySize(get(tool_parameters(function), "required")) > 0;
 }
 
+ssize_t tool_match_parameter(const cJSON *function, struct span at)
+{
+    ssize_t longest = MATCH_NOT;
+    const cJSON *property;
+    cJSON_ArrayForEach(property, get(tool_parameters(function), "properties"))
+    {
+        ssize_t n = match_exact(property->string, strlen(property->string), at);
+        if (n == MATCH_MORE) return MATCH_MORE;
+        if (n > longest) longest = n;
+    }
+    return longest;
+}
+
 bool tool_has_parameter(const cJSON *function, const char *key, size_t num_bytes)
 {
     return find_property(tool_parameters(function), key, num_bytes);

@@ -2,8 +2,7 @@
 #ifndef TEXT_TOOLS_TOOL_TYPES_H
 #define TEXT_TOOLS_TOOL_TYPES_H
 
-#include <stdbool.h>
-#include <stddef.h>
+#include "text/tools/match.h"
 
 struct cJSON;
 
@@ -18,6 +17,8 @@ const struct cJSON *tool_parameters(const struct cJSON *function);
 /* The types (enum literal_type, or-ed) that such a schema allows; 0: it does not say. */
 unsigned tool_schema_types(const struct cJSON *function, const struct cJSON *schema);
 bool tool_requires_any(const struct cJSON *function); /* of its parameters */
+/* The longest name of a parameter that stands at a place, or a MATCH_. */
+ssize_t tool_match_parameter(const struct cJSON *function, struct span at);
 bool tool_has_parameter(const struct cJSON *function, const char *key, size_t num_bytes);
 /* The types of a parameter; of one that only alternatives of the parameters list, those of all that do. */
 unsigned tool_parameter_types(const struct cJSON *function, const char *key, size_t num_bytes);

@@ -300,6 +300,21 @@ static void mended_arguments(void **state)
           "C(look)A({\"at\": {\"a key\": 1, \"src/\u00e9.c\": [{\"$x (1)\": \"y\"}]}})E(whole)");
 }
 
+/* Names that the function has may have any bytes in them. */
+static void parameters_with_odd_names(void **state)
+{
+    (void)state;
+    static const char said[] = "C(look)A({\"page[size]\": \"9\", \"a:b=\\\"\": 1})E(whole)";
+    check(FORMAT_RAW,
+          "<calls>\n<invoke=look>\n" PARAMETER("page[size]", "9")
+              PARAMETER("a:b=\"", "1") "</invoke>\n</calls>",
+          said);
+    check(FORMAT_PYTHON, "<|run|>[look(page[size]=\"9\", a:b=\"=1)]", said);
+    check(FORMAT_QUOTED, "<|tool>call:look{page[size]:<|q|>9<|q|>,a:b=\":1}<tool|>", said);
+    check(FORMAT_RAW, "<calls>\n<invoke=look>\n" PARAMETER("page[no]", "9") "</invoke>\n</calls>",
+          "C(look)E(broken)T(\n<parameter=page[no]>\n9\n</parameter>\n</invoke>\n</calls>)");
+}
+
 /* Each in its alternative; of two types its look decides. Of several schemas at once each says something of the type. */
 static void parameters_of_alternatives(void **state)
 {
@@ -726,6 +741,7 @@ int main(void)
         cmocka_unit_test(objects),
         cmocka_unit_test(objects_that_are_no_calls),
         cmocka_unit_test(mended_arguments),
+        cmocka_unit_test(parameters_with_odd_names),
         cmocka_unit_test(parameters_of_alternatives),
         cmocka_unit_test(single_quotes),
         cmocka_unit_test(wrapped_objects),

@@ -99,7 +99,9 @@ static const char *const format_templates[NUM_FORMATS] = {
 static const char tools_of_answers[] __attribute__((unused)) =
     "[{\"type\":\"function\",\"function\":{\"name\":\"look\",\"parameters\":{\"type\":\"object\","
     "\"properties\":{"
-    "\"city\":{\"type\":\"string\"},\"days\":{\"type\":\"integer\"},\"note\":{}}}}},"
+    "\"city\":{\"type\":\"string\"},\"days\":{\"type\":\"integer\"},\"note\":{},\"page[size]\":{\"type\":"
+    "\"string\"},"
+    "\"a:b=\\\"\":{}}}}},"
     "{\"type\":\"function\",\"function\":{\"name\":\"refer\",\"parameters\":{\"$ref\":\"#/$defs/a~1b\","
     "\"$defs\":{\"a/b\":{\"type\":\"object\",\"properties\":{\"code\":{\"$ref\":\"#/$defs/code\"},"
     "\"same\":{\"$ref\":\"#/$defs/a~1b/properties/code\"},\"maybe\":{\"anyOf\":[{\"$ref\":\"#/$defs/code\"},"
