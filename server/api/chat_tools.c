@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/check.h"
+
 static cJSON *get(const cJSON *object, const char *name)
 {
     return cJSON_GetObjectItemCaseSensitive(object, name);
@@ -102,6 +104,28 @@ static bool have_one_type(cJSON *schema)
     return text && cJSON_ReplaceItemInObjectCaseSensitive(schema, "type", text);
 }
 
+/* As other notations of schemas call theirs: STRING, float. */
+static bool forget_unknown_type(cJSON *schema)
+{
+    static const char *const known[] = {"string", "number", "integer", "boolean", "null", "array", "object"};
+    const char *type = cJSON_GetStringValue(get(schema, "type"));
+    bool is_known = !type;
+    for (size_t i = 0; i < array_length(known); i++) is_known |= type && !strcmp(type, known[i]);
+    if (!is_known) cJSON_DeleteItemFromObjectCaseSensitive(schema, "type");
+    return !is_known;
+}
+
+/* A tuple as older drafts have it. */
+static bool have_items_of_one_schema(cJSON *schema)
+{
+    cJSON *items = get(schema, "items");
+    if (!cJSON_IsArray(items)) return false;
+    cJSON *first = items->child ? cJSON_DetachItemFromArray(items, 0) : cJSON_CreateObject();
+    if (first && cJSON_ReplaceItemInObjectCaseSensitive(schema, "items", first)) return true;
+    cJSON_Delete(first);
+    return false;
+}
+
 static bool empty_properties(cJSON *schema)
 {
     cJSON *properties = get(schema, "properties"), *property, *next;
@@ -117,6 +141,8 @@ static bool make_plain(cJSON *schema)
 {
     if (!cJSON_IsObject(schema)) return false;
     bool changed = have_one_type(schema);
+    changed |= forget_unknown_type(schema);
+    changed |= have_items_of_one_schema(schema);
     changed |= empty_properties(schema);
     return become_empty(schema, "items") || changed;
 }

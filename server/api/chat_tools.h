@@ -9,7 +9,8 @@
 enum chat_tools_change {
     TOOLS_WHOLE, /* a tool has a type, a description and parameters, these and objects in them properties, each of which has a
                     description; arrays have items, objects additionalProperties: empty ones where there was none */
-    TOOLS_PLAIN, /* and of several types a schema has the first that is not null; true and false in place of one are {} */
+    TOOLS_PLAIN, /* and of several types a schema has the first that is not null, and none that JSON Schema does not know; of
+                    a list of items' schemas the first; true and false in place of a schema are {} */
 };
 
 /* False: nothing has changed, or there was no memory; the list is whole in any case. */
