@@ -1280,22 +1280,31 @@ static const struct family families[] = {
     {.names = {NULL, "JanusForConditionalGeneration", "janus"}, TEXT_OF_ITS_OWN},
     {.names = {NULL, "DeepseekVLForConditionalGeneration", "deepseek_vl"}, TEXT_OF_ITS_OWN},
     {.names = {NULL, "GraniteSpeechForConditionalGeneration", "granite_speech"}, TEXT_OF_ITS_OWN},
+#define ROBERTA(class, type)                                                                                 \
+    {                                                                                                        \
+        .names = {NULL, class, type}, BERT(bert_weights), .positions_follow_padding = true                   \
+    }
+#define ROBERTA_SCORES(class, type)                                                                          \
+    {                                                                                                        \
+        .names = {NULL, class, type}, BERT(roberta_score_weights), .scores_pairs = true,                     \
+        .positions_follow_padding = true                                                                     \
+    }
     {.names = {"bert", "BertModel", "bert"}, BERT(bert_weights)}, /* BGE, E5, GTE, MiniLM */
-    {.names = {NULL, "XLMRobertaModel", "xlm-roberta"},
-     BERT(bert_weights),
-     .positions_follow_padding = true}, /* multilingual E5, BGE-M3 */
-    {.names = {NULL, "RobertaModel", "roberta"}, BERT(bert_weights), .positions_follow_padding = true},
+    /* heads that guess words are passed over */
+    {.names = {NULL, "BertForMaskedLM", "bert"}, BERT(bert_weights)},
+    {.names = {NULL, "BertForPreTraining", "bert"}, BERT(bert_weights)},
+    ROBERTA("XLMRobertaModel", "xlm-roberta"), /* multilingual E5, BGE-M3 */
+    ROBERTA("XLMRobertaForMaskedLM", "xlm-roberta"),
+    ROBERTA("RobertaModel", "roberta"),
+    ROBERTA("RobertaForMaskedLM", "roberta"),
+    ROBERTA("CamembertModel", "camembert"),
+    ROBERTA("CamembertForMaskedLM", "camembert"),
     {.names = {NULL, "BertForSequenceClassification", "bert"},
      BERT(bert_score_weights),
-     .scores_pairs = true}, /* cross encoders */
-    {.names = {NULL, "XLMRobertaForSequenceClassification", "xlm-roberta"},
-     BERT(roberta_score_weights),
-     .scores_pairs = true,
-     .positions_follow_padding = true}, /* BGE-reranker */
-    {.names = {NULL, "RobertaForSequenceClassification", "roberta"},
-     BERT(roberta_score_weights),
-     .scores_pairs = true,
-     .positions_follow_padding = true},
+     .scores_pairs = true},                                               /* cross encoders */
+    ROBERTA_SCORES("XLMRobertaForSequenceClassification", "xlm-roberta"), /* BGE-reranker */
+    ROBERTA_SCORES("RobertaForSequenceClassification", "roberta"),
+    ROBERTA_SCORES("CamembertForSequenceClassification", "camembert"),
 #define MODERNBERT                                                                                           \
     .is_encoder = true, .has_embedding_norm = true, .gate = GATE_GELU, .full_layer_period = 3,               \
     .full_layer_leads = true, .window = WINDOW_LOCAL, .window_theta = 10000, .theta = 160000,                \

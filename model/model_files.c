@@ -221,12 +221,28 @@ static int64_t num_values_in_a_row(const struct safetensor *t)
     return num <= INT64_MAX ? (int64_t)num : 0; /* all bytes are there */
 }
 
+/* LayerNorm of BERT's first checkpoints has gamma and beta. */
+static const struct safetensor *find_tensor(const struct model_files *f, const char *name)
+{
+    static const char *const endings[][2] = {{"LayerNorm.weight", "gamma"}, {"LayerNorm.bias", "beta"}};
+    const struct safetensor *t = safetensors_find(f->safetensors, name);
+    const size_t num_bytes = strlen(name);
+    for (size_t i = 0; i < array_length(endings) && !t; i++) {
+        const size_t end = strlen(endings[i][0]), kept = num_bytes - end + strlen("LayerNorm.");
+        char own[NAME_BYTES_MAX];
+        if (num_bytes < end || strcmp(name + num_bytes - end, endings[i][0]) != 0) continue;
+        snprintf(own, sizeof own, "%.*s%s", (int)kept, name, endings[i][1]);
+        t = safetensors_find(f->safetensors, own);
+    }
+    return t;
+}
+
 /* rows, cols: of the whole tensor. */
 static int find_in_safetensors(const struct model_files *f, enum weight_role role, const char *name,
                                int64_t rows, int64_t cols, struct weight_view *out, struct error *err)
 {
     const struct weight_line *line = line_of(f, role);
-    const struct safetensor *t = safetensors_find(f->safetensors, name);
+    const struct safetensor *t = find_tensor(f, name);
     if (line->rows != DIM_1) {
         int status =
             quantised_find(&f->config.quantisation, f->safetensors, f->path, name, rows, cols, out, err);

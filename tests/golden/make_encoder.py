@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes encoder_goldens.json: small models of BERT's, RoBERTa's, XLM-RoBERTa's, ModernBERT's, Nomic BERT's, GTE's, Jina's, EmbeddingGemma's and EuroBERT's kind, their weights by make_values, and what
+"""Writes encoder_goldens.json: small models of BERT's, RoBERTa's, XLM-RoBERTa's, ModernBERT's, Nomic BERT's, GTE's, Jina's, EmbeddingGemma's, EuroBERT's and CamemBERT's kind, their weights by make_values, and what
 transformers in float32 gives for lists of ids: the first token's hidden state and the mean; and what those with a head for one
 label give for a query with each document.
 
@@ -21,6 +21,7 @@ import encoder_gemma
 import encoder_jina
 import encoder_llama
 import encoder_mixture
+import encoder_named
 import encoder_roberta
 import encoder_rotating as rotating
 from encoder import (CONFIG, DOCUMENTS, LISTS, QUERY, ROBERTA, ROBERTA_LISTS, head_tensors, make_values, roberta_tokenizer,
@@ -94,18 +95,35 @@ def stretch(rope):
     rope.inv_freq.copy_(1 / (20000 * rotating.NTK) ** exponents / rotating.NTK ** (2 / dim))
 
 
-def read_scores(model, own_tokenizer):
-    """Of pairs without types."""
+def reader_of(own_tokenizer):
+    """Control tokens in texts are text."""
     reader = tokenizers.Tokenizer.from_str(json.dumps(own_tokenizer))
     reader.encode_special_tokens = True
+    return reader
+
+
+def read_scores(model, own_tokenizer, has_types=False):
+    reader = reader_of(own_tokenizer)
     with torch.no_grad():
         for document in DOCUMENTS:
-            ids = reader.encode(QUERY, document).ids
-            yield len(ids), model(torch.tensor([ids])).logits[0, 0].item()
+            pair = reader.encode(QUERY, document)
+            types = {"token_type_ids": torch.tensor([pair.type_ids])} if has_types else {}
+            yield len(pair.ids), model(torch.tensor([pair.ids]), **types).logits[0, 0].item()
 
 
 def numbers(row):
     return [float("%.9g" % v) for v in row.tolist()]
+
+
+def named_goldens(kind, own):
+    def read(what, **options):
+        return from_directory(getattr(transformers, own["model"] + what), lambda path: encoder_named.write(path, kind, what), **options)
+
+    rows = states(read("Model", **own["options"]), own["lists"])
+    found = read_scores(read("ForSequenceClassification"), own["tokenizer"](), own["config"].get("type_vocab_size") == 2)
+    reader = reader_of(own["tokenizer"]())
+    return {kind + "_mean": [numbers(r.mean(0)) for r in rows], kind + "_scores": [[n, float("%.9g" % v)] for n, v in found],
+            kind + "_ids": [reader.encode(text).ids for text in DOCUMENTS]}
 
 
 modern = states(fill(ModernBertModel(ModernBertConfig(**rotating.modern_config())), [(n, n, s) for n, s in rotating.modern_tensors()]),
@@ -153,5 +171,6 @@ print(json.dumps({
     "gemma_mean": [numbers(r.mean(0)) for r in gemma],
     **{kind + "_mean": [numbers(r.mean(0)) for r in rows] for kind, rows in both_sides.items()},
     "qwen2_last": [numbers(r[-1]) for r in both_sides["qwen2"]],
+    **{key: value for kind, own in encoder_named.KINDS.items() for key, value in named_goldens(kind, own).items()},
     "gte_scores": [[n, float("%.9g" % v)] for n, v in read_scores(gte_scorer, tokenizer())],
 }))
