@@ -16,8 +16,9 @@
 /* as GGUF they are one */
 #define LLAMA_BY_ANOTHER_NAME .kv_heads_may_be_missing = true, .max_position_embeddings = 2048
 
-#define BERT(weights)                                                                                        \
-    .is_encoder = true, .has_embedding_norm = true, .norms_sums = true, .hf_layers = "encoder.layer",        \
+#define BERT(weights) BERT_LAYERS("encoder.layer", weights)
+#define BERT_LAYERS(layers, weights)                                                                         \
+    .is_encoder = true, .has_embedding_norm = true, .norms_sums = true, .hf_layers = (layers),               \
     .weight_changes = (weights), .gate = GATE_GELU, .unrotated_layer_period = 1,                             \
     .kv_heads_may_be_missing = true, .max_position_embeddings = 512, .norm_eps = 1e-12
 
@@ -1305,6 +1306,14 @@ static const struct family families[] = {
     ROBERTA_SCORES("XLMRobertaForSequenceClassification", "xlm-roberta"), /* BGE-reranker */
     ROBERTA_SCORES("RobertaForSequenceClassification", "roberta"),
     ROBERTA_SCORES("CamembertForSequenceClassification", "camembert"),
+#define DISTILBERT(weights) BERT_LAYERS("transformer.layer", weights), .has_gpt2_keys = true
+    {.names = {NULL, "DistilBertModel", "distilbert"},
+     DISTILBERT(distilbert_weights)}, /* multi-qa-distilbert, msmarco-distilbert */
+    {.names = {NULL, "DistilBertForMaskedLM", "distilbert"}, DISTILBERT(distilbert_weights)},
+    {.names = {NULL, "DistilBertForSequenceClassification", "distilbert"},
+     DISTILBERT(distilbert_score_weights),
+     .scores_pairs = true,
+     .score_function = SCORE_RELU},
 #define MODERNBERT                                                                                           \
     .is_encoder = true, .has_embedding_norm = true, .gate = GATE_GELU, .full_layer_period = 3,               \
     .full_layer_leads = true, .window = WINDOW_LOCAL, .window_theta = 10000, .theta = 160000,                \
@@ -1330,6 +1339,7 @@ static const struct family families[] = {
     {.names = {NULL, "ModernBertForSequenceClassification", "modernbert"},
      .weight_changes = modernbert_score_weights,
      .scores_pairs = true,
+     .score_function = SCORE_GELU,
      MODERNBERT}, /* GTE-reranker */
 #define GTE                                                                                                  \
     .is_encoder = true, .has_embedding_norm = true, .norms_sums = true, .hf_layers = "encoder.layer",        \

@@ -35,6 +35,9 @@ enum window_rule {
     WINDOW_HALF,         /* of encoders: half of sliding_window on either side */
 };
 
+/* score_head.h: what of the first product goes on. */
+enum score_function { SCORE_TANH, SCORE_GELU, SCORE_RELU };
+
 /* Where nothing is said: false, 0, NULL, and 1 of what multiplies. */
 struct family {
     const char *names[NAMESPACE_COUNT]; /* NULL: it has none of its own there */
@@ -50,6 +53,7 @@ struct family {
     bool has_gpt2_keys; /* n_embd, n_layer and so on in its config.json, and what goes with them */
     bool
         scores_pairs; /* of encoders: a head makes one number of the first token's hidden state, or of the mean, and nothing else is made */
+    enum score_function score_function;
     bool
         positions_follow_padding; /* the first token's row of positions is that behind the padding token's id */
     int32_t first_position_row;   /* of decoders: it is this, and as many rows as positions follow */

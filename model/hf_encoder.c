@@ -7,12 +7,18 @@
 
 const char *hf_own_key(const struct json_reader *r, const struct family *family, const char *key)
 {
-    static const char *const gpt2_keys[][2] =
-        {{"hidden_size", "n_embd"},         {"hidden_size", "n_embed"},
-         {"hidden_size", "d_model"},        {"num_attention_heads", "n_heads"},
-         {"num_hidden_layers", "n_layers"}, {"max_position_embeddings", "max_seq_len"},
-         {"intermediate_size", "n_inner"},  {"num_hidden_layers", "n_layer"},
-         {"num_attention_heads", "n_head"}, {"max_position_embeddings", "n_positions"}},
+    static const char *const gpt2_keys[][2] = {{"hidden_size", "n_embd"},
+                                               {"hidden_size", "n_embed"},
+                                               {"hidden_size", "d_model"},
+                                               {"num_attention_heads", "n_heads"},
+                                               {"num_hidden_layers", "n_layers"},
+                                               {"max_position_embeddings", "max_seq_len"},
+                                               {"intermediate_size", "n_inner"},
+                                               {"num_hidden_layers", "n_layer"},
+                                               {"num_attention_heads", "n_head"},
+                                               {"max_position_embeddings", "n_positions"},
+                                               {"hidden_size", "dim"},
+                                               {"intermediate_size", "hidden_dim"}},
                              *const other_keys[][2] = {{"num_hidden_layers", "num_layers"},
                                                        {"num_attention_heads", "num_heads"},
                                                        {"num_key_value_heads", "num_kv_heads"},

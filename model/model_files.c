@@ -402,6 +402,7 @@ static const struct prefix *hf_prefix(const struct model_files *f)
                                                               {"model.text_model.", ""},
                                                               {"bert.", ""},
                                                               {"roberta.", ""},
+                                                              {"distilbert.", ""},
                                                               {"new.", ""},
                                                               {"gte.", ""},
                                                               {"backbone.", ""},

@@ -10,6 +10,7 @@ struct score_head {
     float *dense; /* [H][H], transposed: a column's products go to sums that do not wait for each other */
     float *dense_bias, *norm, *out, *sums; /* [H] */
     float out_bias, norm_eps;
+    enum score_function function;
     bool is_normed;
 };
 
@@ -64,6 +65,7 @@ int score_head_create(const struct model_files *files, struct score_head **out, 
     }
     h->hidden_size = c->hidden_size;
     h->norm_eps = c->rms_norm_eps;
+    h->function = c->family->score_function;
     h->is_normed = weight_may_be(c->family->weight_changes, WEIGHT_HEAD_NORM);
     h->dense_bias = h->dense + size * size;
     h->norm = h->dense_bias + size;
@@ -81,9 +83,10 @@ void score_head_destroy(struct score_head *h)
     free(h);
 }
 
-static void apply_gelu(float *x, size_t n)
+static float value_of(enum score_function function, float x)
 {
-    for (size_t i = 0; i < n; i++) x[i] = 0.5f * x[i] * (1 + erff(x[i] * (float)M_SQRT1_2));
+    if (function == SCORE_GELU) return 0.5f * x * (1 + erff(x * (float)M_SQRT1_2));
+    return function == SCORE_RELU ? fmaxf(x, 0) : tanhf(x);
 }
 
 static void apply_norm(const struct score_head *h, float *x, size_t n)
@@ -100,12 +103,8 @@ static void apply_norm(const struct score_head *h, float *x, size_t n)
 static void apply_function(struct score_head *h)
 {
     const size_t size = (size_t)h->hidden_size;
-    if (!h->is_normed) {
-        for (size_t i = 0; i < size; i++) h->sums[i] = tanhf(h->sums[i]);
-        return;
-    }
-    apply_gelu(h->sums, size);
-    apply_norm(h, h->sums, size);
+    for (size_t i = 0; i < size; i++) h->sums[i] = value_of(h->function, h->sums[i]);
+    if (h->is_normed) apply_norm(h, h->sums, size);
 }
 
 float score_head_apply(struct score_head *h, const float *x)

@@ -1,6 +1,6 @@
 /* score_head.h - the head of an encoder that scores pairs of texts: out . f(dense x + bias) + bias of the first token's
- * hidden state x, or of the mean. f is tanh, or, where the head has a norm, LayerNorm(GELU). One row at a time, on the host, in one order of sums, so that a score's bits depend on its
- * row alone. Thread: the engine's. */
+ * hidden state x, or of the mean. f is the family's score_function, and LayerNorm behind it where the head has a norm.
+ * One row at a time, on the host, in one order of sums, so that a score's bits depend on its row alone. Thread: the engine's. */
 #ifndef MODEL_SCORE_HEAD_H
 #define MODEL_SCORE_HEAD_H
 

@@ -1347,6 +1347,42 @@ const struct weight_change roberta_score_weights[] = {
 };
 
 /* clang-format off */
+#define NAMED(role, name, rows, cols) \
+    {role, {NULL, name ".weight", rows, cols, PRESENT_ALWAYS}}, \
+    {role##_BIAS, {NULL, name ".bias", DIM_1, (rows) == DIM_1 ? (cols) : (rows), PRESENT_ALWAYS}}
+/* BERT's without types, under other names; before_qkv: what q, k and v have before their letter, and behind_qkv behind it. */
+#define NAMED_BERT_WEIGHTS(before_qkv, behind_qkv, o, o_norm, up, down, down_norm) \
+    {WEIGHT_TOKEN_EMBEDDING, {NULL, "embeddings.word_embeddings.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {WEIGHT_POSITION_EMBEDDING, {NULL, "embeddings.position_embeddings.weight", DIM_POSITIONS, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    NAMED(WEIGHT_EMBEDDING_NORM, "embeddings.LayerNorm", DIM_1, DIM_HIDDEN), \
+    {WEIGHT_OUTPUT_NORM, {.presence = PRESENT_NEVER}}, \
+    {WEIGHT_ATTENTION_NORM, {.presence = PRESENT_NEVER}}, \
+    NAMED(WEIGHT_Q, before_qkv "q" behind_qkv, DIM_Q, DIM_HIDDEN), \
+    NAMED(WEIGHT_K, before_qkv "k" behind_qkv, DIM_KV, DIM_HIDDEN), \
+    NAMED(WEIGHT_V, before_qkv "v" behind_qkv, DIM_KV, DIM_HIDDEN), \
+    NAMED(WEIGHT_O, o, DIM_HIDDEN, DIM_Q), \
+    NAMED(WEIGHT_ATTENTION_POST_NORM, o_norm, DIM_1, DIM_HIDDEN), \
+    {WEIGHT_MLP_NORM, {.presence = PRESENT_NEVER}}, \
+    {WEIGHT_GATE, {.presence = PRESENT_NEVER}}, \
+    NAMED(WEIGHT_UP, up, DIM_INTERMEDIATE, DIM_HIDDEN), \
+    NAMED(WEIGHT_DOWN, down, DIM_HIDDEN, DIM_INTERMEDIATE), \
+    NAMED(WEIGHT_MLP_POST_NORM, down_norm, DIM_1, DIM_HIDDEN)
+#define DISTILBERT_WEIGHTS \
+    NAMED_BERT_WEIGHTS("attention.", "_lin", "attention.out_lin", "sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm")
+/* clang-format on */
+
+const struct weight_change distilbert_weights[] = {
+    DISTILBERT_WEIGHTS,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+const struct weight_change distilbert_score_weights[] = {
+    DISTILBERT_WEIGHTS,
+    SCORE_HEAD("/pre_classifier", "/classifier"),
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+/* clang-format off */
 /* Norms before attention and MLP, but for the first layer's attention, behind the embedding and at the end, none with a bias. */
 #define MODERNBERT_WEIGHTS \
     {WEIGHT_TOKEN_EMBEDDING, {"token_embd.weight", "embeddings.tok_embeddings.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}}, \
@@ -1461,9 +1497,7 @@ const struct weight_change jina_normed_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
-#define LAYER_NORM(role, name) \
-    {role, {NULL, name ".weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}, \
-    {role##_BIAS, {NULL, name ".bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}
+#define LAYER_NORM(role, name) NAMED(role, name, DIM_1, DIM_HIDDEN)
 /* As BERT, with q, k and v in one tensor, biases too, up and gate in another. */
 #define GTE_WEIGHTS \
     {WEIGHT_TOKEN_EMBEDDING, {NULL, "embeddings.word_embeddings.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}}, \

@@ -75,6 +75,9 @@ def refused(path):
 @pytest.mark.parametrize("kind, what, change, changes, why", [
     ("camembert", "Model", lambda v: v.pop("encoder.layer.1.output.LayerNorm.bias"), {}, "encoder.layer.1.output.LayerNorm.bias is missing"),
     ("camembert", "ForSequenceClassification", lambda v: v.pop("classifier.dense.bias"), {}, "classifier.dense.bias is missing"),
+    ("distilbert", "Model", lambda v: v.pop("transformer.layer.1.attention.k_lin.bias"), {}, "transformer.layer.1.attention.k_lin.bias is missing"),
+    ("distilbert", "Model", lambda v: None, {"activation": "relu"}, 'activation "relu" is not supported'),
+    ("distilbert", "Model", lambda v: None, {"dim": 70}, "hidden_size 70 is no multiple of"),
     ("camembert", "ForSequenceClassification", lambda v: None, {"id2label": None}, "a head of 2 labels is not supported"),
 ])
 def test_what_does_not_start(tmp_path, kind, what, change, changes, why):

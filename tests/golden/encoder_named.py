@@ -1,4 +1,4 @@
-"""Small models of BERT's layers under other names (CamemBERT), with a head that scores pairs or without, as a directory: encoder.py has the way of it."""
+"""Small models of BERT's layers under other names (CamemBERT, DistilBERT), with a head that scores pairs or without, as a directory: encoder.py has the way of it."""
 import json
 
 import encoder
@@ -23,11 +23,19 @@ def lists(first, last, words):
         [first] + [words[(i * i * 7 + 5 * i + n) % len(words)] for i in range(n)] + [last] for n in (5, 62, 63, 190, 298)]
 
 
+DISTILBERT = {"vocab_size": len(encoder.WORDS), "dim": HIDDEN, "n_layers": encoder.LAYERS, "n_heads": encoder.HEADS, "hidden_dim": encoder.INNER,
+              "max_position_embeddings": encoder.POSITIONS, "activation": "gelu", "sinusoidal_pos_embds": False, "pad_token_id": 0}
+DISTILBERT_NAMES = (
+    ("encoder.layer.", "transformer.layer."), ("attention.self.query", "attention.q_lin"), ("attention.self.key", "attention.k_lin"),
+    ("attention.self.value", "attention.v_lin"), ("attention.output.dense", "attention.out_lin"), ("attention.output.LayerNorm", "sa_layer_norm"),
+    ("intermediate.dense", "ffn.lin1"), ("output.LayerNorm", "output_layer_norm"), ("output.dense", "ffn.lin2"))
 # model: a class without what it is for; names: what stands in BERT's names and what then does; options: of transformers' class
 KINDS = {
     "camembert": dict(config=dict(ROBERTA, bos_token_id=5, eos_token_id=6), model="Camembert", type="camembert", prefix="roberta.",
                       names=(), head=("classifier.dense", "classifier.out_proj"), tokenizer=camembert_tokenizer, ends=("<s>", "</s>"),
                       lists=lists(5, 6, range(8, len(encoder.WORDS))), options={"add_pooling_layer": False}),
+    "distilbert": dict(config=DISTILBERT, model="DistilBert", type="distilbert", prefix="distilbert.", names=DISTILBERT_NAMES,
+                       head=("pre_classifier", "classifier"), tokenizer=encoder.tokenizer, ends=("[CLS]", "[SEP]"), lists=encoder.LISTS, options={}),
 }
 
 
@@ -35,7 +43,8 @@ def tensors(kind):
     """(name, shape), without the prefix."""
     own = KINDS[kind]
     for name, shape in encoder.tensors(ROBERTA if own["config"].get("pad_token_id") == 1 else CONFIG):
-        yield encoder.gguf_name(name, own["names"]), shape
+        if "type_vocab_size" in own["config"] or "token_type" not in name:
+            yield encoder.gguf_name(name, own["names"]), shape
 
 
 def head_tensors(kind):
