@@ -1306,6 +1306,13 @@ static const struct family families[] = {
     ROBERTA_SCORES("XLMRobertaForSequenceClassification", "xlm-roberta"), /* BGE-reranker */
     ROBERTA_SCORES("RobertaForSequenceClassification", "roberta"),
     ROBERTA_SCORES("CamembertForSequenceClassification", "camembert"),
+    {.names = {NULL, "ElectraModel", "electra"}, BERT(bert_weights)},
+    {.names = {NULL, "ElectraForPreTraining", "electra"}, BERT(bert_weights)},
+    {.names = {NULL, "ElectraForMaskedLM", "electra"}, BERT(bert_weights)},
+    {.names = {NULL, "ElectraForSequenceClassification", "electra"},
+     BERT(roberta_score_weights),
+     .scores_pairs = true,
+     .score_function = SCORE_GELU}, /* ms-marco-electra */
 #define DISTILBERT(weights) BERT_LAYERS("transformer.layer", weights), .has_gpt2_keys = true
     {.names = {NULL, "DistilBertModel", "distilbert"},
      DISTILBERT(distilbert_weights)}, /* multi-qa-distilbert, msmarco-distilbert */

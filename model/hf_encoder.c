@@ -157,6 +157,10 @@ static int read_tables(struct json_reader *r, struct model_config *c)
                *positions = json_text(r, "position_embedding_type", own);
     if (weight_may_be(c->family->weight_changes, WEIGHT_TYPE_EMBEDDING))
         c->num_type_rows = hf_size(r, "type_vocab_size", 2);
+    if (json_int(r, "embedding_size", c->hidden_size, 0, INT32_MAX) != c->hidden_size)
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: embedding_size is not supported unless it is hidden_size, %d", r->path,
+                         c->hidden_size);
     c->first_position_row = c->family->first_position_row;
     if (has_positions) c->num_position_rows = c->max_position_embeddings + c->first_position_row;
     if (c->family->positions_follow_padding) {

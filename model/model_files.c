@@ -403,6 +403,7 @@ static const struct prefix *hf_prefix(const struct model_files *f)
                                                               {"bert.", ""},
                                                               {"roberta.", ""},
                                                               {"distilbert.", ""},
+                                                              {"electra.", ""},
                                                               {"new.", ""},
                                                               {"gte.", ""},
                                                               {"backbone.", ""},

@@ -39,6 +39,12 @@ def test_means_are_transformers(start_server, tmp_path, kind):
         check(rows(server, lists, normalize=False), GOLDENS[kind + "_mean"])
 
 
+def test_electra_that_tells_words_apart(start_server, tmp_path):
+    named.write(tmp_path / "m", "electra", "ForPreTraining", pooling="mean")
+    with start_server(model=tmp_path / "m") as server:
+        check(rows(server, encoder.LISTS, normalize=False), GOLDENS["electra_mean"])
+
+
 @pytest.mark.parametrize("kind", named.KINDS)
 def test_scores_are_transformers(start_server, tmp_path, kind):
     named.write(tmp_path / "m", kind, "ForSequenceClassification")
@@ -78,6 +84,7 @@ def refused(path):
     ("distilbert", "Model", lambda v: v.pop("transformer.layer.1.attention.k_lin.bias"), {}, "transformer.layer.1.attention.k_lin.bias is missing"),
     ("distilbert", "Model", lambda v: None, {"activation": "relu"}, 'activation "relu" is not supported'),
     ("distilbert", "Model", lambda v: None, {"dim": 70}, "hidden_size 70 is no multiple of"),
+    ("electra", "Model", lambda v: None, {"embedding_size": 36}, "embedding_size is not supported unless it is hidden_size, 72"),
     ("camembert", "ForSequenceClassification", lambda v: None, {"id2label": None}, "a head of 2 labels is not supported"),
 ])
 def test_what_does_not_start(tmp_path, kind, what, change, changes, why):

@@ -1,4 +1,4 @@
-"""Small models of BERT's layers under other names (CamemBERT, DistilBERT), with a head that scores pairs or without, as a directory: encoder.py has the way of it."""
+"""Small models of BERT's layers under other names (CamemBERT, DistilBERT, ELECTRA), with a head that scores pairs or without, as a directory: encoder.py has the way of it."""
 import json
 
 import encoder
@@ -36,6 +36,8 @@ KINDS = {
                       lists=lists(5, 6, range(8, len(encoder.WORDS))), options={"add_pooling_layer": False}),
     "distilbert": dict(config=DISTILBERT, model="DistilBert", type="distilbert", prefix="distilbert.", names=DISTILBERT_NAMES,
                        head=("pre_classifier", "classifier"), tokenizer=encoder.tokenizer, ends=("[CLS]", "[SEP]"), lists=encoder.LISTS, options={}),
+    "electra": dict(config=dict(CONFIG, embedding_size=HIDDEN), model="Electra", type="electra", prefix="electra.", names=(),
+                    head=("classifier.dense", "classifier.out_proj"), tokenizer=encoder.tokenizer, ends=("[CLS]", "[SEP]"), lists=encoder.LISTS, options={}),
 }
 
 
