@@ -441,11 +441,21 @@ static int check_message(const struct message *m)
 
 /* ---- the whole context ---- */
 
-/* A template that shows one call would refuse several, or lose all but one of them. Some show no results. */
+static bool has_more_system(const cJSON *messages)
+{
+    for (const cJSON *m = messages->child->next; m; m = m->next)
+        if (!strcmp(json_field_find(m, "role")->valuestring, "system")) return true;
+    return false;
+}
+
+/* A template that shows one call would refuse several, or lose all but one of them. Some show no results, some one system message
+ * of several. */
 static int settle_turns(const struct message *m, cJSON *messages)
 {
     const struct tool_format *f = m->server->tool_format;
     bool changed;
+    if (f && tool_format_loses_system(f) && has_more_system(messages))
+        (void)chat_turns_change(messages, TURNS_JOINED, m->wants_parts);
     if (f && tool_format_loses_results(f))
         return chat_turns_give_results_to_user(messages, &changed) ? 0 : api_error_no_memory(m->err);
     if (!f || !tool_format_renders_calls(f) || tool_format_is_parallel(f)) return 0;

@@ -598,6 +598,7 @@ static void derive(struct derivation *d)
         take_notation(f, family ? family : &tool_format_generic);
     f->renders_tools = renders_tools;
     f->loses_results = !f->renders_calls && probe_loses_results(&d->probe);
+    f->loses_system = probe_loses_system(&d->probe);
     if (tool_format_add_others(f, chat_template_source(d->probe.template)) != 0) d->failed = true;
 }
 

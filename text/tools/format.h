@@ -45,7 +45,7 @@ enum { OTHER_BEGINS_MAX = 8 };
 struct tool_format {
     struct arena arena; /* of the texts */
     enum tool_format_origin origin;
-    bool renders_calls, renders_tools, loses_results, wants_argument_text, is_parallel;
+    bool renders_calls, renders_tools, loses_results, loses_system, wants_argument_text, is_parallel;
     enum content_beside_calls content_beside_calls;
     /* The first call begins with what any text may begin with: it counts at the start of an answer only. */
     bool is_bare;

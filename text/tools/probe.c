@@ -132,6 +132,38 @@ bool probe_loses_results(const struct probe *p)
     return lost;
 }
 
+static cJSON *make_message(const char *role, const char *content)
+{
+    cJSON *message = cJSON_CreateObject();
+    cJSON_AddStringToObject(message, "role", role);
+    cJSON_AddStringToObject(message, "content", content);
+    return message;
+}
+
+/* Of two system messages, the second one right behind the first or in front of a later question. */
+static bool loses_system(const struct probe *p, bool is_late)
+{
+    struct buffer out;
+    const struct probe_answer answer = {.content = PROBE_CONTENT};
+    cJSON *context = context_of(p, &answer),
+          *messages = cJSON_GetObjectItemCaseSensitive(context, "messages");
+    cJSON_InsertItemInArray(messages, 0, make_message("system", PROBE_SYSTEM_1));
+    cJSON_InsertItemInArray(messages, is_late ? cJSON_GetArraySize(messages) : 1,
+                            make_message("system", PROBE_SYSTEM_2));
+    cJSON_AddItemToArray(messages, make_message("user", PROBE_USER));
+    buffer_init(&out, chat_template_limits_default.output_bytes);
+    bool lost = render(p, context, &out) && strstr(out.data, PROBE_USER) &&
+                !(strstr(out.data, PROBE_SYSTEM_1) && strstr(out.data, PROBE_SYSTEM_2));
+    cJSON_Delete(context);
+    buffer_deinit(&out);
+    return lost;
+}
+
+bool probe_loses_system(const struct probe *p)
+{
+    return loses_system(p, false) || loses_system(p, true);
+}
+
 bool probe_shows_tools(const struct probe *p)
 {
     struct buffer out;

@@ -13,6 +13,8 @@ struct cJSON;
 #define PROBE_NAME_1 "fn_alpha"
 #define PROBE_NAME_2 "fn_beta"
 #define PROBE_RESULT "Resu1t"
+#define PROBE_SYSTEM_1 "F1rst"
+#define PROBE_SYSTEM_2 "S3cond"
 #define PROBE_KEY_1 "key_one"
 #define PROBE_KEY_2 "key_two"
 #define PROBE_ID_1 "idAAAAAA1"
@@ -44,6 +46,8 @@ bool probe_render(const struct probe *p, const struct probe_answer *answer, stru
 bool probe_shows_tools(const struct probe *p);
 /* Whether it shows the question, and not what a tool gave behind an answer without calls. */
 bool probe_loses_results(const struct probe *p);
+/* Whether it shows a conversation, and not both of two system messages in it. */
+bool probe_loses_system(const struct probe *p);
 /* The calls of an answer as a message's tool_calls; NULL: no memory. */
 struct cJSON *probe_calls(const struct probe *p, const struct probe_answer *answer);
 

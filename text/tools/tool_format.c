@@ -21,6 +21,11 @@ bool tool_format_loses_results(const struct tool_format *f)
     return f->loses_results;
 }
 
+bool tool_format_loses_system(const struct tool_format *f)
+{
+    return f->loses_system;
+}
+
 bool tool_format_renders_tools(const struct tool_format *f)
 {
     return f->renders_tools;

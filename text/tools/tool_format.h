@@ -46,6 +46,8 @@ bool tool_format_renders_calls(const struct tool_format *f);
 bool tool_format_renders_tools(const struct tool_format *f);
 /* Whether the template shows nothing of a tool's result, behind a call that it does not render. */
 bool tool_format_loses_results(const struct tool_format *f);
+/* Whether the template shows one system message of several, or none behind others, and says nothing of it. */
+bool tool_format_loses_system(const struct tool_format *f);
 /* Whether the template wants a call's arguments as JSON text; otherwise as the object. */
 bool tool_format_wants_argument_text(const struct tool_format *f);
 enum content_beside_calls tool_format_content_beside_calls(const struct tool_format *f);

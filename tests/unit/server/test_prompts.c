@@ -571,6 +571,30 @@ static void templates_read_what_tools_leave_out(void **state)
         SAYS("system", "s"), "True");
 }
 
+/* gpt-oss, SmolLM3 and MiniMax-M1 show the first system message, DeepSeek R1's the last one, and say nothing of the others. */
+static void templates_that_lose_system_messages(void **state)
+{
+    (void)state;
+    static const char *const shown[] = {
+        "{% if messages[0].role == 'system' %}<{{ messages[0].content }}>{% endif %}",
+        "{% set last = namespace(text='') %}{% for m in messages %}{% if m.role == 'system' %}{% set "
+        "last.text = m.content "
+        "%}{% endif %}{% endfor %}{% if last.text %}<{{ last.text }}>{% endif %}"};
+    static const char others[] =
+        "{% for m in messages %}{% if m.role != 'system' %}[{{ m.role[0] }}]{{ m.content }};{% endif "
+        "%}{% endfor %}";
+    for (size_t i = 0; i < array_length(shown); i++) {
+        char source[512];
+        snprintf(source, sizeof source, "%s%s", shown[i], others);
+        render_calls_with(source,
+                          SAYS("system", "a") "," SAYS("system", "b") "," SAYS("user", "u") "," SAYS(
+                              "assistant", "x") "," SAYS("system", "c") "," SAYS("user", "v"),
+                          "<a\nb>[u]u;[a]x;[u]c\nv;");
+        render_calls_with(source, SAYS("system", "a") "," SAYS("user", "u") "," SAYS("user", "v"),
+                          "<a>[u]u;[u]v;");
+    }
+}
+
 /* By the names that hosts of open models have for it, and that templates have. */
 static void chat_says_whether_it_thinks(void **state)
 {
@@ -814,6 +838,7 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(an_empty_list_of_calls_is_none, set_up, tear_down),
         cmocka_unit_test_setup_teardown(templates_read_what_tools_leave_out, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(templates_that_lose_system_messages, set_up, tear_down),
         cmocka_unit_test_setup_teardown(chat_says_whether_it_thinks, set_up, tear_down),
         cmocka_unit_test_setup_teardown(chat_refuses_bad_messages, set_up, tear_down),
         cmocka_unit_test_setup_teardown(quoted_text_stays_utf8, set_up, tear_down),
