@@ -175,14 +175,14 @@ static void append_in_one_line(struct buffer *out, const char *json, size_t n)
 
 /* As the model wrote them where that is JSON to the letter, in one line. cJSON takes more than that: line breaks in a string, what
  * stands behind the object. */
-static void append_object(struct buffer *out, const struct buffer *arguments, const cJSON *object)
+static void append_object(struct buffer *out, const char *text, size_t n, const cJSON *object)
 {
     static const struct json_gate_limits any = {JSON_GATE_DEPTH_MAX, INT_MAX, INT_MAX};
     struct error why = {0};
-    bool is_json = json_gate_check(arguments->data, arguments->num_bytes, &any, &why) == 0;
+    bool is_json = json_gate_check(text, n, &any, &why) == 0;
     char *printed = is_json ? NULL : cJSON_PrintUnformatted(object);
     if (is_json)
-        append_in_one_line(out, arguments->data, arguments->num_bytes);
+        append_in_one_line(out, text, n);
     else if (printed)
         buffer_append_text(out, printed);
     else
@@ -195,7 +195,7 @@ void codec_append_arguments(struct buffer *out, const struct buffer *arguments)
     const char *text = arguments->data ? arguments->data : "";
     cJSON *object = cJSON_ParseWithLength(text, arguments->num_bytes);
     if (cJSON_IsObject(object)) {
-        append_object(out, arguments, object);
+        append_object(out, text, arguments->num_bytes, object);
     } else if (cJSON_IsNull(object) || arguments->num_bytes == 0) {
         buffer_append_text(out, "{}");
     } else {
