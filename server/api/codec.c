@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "server/api/codecs/canonical.h"
 #include "server/api/custom_tools.h"
 #include "server/api/json_gate.h"
 
@@ -54,6 +55,7 @@ int codec_translate(const struct codec *codec, struct translation *t)
     for (const struct codec_field *f = codec->fields; f && f->name && status == 0; f++)
         status = take_field(t, f);
     if (status == 0 && codec->translate) status = codec->translate(t);
+    if (status == 0) status = canonical_join_reasoning(t);
     if (status == 0 && t->messages)
         status = codec_put(t, t->body, "messages", t->messages);
     else

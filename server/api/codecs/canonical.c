@@ -56,6 +56,45 @@ int canonical_add_unseen(const struct place *p, cJSON *parts, const char *type)
     return api_error_no_memory(p->t->err);
 }
 
+int canonical_add_reasoning(struct translation *t, cJSON *message, const char *text)
+{
+    cJSON *pieces = cJSON_GetObjectItemCaseSensitive(message, "reasoning_content"),
+          *piece = cJSON_CreateString(text);
+    if (!pieces) pieces = cJSON_AddArrayToObject(message, "reasoning_content");
+    if (piece && pieces && cJSON_AddItemToArray(pieces, piece)) return 0;
+    cJSON_Delete(piece);
+    return api_error_no_memory(t->err);
+}
+
+static int join_pieces(struct translation *t, cJSON *message, const cJSON *pieces)
+{
+    struct buffer joined;
+    const cJSON *piece;
+    buffer_init(&joined, SIZE_MAX / 2);
+    cJSON_ArrayForEach(piece, pieces)
+    {
+        if (piece != pieces->child) buffer_append_char(&joined, '\n');
+        buffer_append_text(&joined, piece->valuestring);
+    }
+    int status = buffer_failed(&joined) ? api_error_no_memory(t->err)
+                                        : codec_put(t, message, "reasoning_content",
+                                                    cJSON_CreateString(joined.data ? joined.data : ""));
+    buffer_deinit(&joined);
+    return status;
+}
+
+int canonical_join_reasoning(struct translation *t)
+{
+    cJSON *message;
+    int status = 0;
+    cJSON_ArrayForEach(message, t->messages)
+    {
+        const cJSON *pieces = cJSON_GetObjectItemCaseSensitive(message, "reasoning_content");
+        if (status == 0 && cJSON_IsArray(pieces)) status = join_pieces(t, message, pieces);
+    }
+    return status;
+}
+
 int canonical_fill(const struct place *p, cJSON *parts)
 {
     return parts->child ? 0 : canonical_add_part(p, parts, "");

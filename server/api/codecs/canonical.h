@@ -28,6 +28,10 @@ int canonical_add_unseen(const struct place *p, cJSON *parts, const char *type) 
 /* A message has at least one part. */
 int canonical_fill(const struct place *p, cJSON *parts) must_check;
 
+/* Behind the reasoning that an assistant's message has. */
+int canonical_add_reasoning(struct translation *t, cJSON *message, const char *text) must_check;
+/* When all messages are there: what was added to each becomes its reasoning, a line for each piece. */
+int canonical_join_reasoning(struct translation *t) must_check;
 /* A call of an assistant's message. Takes arguments (an object, or its text). */
 int canonical_add_call(struct translation *t, cJSON *message, const char *id, const char *name,
                        cJSON *arguments) must_check;
@@ -41,9 +45,9 @@ typedef int canonical_tool_reader(const struct place *p, cJSON *tools, cJSON *to
 /* The body's tools, out of a list of objects that read_tool knows. */
 int canonical_read_tools(struct translation *t, const cJSON *value,
                          canonical_tool_reader *read_tool) must_check;
-/* {"type":"function","function":{"name":NAME}}; NULL: out of memory. */
 /* The protocol has one answer: n may say so. */
 int canonical_read_n(struct translation *t, cJSON *value);
+/* {"type":"function","function":{"name":NAME}}; NULL: out of memory. */
 cJSON *canonical_named_choice(const char *name);
 
 /* The body's response_format: an answer that follows schema, which is taken. */

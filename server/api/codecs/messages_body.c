@@ -99,7 +99,7 @@ static int add_thinking(const struct place *p, cJSON *message, const cJSON *bloc
     const char *thinking = canonical_text(block, "thinking");
     if (!thinking)
         return api_error_invalid(p->t->err, "invalid_type", p->path, "%s.thinking must be a string", p->path);
-    return codec_put(p->t, message, "reasoning_content", cJSON_CreateString(thinking));
+    return canonical_add_reasoning(p->t, message, thinking);
 }
 
 /* Results stand before the message that brings them. */

@@ -182,13 +182,17 @@ static int add_output_item(const struct place *p, cJSON *messages, const cJSON *
 /* What is encrypted nobody here can read. */
 static int add_reasoning_item(const struct place *p, cJSON *messages, const cJSON *item)
 {
-    const cJSON *content = json_field_find(item, "content");
-    const char *text = cJSON_IsArray(content) ? canonical_text(content->child, "text") : NULL;
-    cJSON *parts, *message;
-    if (!text) return 0;
-    message = assistant_message(messages, &parts);
-    if (!message) return api_error_no_memory(p->t->err);
-    return codec_put(p->t, message, "reasoning_content", cJSON_CreateString(text));
+    const cJSON *content = json_field_find(item, "content"), *part;
+    cJSON *parts, *message = NULL;
+    int status = 0;
+    cJSON_ArrayForEach(part, content)
+    {
+        const char *text = canonical_text(part, "text");
+        if (!text || status != 0) continue;
+        if (!message) message = assistant_message(messages, &parts);
+        status = message ? canonical_add_reasoning(p->t, message, text) : api_error_no_memory(p->t->err);
+    }
+    return status;
 }
 
 /* The item of that id, of a stored response, whose id it has within its own (response_item_append_id). The caller's; NULL:

@@ -818,6 +818,44 @@ static void old_turns_are_dropped(void **state)
 #undef BODY_
 }
 
+/* Of one message of an assistant: a model thinks between its calls. */
+static void pieces_of_reasoning_are_joined(void **state)
+{
+    (void)state;
+    static const char source[] =
+        "{% for m in messages %}{% if m.reasoning_content %}<{{ m.reasoning_content }}>"
+        "{% endif %}{{ m.content }}{% endfor %}";
+    struct chat_template *usual = (struct chat_template *)(uintptr_t)server.chat_template, *other;
+    static const struct {
+        const struct codec *codec;
+        const char *body;
+    } cases[] = {
+        {&codec_responses,
+         "{\"input\":[{\"role\":\"user\",\"content\":\"u\"},{\"type\":\"reasoning\",\"content\":[{\"type\":"
+         "\"reasoning_text\",\"text\":\"a\"},{\"type\":\"reasoning_text\",\"text\":\"b\"}]},{\"type\":"
+         "\"function_call\","
+         "\"call_id\":\"1\",\"name\":\"f\",\"arguments\":\"{}\"},{\"type\":\"reasoning\",\"content\":[{"
+         "\"type\":"
+         "\"reasoning_text\",\"text\":\"c\"}]},{\"role\":\"assistant\",\"content\":\"d\"}]}"},
+        {&codec_messages, "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":\"u\"},{\"role\":"
+                          "\"assistant\",\"content\":["
+                          "{\"type\":\"thinking\",\"thinking\":\"a\",\"signature\":\"\"},{\"type\":"
+                          "\"thinking\",\"thinking\":\"b\",\"signature\":"
+                          "\"\"},{\"type\":\"tool_use\",\"id\":\"1\",\"name\":\"f\",\"input\":{}},{\"type\":"
+                          "\"thinking\",\"thinking\":\"c\","
+                          "\"signature\":\"\"},{\"type\":\"text\",\"text\":\"d\"}]}]}"},
+    };
+    assert_int_equal(chat_template_parse(source, &other, NULL), 0);
+    server.chat_template = other;
+    for (size_t i = 0; i < array_length(cases); i++) {
+        assert_int_equal(prepare_by(cases[i].codec, cases[i].body), 0);
+        assert_tokens(0, "u<a\nb\nc>d", 0);
+        prompts_deinit(&prompts);
+    }
+    server.chat_template = usual;
+    chat_template_free(other);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -832,6 +870,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(messages_that_a_template_refuses_are_joined, set_up, tear_down),
         cmocka_unit_test_setup_teardown(arguments_that_are_no_object_become_one, set_up, tear_down),
         cmocka_unit_test_setup_teardown(calls_stand_alone_where_a_template_shows_one, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(pieces_of_reasoning_are_joined, set_up, tear_down),
         cmocka_unit_test_setup_teardown(results_are_put_where_a_template_takes_them, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_system_message_becomes_the_users, set_up, tear_down),
         cmocka_unit_test_setup_teardown(calls_are_numbered_for_a_template_that_wants_other_ids, set_up,
