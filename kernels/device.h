@@ -324,6 +324,11 @@ struct attention_args {
     /* ALiBi (alibi.h): what a scaled score loses for each place between key and query is its head's slope times alibi_scale; alibi_most 0:
      * nothing. Without softcap. */
     float alibi_most, alibi_scale;
+    /* What a scaled score gains by how far its key is behind the query: device memory [Hq][2 distance_reach + 1], a head's values from the
+     * distance -distance_reach on; what is farther away gains as much as what is that far. Reach 0: nothing. Without softcap and
+     * ALiBi. */
+    const float *distance_bias;
+    int32_t distance_reach;
     const float
         *sinks;    /* device memory [Hq]: a score that counts in each head's softmax and has no value; NULL */
     bool is_gated; /* apply_gates comes behind it */

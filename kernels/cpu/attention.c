@@ -106,6 +106,8 @@ static void load_rows(const struct attention_task *t, const struct attention_ite
     r->num_rows = item->num_tokens * group;
     r->softcap = a->softcap * log2_e;
     r->has_slopes = a->alibi_most > 0;
+    r->distance_reach = a->distance_reach;
+    r->distance_scale = log2_e;
     for (int row = 0; row < r->num_rows; row++) {
         int32_t token = item->first_token + row / group,
                 place = attention_place(t->step, item->seq_idx, token);
@@ -121,6 +123,9 @@ static void load_rows(const struct attention_task *t, const struct attention_ite
         r->place[row] = place;
         if (r->has_slopes)
             r->slopes[row] = alibi_slope(a->alibi_most, a->num_heads, head) * a->alibi_scale * log2_e;
+        if (r->distance_reach > 0)
+            r->distance_bias[row] =
+                a->distance_bias + head * (2 * (int64_t)a->distance_reach + 1) + a->distance_reach;
     }
 }
 

@@ -43,9 +43,13 @@ struct attention_rows {
     float *q;      /* [rows][dim], multiplied by scale / ln 2 */
     float softcap; /* of scores in these units; 0: none */
     bool has_slopes;
-    float *slopes;  /* [rows] what a score, in these units, loses for each place from its key to the query */
-    int32_t *place; /* [rows] of the query */
-    int32_t *first; /* [rows] the row sees token positions first <= p < end */
+    float *slopes; /* [rows] what a score, in these units, loses for each place from its key to the query */
+    const float **
+        distance_bias; /* [rows] what a score gains by how far its key is behind the query, where that is 0 */
+    int32_t distance_reach; /* either way; what is farther away gains as much. 0: no score gains anything */
+    float distance_scale;   /* makes these units of it */
+    int32_t *place;         /* [rows] of the query */
+    int32_t *first;         /* [rows] the row sees token positions first <= p < end */
     int32_t *end;
     uint64_t *seen; /* [rows] room for a tile's */
     float *wide;    /* KV_TILE_BLOCKS chunks, for a tile in f32 */
@@ -77,6 +81,18 @@ static inline void lower_scores(const struct attention_rows *r, int32_t position
     const int32_t distance = r->place[row] - position;
     for (int32_t key = first; key < end; key++)
         scores[key] -= slope * (float)(distance > key ? distance - key : key - distance);
+}
+
+/* The same, of what is gained. */
+static inline void raise_scores(const struct attention_rows *r, int32_t position, int row, int first, int end)
+{
+    float *scores = r->scores + row * KV_TILE;
+    const float *bias = r->distance_bias[row], scale = r->distance_scale;
+    const int32_t reach = r->distance_reach, at = position - r->place[row];
+    for (int32_t key = first; key < end; key++) {
+        const int32_t distance = at + key;
+        scores[key] += bias[distance < -reach ? -reach : distance > reach ? reach : distance] * scale;
+    }
 }
 
 struct attention_kernels {

@@ -296,6 +296,8 @@ static void run_tile(const struct attention_rows *r, const struct attention_tile
         if (r->softcap > 0) softcap(num_rows * KV_TILE, r->scores + row * KV_TILE, r->softcap);
         for (int i = 0; i < num_rows && r->has_slopes; i++)
             lower_scores(r, tile->position, row + i, 0, KV_TILE);
+        for (int i = 0; i < num_rows && r->distance_reach > 0; i++)
+            raise_scores(r, tile->position, row + i, 0, KV_TILE);
         for (int i = 0; i < num_rows && (part.masked || part.seen); i++) hide_scores(r, &part, row + i);
         find_largest(r, row, num_rows);
         for (int i = 0; i < num_rows; i++) soften_row(r, row + i);

@@ -42,7 +42,9 @@ static bool alloc_rows(struct device_memory *memory, struct attention_rows *r, i
     r->end = device_memory_alloc_array(memory, (uint64_t)num_rows, sizeof *r->end);
     r->seen = device_memory_alloc_array(memory, (uint64_t)num_rows, sizeof *r->seen);
     r->place = device_memory_alloc_array(memory, (uint64_t)num_rows, sizeof *r->place);
-    return r->q && r->first && r->end && r->seen && r->place && alloc_floats(memory, &r->slopes, num_rows) &&
+    r->distance_bias = device_memory_alloc_array(memory, (uint64_t)num_rows, sizeof *r->distance_bias);
+    return r->q && r->first && r->end && r->seen && r->place && r->distance_bias &&
+           alloc_floats(memory, &r->slopes, num_rows) &&
            alloc_floats(memory, &r->wide, (int64_t)2 * KV_TILE * dim) &&
            alloc_floats(memory, &r->scores, (int64_t)num_rows * KV_TILE) &&
            alloc_floats(memory, &r->rescale, num_rows) && alloc_sums(memory, &r->sums, num_rows, dim);

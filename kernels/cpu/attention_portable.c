@@ -85,6 +85,7 @@ static void run_tile(const struct attention_rows *r, const struct attention_tile
         scale_keys(r->scores + row * KV_TILE, tile, first, end, 0);
         if (r->softcap > 0) softcap(end - first, r->scores + row * KV_TILE + first, r->softcap);
         if (r->has_slopes) lower_scores(r, tile->position, row, first, end);
+        if (r->distance_reach > 0) raise_scores(r, tile->position, row, first, end);
         if (tile->seen) hide(r, tile->seen[row], row, first, end);
         soften_row(r, row, first, end);
         scale_keys(r->scores + row * KV_TILE, tile, first, end, BLOCK_SIZE);

@@ -94,12 +94,18 @@ struct part {
     int32_t place[2], head[2]; /* of rows g and g + 8 */
     struct seen_keys seen[2];
     struct score_scale scale[2];
-    float slope[2]; /* with ALIBI */
+    /* with BY_DISTANCE */
+    float factor[2];
+    const float *bias[2]; /* of the distance 0; NULL: scores lose factor times the distance */
+    int32_t reach;
 };
 
-/* What a score loses, before it is multiplied by its scale, is scale times the slope of its head (kernels/alibi.h). */
-struct alibi {
+/* What a score loses, before it is multiplied by its scale, is scale times the slope of its head (kernels/alibi.h); or, where there is a
+ * table, it gains scale times what that has. */
+struct by_distance {
     float most, scale;
+    const float *bias; /* attention_args: distance_bias */
+    int32_t reach;
 };
 
 /* alibi_slope of kernels/alibi.h, which the compiler of device code does not take from there. */
@@ -113,12 +119,24 @@ __device__ __forceinline__ float slope_of_head(float most, int32_t num_heads, in
 
 /* first: the key of the first of them, as in hide_scores. */
 template <int N>
-__device__ __forceinline__ void lower_scores(float (&scores)[N], const struct part &p, int32_t first)
+__device__ __forceinline__ void move_scores(float (&scores)[N], const struct part &p, int32_t first)
 {
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        const int32_t key = first + i / 4 * 8 + i % 2, row = i / 2 % 2;
-        scores[i] = __fmaf_rn(-p.slope[row], (float)abs(p.place[row] - key), scores[i]);
+        const int32_t row = i / 2 % 2, distance = first + i / 4 * 8 + i % 2 - p.place[row];
+        const float gained =
+            p.bias[row] ? p.bias[row][min(max(distance, -p.reach), p.reach)] : -(float)abs(distance);
+        scores[i] = __fmaf_rn(p.factor[row], gained, scores[i]);
+    }
+}
+
+__device__ __forceinline__ void prepare_move(const masked_args &a, const struct by_distance &by,
+                                             struct part *p)
+{
+    p->reach = by.reach;
+    for (int i = 0; i < 2; i++) {
+        p->factor[i] = by.bias ? by.scale : slope_of_head(by.most, a.num_heads, p->head[i]) * by.scale;
+        p->bias[i] = by.bias ? by.bias + p->head[i] * (2 * (int64_t)by.reach + 1) + by.reach : NULL;
     }
 }
 
@@ -147,7 +165,7 @@ __device__ struct part part_of(const masked_args &a, const struct rows &r, int32
 }
 
 /* Scores of the warp's rows and its share of the keys; then the rows' new maxima. */
-template <int D, int VALUE_AT, bool ALIBI, int COUNT>
+template <int D, int VALUE_AT, bool BY_DISTANCE, int COUNT>
 __device__ __forceinline__ void make_scores(const masked_args &a, const struct rows &r, const struct part &p,
                                             float (&s)[COUNT][4], float (&top)[2], uint32_t stage,
                                             int32_t first, bool is_whole)
@@ -170,7 +188,7 @@ __device__ __forceinline__ void make_scores(const masked_args &a, const struct r
     }
     float(&flat)[COUNT * 4] = *(float(*)[COUNT * 4]) s;
     if (a.softcap > 0) cap_scores(flat, p.scale);
-    if (ALIBI) lower_scores(flat, p, first + p.share * COUNT * 8 + 2 * (lane % 4));
+    if (BY_DISTANCE) move_scores(flat, p, first + p.share * COUNT * 8 + 2 * (lane % 4));
     if (!is_whole) hide_scores(flat, r, p.place, p.seen, first + p.share * COUNT * 8 + 2 * (lane % 4));
 #pragma unroll
     for (int i = 0; i < COUNT * 4; i++) top[i / 2 % 2] = fmaxf(top[i / 2 % 2], flat[i]);
@@ -188,7 +206,7 @@ __device__ __forceinline__ void store_pair(unsigned char *shared, uint32_t at, u
     *(uint32_t *)(shared + (at - shared_address(shared))) = pair;
 }
 
-template <int D, int VALUE_AT, bool KEYS_ONLY, bool ALIBI>
+template <int D, int VALUE_AT, bool KEYS_ONLY, bool BY_DISTANCE>
 __device__ __forceinline__ void attend_kv_tile(const masked_args &a, const struct rows &r,
                                                const struct part &p, float (*o)[4],
                                                struct softmax_state (&state)[2], unsigned char *shared,
@@ -197,7 +215,7 @@ __device__ __forceinline__ void attend_kv_tile(const masked_args &a, const struc
     using T = masked_traits<D, VALUE_AT>;
     constexpr int COUNT = T::KEYS / 8 / T::SPLIT;
     float s[COUNT][4] = {}, top[2] = {state[0].maximum, state[1].maximum};
-    make_scores<D, VALUE_AT, ALIBI>(a, r, p, s, top, stage, first, is_whole);
+    make_scores<D, VALUE_AT, BY_DISTANCE>(a, r, p, s, top, stage, first, is_whole);
     float base[2], rescale[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -286,8 +304,8 @@ template <int D, int VALUE_AT, bool KEYS_ONLY> constexpr int shared_bytes(void)
     return T::Q_BYTES + T::WEIGHT_BYTES + T::STATE_BYTES + T::STAGES * (KEYS_ONLY ? 1 : 2) * T::TILE_BYTES;
 }
 
-template <int D, int VALUE_AT, bool KEYS_ONLY, bool ALIBI>
-__device__ __forceinline__ void attend_rows(const masked_args &a, const struct alibi &by)
+template <int D, int VALUE_AT, bool KEYS_ONLY, bool BY_DISTANCE>
+__device__ __forceinline__ void attend_rows(const masked_args &a, const struct by_distance &by)
 {
     using T = masked_traits<D, VALUE_AT>;
     constexpr int STAGE_BYTES = (KEYS_ONLY ? 1 : 2) * T::TILE_BYTES;
@@ -297,8 +315,7 @@ __device__ __forceinline__ void attend_rows(const masked_args &a, const struct a
     int32_t kv_head = blockIdx.y;
     const int32_t *table = a.base + a.counts[COUNT_TABLES] + a.table_offsets[r.seq];
     struct part p = part_of<D, VALUE_AT>(a, r, kv_head, shared);
-    for (int i = 0; i < 2 && ALIBI; i++)
-        p.slope[i] = slope_of_head(by.most, a.num_heads, p.head[i]) * by.scale;
+    if (BY_DISTANCE) prepare_move(a, by, &p);
     uint32_t ring = shared_address(shared) + T::Q_BYTES + T::WEIGHT_BYTES + T::STATE_BYTES;
     float o[T::COLUMNS / 8][4] = {};
     struct softmax_state state[2] = {{-INFINITY, 0}, {-INFINITY, 0}};
@@ -319,8 +336,9 @@ __device__ __forceinline__ void attend_rows(const masked_args &a, const struct a
             copy_wait<0>();
         }
         __syncthreads();
-        attend_kv_tile<D, VALUE_AT, KEYS_ONLY, ALIBI>(a, r, p, o, state, shared, ring + stage * STAGE_BYTES,
-                                                      first, class_of<T::KEYS>(a, r, first) == MASK_WHOLE);
+        attend_kv_tile<D, VALUE_AT, KEYS_ONLY, BY_DISTANCE>(a, r, p, o, state, shared,
+                                                            ring + stage * STAGE_BYTES, first,
+                                                            class_of<T::KEYS>(a, r, first) == MASK_WHOLE);
         __syncthreads();
         if (T::STAGES == 1) load(after, 0);
         first = after;
@@ -337,7 +355,7 @@ __global__ void __launch_bounds__(masked_traits<D, VALUE_AT>::WARPS * 32) masked
 
 template <int D>
 __global__ void __launch_bounds__(masked_traits<D, 0>::WARPS * 32)
-    alibi_kernel(masked_args a, struct alibi by)
+    distance_kernel(masked_args a, struct by_distance by)
 {
     attend_rows<D, 0, false, true>(a, by);
 }
@@ -459,20 +477,20 @@ void launch(struct cuda_device *d, const masked_args &a, dim3 grid)
 }
 
 template <int D>
-void launch_alibi(struct cuda_device *d, const masked_args &a, const struct alibi &by, dim3 grid)
+void launch_by_distance(struct cuda_device *d, const masked_args &a, const struct by_distance &by, dim3 grid)
 {
     constexpr int BYTES = shared_bytes<D, 0, false>(), THREADS = masked_traits<D, 0>::WARPS * 32;
-    if (!cuda_allow_shared(d, (const void *)alibi_kernel<D>, BYTES)) return;
-    alibi_kernel<D><<<checked_grid(grid), THREADS, BYTES, d->stream>>>(a, by);
+    if (!cuda_allow_shared(d, (const void *)distance_kernel<D>, BYTES)) return;
+    distance_kernel<D><<<checked_grid(grid), THREADS, BYTES, d->stream>>>(a, by);
 }
 
-void launch(struct cuda_device *d, const masked_args &a, const struct alibi &by, const struct kv_pool *pool,
-            int32_t layer, dim3 grid)
+void launch(struct cuda_device *d, const masked_args &a, const struct by_distance &by,
+            const struct kv_pool *pool, int32_t layer, dim3 grid)
 {
-    if (by.most > 0)
-        a.head_dim <= 64    ? launch_alibi<64>(d, a, by, grid)
-        : a.head_dim <= 128 ? launch_alibi<128>(d, a, by, grid)
-                            : launch_alibi<256>(d, a, by, grid);
+    if (by.most > 0 || by.reach > 0)
+        a.head_dim <= 64    ? launch_by_distance<64>(d, a, by, grid)
+        : a.head_dim <= 128 ? launch_by_distance<128>(d, a, by, grid)
+                            : launch_by_distance<256>(d, a, by, grid);
     else if (wide_hopper_supports(d, a.head_dim))
         wide_hopper_launch(d, &a, pool, layer, grid);
     else if (a.value_at > 0)
@@ -488,7 +506,7 @@ void launch(struct cuda_device *d, const masked_args &a, const struct alibi &by,
 }
 
 /* Prompts: so many tiles there may be; those that are too many end at once. */
-void launch_prefill(struct cuda_device *d, masked_args a, const struct alibi &by, const struct batch *b,
+void launch_prefill(struct cuda_device *d, masked_args a, const struct by_distance &by, const struct batch *b,
                     const struct kv_pool *pool, int32_t layer)
 {
     int32_t rows = b->num_prefill_tokens * a.group;
@@ -517,7 +535,7 @@ int32_t num_items_of_all(const struct attention_args *a)
     return all.num_kv_heads * tiles_of_group(decode_group(&all));
 }
 
-void launch_decode(struct cuda_device *d, masked_args a, const struct alibi &by, const struct batch *b,
+void launch_decode(struct cuda_device *d, masked_args a, const struct by_distance &by, const struct batch *b,
                    const struct kv_pool *pool, int32_t layer, const struct attention_args *args)
 {
     int32_t num_seqs = b->num_seqs - b->num_prefill_seqs;
@@ -542,7 +560,8 @@ void launch_decode(struct cuda_device *d, masked_args a, const struct alibi &by,
  * such heads (kv_pool.cu). */
 bool cuda_attention_is_masked(const struct cuda_device *d, const struct attention_args *args)
 {
-    if (args->chunk > 0 || args->temperature_floor > 0 || args->alibi_most > 0 || d->latent_rotary_dim > 0)
+    if (args->chunk > 0 || args->temperature_floor > 0 || args->alibi_most > 0 || args->distance_reach > 0 ||
+        d->latent_rotary_dim > 0)
         return true;
     if (cuda_all_decode_heads(args) != cuda_all_decode_heads(&d->attention)) return true;
     if (!d->layers_differ) return !cuda_attention_supports(args->head_dim);
@@ -595,11 +614,13 @@ void cuda_attention_masked(struct cuda_device *d, const struct batch *b, __nv_bf
     a.scale_log2 = (args->softcap > 0 ? args->softcap : args->scale) * 1.4426950408889634f;
     a.softcap = args->softcap > 0 ? args->scale / args->softcap : 0;
     a.sinks = args->sinks;
-    const struct alibi by = {args->alibi_most, args->alibi_scale / args->scale};
+    const struct by_distance by = {args->alibi_most,
+                                   (args->distance_reach > 0 ? 1 : args->alibi_scale) / args->scale,
+                                   args->distance_bias, args->distance_reach};
     if (b->num_prefill_seqs > 0) {
         if (d->expands_latents)
             cuda_latent_prompts(d, b, pool, layer, args);
-        else if (masked_hopper_supports(d, args->head_dim) && by.most == 0)
+        else if (masked_hopper_supports(d, args->head_dim) && by.most == 0 && by.reach == 0)
             masked_hopper_launch(d, b, out, qkv, pool, layer, args);
         else
             launch_prefill(d, a, by, b, pool, layer);

@@ -141,6 +141,7 @@ struct attention_args group_attention(const struct member *m, const struct atten
     struct attention_args a = *args;
     a.latent = own(m, args->latent);
     a.sinks = group_address(m, args->sinks);
+    a.distance_bias = group_address(m, args->distance_bias);
     if (!args->by_heads) return a;
     a.all_heads = args->num_heads;
     a.all_kv_heads = args->num_kv_heads;

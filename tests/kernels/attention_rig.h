@@ -18,6 +18,7 @@ struct rig_shape {
     int32_t temperature_floor, temperature_offset;
     bool has_sinks;
     float alibi_most;
+    int32_t distance_reach; /* 0: scores gain nothing by distances */
     bool has_groups; /* each layer has blocks of its own, those that no token of a step sees are NaNs */
     enum dtype kv_dtype;
     int32_t num_host_blocks;
@@ -31,6 +32,7 @@ struct rig {
     struct rope_args rope;
     struct attention_args attention, layers[2]; /* attention: layer 1's */
     float *sinks;                               /* [num_heads], NULL: none */
+    float *distance_bias;                       /* [num_heads][2 distance_reach + 1], NULL: none */
     struct test_step *step;
     void *qkv, *out; /* device */
     int32_t max_tokens, max_length;
@@ -151,7 +153,8 @@ UNUSED_FUNCTION static struct rig *rig_new(const char *isa, int num_threads, con
                                            .temperature_offset = shape->temperature_offset,
                                            .softcap = shape->softcap,
                                            .alibi_most = shape->alibi_most,
-                                           .alibi_scale = 0.75f};
+                                           .alibi_scale = 0.75f,
+                                           .distance_reach = shape->distance_reach};
     r->layers[0] = r->layers[1] = r->attention;
     r->layers[0].sliding_window = shape->other_window;
     r->layers[1].kv_group = shape->has_groups;
@@ -167,6 +170,12 @@ UNUSED_FUNCTION static struct rig *rig_new(const char *isa, int num_threads, con
         r->sinks = random_values(random, (size_t)shape->num_heads, 4, 3);
         r->attention.sinks = device_upload(r->d, r->sinks, (size_t)shape->num_heads);
         r->layers[0].sinks = r->layers[1].sinks = r->attention.sinks;
+    }
+    if (shape->distance_reach > 0) {
+        const size_t num = (size_t)shape->num_heads * (2 * (size_t)shape->distance_reach + 1);
+        r->distance_bias = random_values(random, num, 4, 2);
+        r->attention.distance_bias = device_upload(r->d, r->distance_bias, num);
+        r->layers[0].distance_bias = r->layers[1].distance_bias = r->attention.distance_bias;
     }
     r->max_tokens = max_tokens;
     r->row = (size_t)(shape->num_heads + 2 * shape->num_kv_heads) * (size_t)shape->head_dim;
@@ -208,6 +217,7 @@ UNUSED_FUNCTION static void rig_free(struct rig *r)
         free((void *)r->masks[s].tiles);
     }
     free(r->sinks);
+    free(r->distance_bias);
     free(r);
 }
 
@@ -343,6 +353,13 @@ static double rig_alibi(const struct rig_shape *s, int32_t head, int32_t positio
     return s->alibi_most > 0 ? 0.75 * slope * abs(position - key) : 0;
 }
 
+/* What a score gains by the distance. */
+static double rig_distance_bias(const struct rig *r, int32_t head, int32_t position, int32_t key)
+{
+    const int32_t reach = r->shape.distance_reach, distance = max_of(min_of(key - position, reach), -reach);
+    return reach > 0 ? (double)r->distance_bias[head * (2 * reach + 1) + reach + distance] : 0;
+}
+
 /* Untiled, in double: obviously right. Writes out[head_dim]; returns the largest absolute score. */
 UNUSED_FUNCTION static double reference_attention(const struct rig *r, int32_t seq, int32_t position,
                                                   int32_t head, double *out)
@@ -360,7 +377,7 @@ UNUSED_FUNCTION static double reference_attention(const struct rig *r, int32_t s
         weights[j] = score * (double)r->attention.scale * rig_temperature(s, position);
         double cap = (double)s->softcap;
         if (cap > 0) weights[j] = cap * tanh(weights[j] / cap);
-        weights[j] -= rig_alibi(s, head, position, j);
+        weights[j] += rig_distance_bias(r, head, position, j) - rig_alibi(s, head, position, j);
         max = fmax(max, weights[j]);
         largest = fmax(largest, fabs(weights[j]));
     }
@@ -396,7 +413,8 @@ UNUSED_FUNCTION static void naive_attention(const struct rig *r, int32_t seq, in
         float score = 0;
         for (int32_t i = 0; i < s->head_dim; i++) score += q[i] * k[i];
         float scaled = score * r->attention.scale * (float)rig_temperature(s, position) -
-                       (float)rig_alibi(s, head, position, j),
+                       (float)rig_alibi(s, head, position, j) +
+                       (float)rig_distance_bias(r, head, position, j),
               cap = s->softcap;
         weights[j] = rounded_to(bytes, cap > 0 ? cap * tanhf(scaled / cap) : scaled);
         max = fmaxf(max, weights[j]);

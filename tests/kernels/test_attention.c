@@ -158,6 +158,25 @@ static void test_alibi(void **state)
     for_each_isa(alibi);
 }
 
+/* Scores that gain something by the distance: the same shapes, distances to which the table goes and those behind it. */
+static void distance_bias(const char *isa)
+{
+    static const int32_t cached[] = {0, 30, 0, 63, 699}, reaches[] = {128, 1, 20, 600};
+    struct random random = {.seed = test_seed()};
+    for (int i = 0; i < 4; i++) {
+        struct rig_shape shape = alibi_shape(i);
+        shape.alibi_most = 0;
+        shape.distance_reach = reaches[i];
+        check_against_reference(isa, &shape, cached, &random);
+    }
+}
+
+static void test_distance_bias(void **state)
+{
+    (void)state;
+    for_each_isa(distance_bias);
+}
+
 static void test_mixed_lengths(void **state)
 {
     (void)state;
@@ -541,6 +560,9 @@ static void same_bits(const char *isa)
     shape.lengths[0] = 330;
     shape.lengths[1] = 100;
     same_bits_of(isa, &shape);
+    shape.alibi_most = 0;
+    shape.distance_reach = 60;
+    same_bits_of(isa, &shape);
     shape = rig_shape_of(4, 2, 80, kv_of(DTYPE_F32));
     shape.sliding_window = 150;
     shape.num_seqs = 2;
@@ -707,6 +729,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_same_bits_of_long), cmocka_unit_test(test_decodes_among_others),
         cmocka_unit_test(test_stale_blocks),      cmocka_unit_test(test_sinks),
         cmocka_unit_test(test_saved_blocks),      cmocka_unit_test(test_alibi),
+        cmocka_unit_test(test_distance_bias),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

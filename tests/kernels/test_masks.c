@@ -106,12 +106,14 @@ static void check_kind(const char *isa, enum kind kind, struct rig_shape shape, 
 /* Layers that hide nothing more, and those with a window, of both sides too, with chunks, with both. */
 static struct rig_shape shape_of_rule(size_t i, int32_t dim, struct random *random)
 {
-    static const int32_t windows[] = {0, 70, 0, 0, 40, 65, 9}, chunks[] = {0, 0, 37, 64, 100, 0, 0};
+    static const int32_t windows[] = {0, 70, 0, 0, 40, 65, 9}, chunks[] = {0, 0, 37, 64, 100, 0, 0},
+                         reaches[] = {128, 0, 33, 0, 0, 20, 0};
     struct rig_shape shape = rig_shape_of(1 + random_below(random, 4), 1 + (int32_t)(i % 2), dim,
                                           kv_of(i % 2 ? DTYPE_F32 : DTYPE_BF16));
     shape.sliding_window = shape.other_window = windows[i];
     shape.window_of_both_sides = i >= 4;
     shape.chunk = chunks[i];
+    shape.distance_reach = dim <= 256 ? reaches[i] : 0;
     shape.has_sinks = i == 3;
     shape.softcap = i == 4 ? 5 : 0;
     shape.temperature_scale = 0.7f;
@@ -244,6 +246,7 @@ static void same_bits(const char *isa)
         shape.chunk = kind == CAUSAL || kind == DOCUMENTS ? 100 : 0;
         shape.sliding_window = shape.other_window = kind == PREFIX ? 65 : kind == JOINED_DOCUMENTS ? 20 : 0;
         shape.window_of_both_sides = true;
+        shape.distance_reach = kind == PREFIX && dim <= 256 ? 40 : 0;
         same_bits_of(isa, (enum kind)kind, shape);
     }
 }
