@@ -1321,6 +1321,14 @@ static const struct family families[] = {
      DISTILBERT(distilbert_score_weights),
      .scores_pairs = true,
      .score_function = SCORE_RELU},
+    {.names = {NULL, "MPNetModel", "mpnet"}, /* all-mpnet-base, multi-qa-mpnet */
+     BERT(mpnet_weights),
+     .positions_follow_padding = true},
+    {.names = {NULL, "MPNetForMaskedLM", "mpnet"}, BERT(mpnet_weights), .positions_follow_padding = true},
+    {.names = {NULL, "MPNetForSequenceClassification", "mpnet"},
+     BERT(mpnet_score_weights),
+     .scores_pairs = true,
+     .positions_follow_padding = true},
 #define MODERNBERT                                                                                           \
     .is_encoder = true, .has_embedding_norm = true, .gate = GATE_GELU, .full_layer_period = 3,               \
     .full_layer_leads = true, .window = WINDOW_LOCAL, .window_theta = 10000, .theta = 160000,                \

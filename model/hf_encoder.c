@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "files/file_map.h"
+#include "model/distance_bias.h"
 
 const char *hf_own_key(const struct json_reader *r, const struct family *family, const char *key)
 {
@@ -157,6 +158,10 @@ static int read_tables(struct json_reader *r, struct model_config *c)
                *positions = json_text(r, "position_embedding_type", own);
     if (weight_may_be(c->family->weight_changes, WEIGHT_TYPE_EMBEDDING))
         c->num_type_rows = hf_size(r, "type_vocab_size", 2);
+    if (json_int(r, "relative_attention_num_buckets", DISTANCE_BUCKETS, 0, INT32_MAX) != DISTANCE_BUCKETS)
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: relative_attention_num_buckets is not supported unless it is %d", r->path,
+                         DISTANCE_BUCKETS);
     if (json_int(r, "embedding_size", c->hidden_size, 0, INT32_MAX) != c->hidden_size)
         return error_set(r->err, STATUS_UNSUPPORTED,
                          "%s: embedding_size is not supported unless it is hidden_size, %d", r->path,

@@ -8,6 +8,7 @@
 #include "base/bit_set.h"
 #include "base/check.h"
 #include "base/log.h"
+#include "model/distance_bias.h"
 #include "model/forward.h"
 #include "model/lora_files.h"
 #include "model/rope_table.h"
@@ -28,6 +29,7 @@ struct builder {
     bool all_copied;          /* the device reads no weight from the file any more */
     struct unpacked unpacked; /* of the layer that is being built */
     const float *ones; /* [widest head], or [hidden_size] if that is more; device memory; NULL: not yet */
+    const float *distance_bias; /* [heads][DISTANCE_ROW]; device memory; NULL: not yet, or none */
 };
 
 static void *alloc(struct builder *b, uint64_t count, uint64_t element_bytes, const char *what)
@@ -507,6 +509,24 @@ static void create_state_layer(struct builder *b, int32_t i)
 
 /* ---- layers with attention ---- */
 
+/* Of all layers. */
+static const float *create_distance_bias(struct builder *b)
+{
+    const struct weight_view buckets = find_weight(b, WEIGHT_DISTANCE_BIAS, 0);
+    if (!b->status && buckets.scheme != WEIGHT_PLAIN)
+        b->status = error_set(b->err, STATUS_UNSUPPORTED, "quantised scores by distance are not supported");
+    if (b->status || !buckets.data || b->distance_bias) return b->distance_bias;
+    const size_t num = (size_t)buckets.cols * DISTANCE_ROW;
+    float *table = alloc(b, num, sizeof *table, "scores by distance"),
+          *host = malloc((num + (size_t)buckets.cols) * sizeof *host);
+    if (!host && !b->status)
+        b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for scores by distance");
+    if (host) distance_bias_fill(&buckets, host + num, host);
+    if (host) upload(b, table, host, num * sizeof *host, "scores by distance");
+    free(host);
+    return b->distance_bias = table;
+}
+
 static struct latent *create_latent(struct builder *b, int32_t layer)
 {
     struct device *d = b->m->device;
@@ -567,6 +587,7 @@ static void create_attention_layer(struct builder *b, int32_t i)
     }
     create_qk_norms(b, i, &layer->rope);
     layer->attention.sinks = create_vector(b, WEIGHT_SINKS, i, 0, 1);
+    layer->attention.distance_bias = create_distance_bias(b);
     layer->qkv = create_qkv(b, i);
     if (may_be(b->m, WEIGHT_ATTENTION_GATE)) layer->gates = create_attention_gates(b, i);
     layer->o = create_o(b, i);
@@ -979,6 +1000,11 @@ static int32_t temperature_floor(const struct layer_config *layer, int32_t max_m
     return layer->temperature_floor > max_model_len ? 0 : layer->temperature_floor;
 }
 
+static int32_t distance_reach(const struct model_config *c)
+{
+    return weight_may_be(c->family->weight_changes, WEIGHT_DISTANCE_BIAS) ? DISTANCE_REACH : 0;
+}
+
 static void describe_layer(const struct model_config *c, const struct kv_layout *layout,
                            int32_t max_model_len, int32_t i, struct layer *layer)
 {
@@ -1017,6 +1043,7 @@ static void describe_layer(const struct model_config *c, const struct kv_layout 
                                 .softcap = c->attention_softcap,
                                 .alibi_most = c->alibi_most,
                                 .alibi_scale = c->alibi_scale,
+                                .distance_reach = distance_reach(c),
                                 .is_gated = c->family->gated_attention ||
                                             weight_may_be(c->family->weight_changes, WEIGHT_ATTENTION_GATE),
                                 .gates_by_head = c->gates_by_head,
@@ -1047,7 +1074,7 @@ static bool can_share_heads(const struct model *m, int num)
     const struct model_config *c = &m->config;
     const bool are_parts =
         model_config_has_layer_heads(c); /* a layer's heads in a block, of those of the widest one */
-    if (c->latent.rank > 0 || c->alibi_most > 0) return false;
+    if (c->latent.rank > 0 || c->alibi_most > 0 || may_be(m, WEIGHT_DISTANCE_BIAS)) return false;
     for (int32_t i = 0; i < c->num_layers; i++) {
         const struct rope_args *r = &m->layers[i].rope;
         const bool fits = r->num_heads % num == 0 &&

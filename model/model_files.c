@@ -404,6 +404,7 @@ static const struct prefix *hf_prefix(const struct model_files *f)
                                                               {"roberta.", ""},
                                                               {"distilbert.", ""},
                                                               {"electra.", ""},
+                                                              {"mpnet.", ""},
                                                               {"new.", ""},
                                                               {"gte.", ""},
                                                               {"backbone.", ""},

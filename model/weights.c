@@ -1,6 +1,7 @@
 #include "model/weights.h"
 
 #include "base/bit_set.h"
+#include "model/distance_bias.h"
 #include "model/model_config.h"
 
 /* Of Llama and all that keep its names. */
@@ -18,6 +19,7 @@ static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
     [WEIGHT_TYPE_EMBEDDING] = {.presence = PRESENT_NEVER},
     [WEIGHT_EMBEDDING_NORM] = {.presence = PRESENT_NEVER},
     [WEIGHT_EMBEDDING_NORM_BIAS] = {.presence = PRESENT_NEVER},
+    [WEIGHT_DISTANCE_BIAS] = {.presence = PRESENT_NEVER},
     [WEIGHT_HEAD_DENSE] = {.presence = PRESENT_NEVER},
     [WEIGHT_HEAD_DENSE_BIAS] = {.presence = PRESENT_NEVER},
     [WEIGHT_HEAD_NORM] = {.presence = PRESENT_NEVER},
@@ -1369,6 +1371,9 @@ const struct weight_change roberta_score_weights[] = {
     NAMED(WEIGHT_MLP_POST_NORM, down_norm, DIM_1, DIM_HIDDEN)
 #define DISTILBERT_WEIGHTS \
     NAMED_BERT_WEIGHTS("attention.", "_lin", "attention.out_lin", "sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm")
+#define MPNET_WEIGHTS \
+    NAMED_BERT_WEIGHTS("attention.attn.", "", "attention.attn.o", "attention.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm"), \
+    {WEIGHT_DISTANCE_BIAS, {NULL, "encoder.relative_attention_bias.weight", DIM_BUCKETS, DIM_NUM_HEADS, PRESENT_ALWAYS}}
 /* clang-format on */
 
 const struct weight_change distilbert_weights[] = {
@@ -1379,6 +1384,17 @@ const struct weight_change distilbert_weights[] = {
 const struct weight_change distilbert_score_weights[] = {
     DISTILBERT_WEIGHTS,
     SCORE_HEAD("/pre_classifier", "/classifier"),
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+const struct weight_change mpnet_weights[] = {
+    MPNET_WEIGHTS,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+const struct weight_change mpnet_score_weights[] = {
+    MPNET_WEIGHTS,
+    SCORE_HEAD("/classifier.dense", "/classifier.out_proj"),
     {.role = WEIGHT_ROLE_COUNT},
 };
 
@@ -1573,6 +1589,8 @@ int64_t weight_dimension(const struct model_config *c, enum weight_dimension dim
         return c->num_position_rows;
     case DIM_TYPES:
         return c->num_type_rows;
+    case DIM_BUCKETS:
+        return DISTANCE_BUCKETS;
     case DIM_HIDDEN:
         return c->hidden_size;
     case DIM_INTERMEDIATE:

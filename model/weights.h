@@ -33,6 +33,7 @@ enum weight_role {
     WEIGHT_TYPE_EMBEDDING,      /* [Y][H] */
     WEIGHT_EMBEDDING_NORM,      /* [1][H] */
     WEIGHT_EMBEDDING_NORM_BIAS, /* [1][H] */
+    WEIGHT_DISTANCE_BIAS,       /* [DISTANCE_BUCKETS][heads]: what scores gain (distance_bias.h) */
     /* of the head of an encoder that scores pairs (score_head.h) */
     WEIGHT_HEAD_DENSE,      /* [H][H] */
     WEIGHT_HEAD_DENSE_BIAS, /* [1][H] */
@@ -150,6 +151,7 @@ enum weight_dimension {
     DIM_VOCAB,
     DIM_POSITIONS,
     DIM_TYPES,
+    DIM_BUCKETS,
     DIM_HIDDEN,
     DIM_INTERMEDIATE,
     DIM_Q,
@@ -264,7 +266,7 @@ extern const struct weight_change weightless_norm_weights[], nanochat_weights[],
     llama4_numbered_weights[], sparse_block_numbered_weights[], bailing_1_weights[], flint_weights[],
     axk1_weights[], gptj_weights[], falcon_weights[], falcon_40b_weights[], qwen_weights[],
     baichuan_weights[], phi4_mm_weights[], bitnet_weights[], bitnet_early_weights[], dbrx_weights[],
-    plm_weights[], distilbert_weights[], distilbert_score_weights[];
+    plm_weights[], distilbert_weights[], distilbert_score_weights[], mpnet_weights[], mpnet_score_weights[];
 
 /* changes: NULL for none. */
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role);

@@ -72,6 +72,9 @@ def test_heads_that_guess_words_are_passed_over(start_server, tmp_path, monkeypa
         check(rows(server, lists, normalize=False), GOLDENS["roberta" if is_roberta else "mean"])
 
 
+BIAS = "encoder.relative_attention_bias.weight"
+
+
 def refused(path):
     done = subprocess.run([conftest.BINARY, "serve", path, "--port", "0"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 1, done.stderr
@@ -85,6 +88,9 @@ def refused(path):
     ("distilbert", "Model", lambda v: None, {"activation": "relu"}, 'activation "relu" is not supported'),
     ("distilbert", "Model", lambda v: None, {"dim": 70}, "hidden_size 70 is no multiple of"),
     ("electra", "Model", lambda v: None, {"embedding_size": 36}, "embedding_size is not supported unless it is hidden_size, 72"),
+    ("mpnet", "Model", lambda v: None, {"relative_attention_num_buckets": 16}, "relative_attention_num_buckets is not supported unless it is 32"),
+    ("mpnet", "Model", lambda v: v.pop(BIAS), {}, BIAS + " is missing"),
+    ("mpnet", "Model", lambda v: v.update({BIAS: v[BIAS][:, 1:]}), {}, BIAS + " is 32 x 5 where the config asks for 32 x 6"),
     ("camembert", "ForSequenceClassification", lambda v: None, {"id2label": None}, "a head of 2 labels is not supported"),
 ])
 def test_what_does_not_start(tmp_path, kind, what, change, changes, why):

@@ -1,4 +1,4 @@
-"""Small models of BERT's layers under other names (CamemBERT, DistilBERT, ELECTRA), with a head that scores pairs or without, as a directory: encoder.py has the way of it."""
+"""Small models of BERT's layers under other names (CamemBERT, DistilBERT, ELECTRA, MPNet), with a head that scores pairs or without, as a directory: encoder.py has the way of it."""
 import json
 
 import encoder
@@ -23,12 +23,27 @@ def lists(first, last, words):
         [first] + [words[(i * i * 7 + 5 * i + n) % len(words)] for i in range(n)] + [last] for n in (5, 62, 63, 190, 298)]
 
 
+def mpnet_tokenizer():
+    """Of word pieces, between what RoBERTa has around a text."""
+    root = encoder.tokenizer()
+    special = ["<s>", "<pad>", "</s>", "[UNK]", "<mask>"]
+    for token, word in zip(root["added_tokens"], special):
+        token["content"] = word
+    root["post_processor"] = {"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0], "trim_offsets": True, "add_prefix_space": False}
+    root["model"]["vocab"] = {w: i for i, w in enumerate(special + encoder.WORDS[len(special):])}
+    return root
+
+
 DISTILBERT = {"vocab_size": len(encoder.WORDS), "dim": HIDDEN, "n_layers": encoder.LAYERS, "n_heads": encoder.HEADS, "hidden_dim": encoder.INNER,
               "max_position_embeddings": encoder.POSITIONS, "activation": "gelu", "sinusoidal_pos_embds": False, "pad_token_id": 0}
 DISTILBERT_NAMES = (
     ("encoder.layer.", "transformer.layer."), ("attention.self.query", "attention.q_lin"), ("attention.self.key", "attention.k_lin"),
     ("attention.self.value", "attention.v_lin"), ("attention.output.dense", "attention.out_lin"), ("attention.output.LayerNorm", "sa_layer_norm"),
     ("intermediate.dense", "ffn.lin1"), ("output.LayerNorm", "output_layer_norm"), ("output.dense", "ffn.lin2"))
+MPNET = dict({key: value for key, value in ROBERTA.items() if key != "type_vocab_size"}, relative_attention_num_buckets=32)
+MPNET_NAMES = (
+    ("attention.self.query", "attention.attn.q"), ("attention.self.key", "attention.attn.k"), ("attention.self.value", "attention.attn.v"),
+    ("attention.output.dense", "attention.attn.o"), ("attention.output.LayerNorm", "attention.LayerNorm"))
 # model: a class without what it is for; names: what stands in BERT's names and what then does; options: of transformers' class
 KINDS = {
     "camembert": dict(config=dict(ROBERTA, bos_token_id=5, eos_token_id=6), model="Camembert", type="camembert", prefix="roberta.",
@@ -38,6 +53,8 @@ KINDS = {
                        head=("pre_classifier", "classifier"), tokenizer=encoder.tokenizer, ends=("[CLS]", "[SEP]"), lists=encoder.LISTS, options={}),
     "electra": dict(config=dict(CONFIG, embedding_size=HIDDEN), model="Electra", type="electra", prefix="electra.", names=(),
                     head=("classifier.dense", "classifier.out_proj"), tokenizer=encoder.tokenizer, ends=("[CLS]", "[SEP]"), lists=encoder.LISTS, options={}),
+    "mpnet": dict(config=MPNET, model="MPNet", type="mpnet", prefix="mpnet.", names=MPNET_NAMES, head=("classifier.dense", "classifier.out_proj"),
+                  tokenizer=mpnet_tokenizer, ends=("<s>", "</s>"), lists=lists(0, 2, range(4, len(encoder.WORDS))), options={"add_pooling_layer": False}),
 }
 
 
@@ -47,6 +64,8 @@ def tensors(kind):
     for name, shape in encoder.tensors(ROBERTA if own["config"].get("pad_token_id") == 1 else CONFIG):
         if "type_vocab_size" in own["config"] or "token_type" not in name:
             yield encoder.gguf_name(name, own["names"]), shape
+    if kind == "mpnet":
+        yield "encoder.relative_attention_bias.weight", (32, encoder.HEADS)
 
 
 def head_tensors(kind):

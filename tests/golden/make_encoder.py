@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes encoder_goldens.json: small models of BERT's, RoBERTa's, XLM-RoBERTa's, ModernBERT's, Nomic BERT's, GTE's, Jina's, EmbeddingGemma's, EuroBERT's, CamemBERT's, DistilBERT's and ELECTRA's kind, their weights by make_values, and what
+"""Writes encoder_goldens.json: small models of BERT's, RoBERTa's, XLM-RoBERTa's, ModernBERT's, Nomic BERT's, GTE's, Jina's, EmbeddingGemma's, EuroBERT's, CamemBERT's, DistilBERT's, ELECTRA's and MPNet's kind, their weights by make_values, and what
 transformers in float32 gives for lists of ids: the first token's hidden state and the mean; and what those with a head for one
 label give for a query with each document.
 

@@ -22,6 +22,7 @@ def write(folder):
     import encoder_jina
     import encoder_llama
     import encoder_mixture
+    import encoder_named
     import encoder_rotating as rotating
     encoder_llama.HEADS, encoder_llama.KV_HEADS, encoder_llama.DIM = 2, 1, 64
     rotating.HEADS = encoder_mixture.HEADS = rotating.NOMIC_CONFIG["num_attention_heads"] = 2
@@ -33,6 +34,7 @@ def write(folder):
         "nomic with experts": (lambda path: encoder_mixture.write(path, "mean", has_bias=False), encoder_mixture.LISTS),
         "jina": (lambda path: encoder_jina.write(path, "mean", "jina"), encoder_jina.LISTS),
         "jina code": (lambda path: encoder_jina.write(path, "mean", "jina_code"), encoder_jina.LISTS),
+        "mpnet": (lambda path: encoder_named.write(path, "mpnet", pooling="mean"), encoder_named.KINDS["mpnet"]["lists"]),
         "eurobert": (lambda path: encoder_llama.write(path, "eurobert"), encoder_llama.LISTS),
         "llama": (lambda path: encoder_llama.write(path, "llama"), encoder_llama.LISTS),
         "qwen2": (lambda path: encoder_llama.write(path, "qwen2"), encoder_llama.LISTS),
