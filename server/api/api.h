@@ -28,7 +28,7 @@ struct api {
     struct generation *readmitted; /* from the process before, not this one's yet; NULL: none */
     void (*on_prepared)(void *context, bool is_ready); /* of it */
     void *prepared_context;
-    int num_jobs; /* /tokenize and /detokenize that are not answered */
+    int num_jobs; /* /tokenize, /detokenize and items of responses that are not answered */
     struct response_store *responses;
     struct buffer event; /* scratch for one write */
     uv_timer_t ping_timer;

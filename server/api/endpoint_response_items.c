@@ -1,16 +1,20 @@
 /* endpoint_response_items.c - GET /v1/responses/ID/input_items: what a stored response was an answer to, the conversation before it
- * included, made of the canonical messages that are kept for its next turn. Its instructions are not among them. */
+ * included, made of the canonical messages that are kept for its next turn. Its instructions are not among them. They may be megabytes,
+ * which a worker takes apart. */
 #include "server/api/endpoint_response_items.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "server/api/api.h"
 #include "server/api/codecs/canonical.h"
 #include "server/api/json_field.h"
 #include "server/api/response_store.h"
+#include "server/api/tenant.h"
+#include "server/loop_watch.h"
 
-enum { ITEMS_MOST = 100, ITEMS_DEFAULT = 20, PAGE_BYTES_MAX = 64 << 20 };
+enum { ITEMS_MOST = 100, ITEMS_DEFAULT = 20, PAGE_BYTES_MAX = 64 << 20, ID_BYTES = 96 };
 
 /* Items as they are made. */
 struct listing {
@@ -115,16 +119,15 @@ static const char *find_query(const char *query, const char *name, size_t *n)
 }
 
 struct page {
-    bool newest_first;
+    bool newest_first, has_after;
     int limit;
-    const char *after; /* an item's id; NULL: from the beginning */
-    size_t after_chars;
+    char after[ID_BYTES]; /* an item's id, cut where it is longer than any */
 };
 
 static bool read_page(struct exchange *x, struct page *p)
 {
     size_t n;
-    const char *order = find_query(x->query, "order", &n), *limit;
+    const char *order = find_query(x->query, "order", &n), *limit, *after;
     bool oldest_first = order && n == 3 && !strncmp(order, "asc", n);
     *p = (struct page){.newest_first = !oldest_first, .limit = ITEMS_DEFAULT};
     if (order && !oldest_first && (n != 4 || strncmp(order, "desc", n) != 0)) {
@@ -134,7 +137,8 @@ static bool read_page(struct exchange *x, struct page *p)
     }
     if ((limit = find_query(x->query, "limit", &n)))
         p->limit = strspn(limit, "0123456789") == n && n < 9 ? atoi(limit) : 0;
-    p->after = find_query(x->query, "after", &p->after_chars);
+    if ((after = find_query(x->query, "after", &n))) memcpy(p->after, after, min_of(n, sizeof p->after - 1));
+    p->has_after = after != NULL;
     if (p->limit >= 1 && p->limit <= ITEMS_MOST) return true;
     exchange_error(x, 400, "invalid_request_error", "invalid_value", "limit", 0,
                    "limit must be an integer from 1 to %d", ITEMS_MOST);
@@ -144,13 +148,13 @@ static bool read_page(struct exchange *x, struct page *p)
 static bool is_after(const struct page *p, const cJSON *item)
 {
     const char *id = canonical_text(item, "id");
-    return id && strlen(id) == p->after_chars && !strncmp(id, p->after, p->after_chars);
+    return id && !strcmp(id, p->after);
 }
 
 static bool has_place(const struct page *p, const cJSON *items)
 {
     const cJSON *item;
-    bool found = !p->after;
+    bool found = !p->has_after;
     cJSON_ArrayForEach(item, items) found |= is_after(p, item);
     return found;
 }
@@ -165,7 +169,7 @@ static void append_page(struct buffer *out, const struct page *p, const cJSON *i
 {
     int count = cJSON_GetArraySize(items), num_told = 0;
     const cJSON *first = NULL, *last = NULL, *item = items->child;
-    bool begun = !p->after;
+    bool begun = !p->has_after;
     if (item && p->newest_first)
         item = items->child->prev; /* cJSON: the first element's prev is the last element */
     buffer_append_text(out, "{\"object\":\"list\",\"data\":[");
@@ -189,32 +193,98 @@ static void append_page(struct buffer *out, const struct page *p, const cJSON *i
     buffer_append_char(out, '}');
 }
 
-void response_items_reply(struct exchange *x, const char *id, const char *history, size_t history_bytes)
-{
+/* ---- by a worker ---- */
+
+struct job {
+    struct pool_work work; /* first */
+    struct exchange *x;    /* NULL: the client is gone */
+    struct api *api;
+    int api_key_idx;
     struct page page;
+    char id[ID_BYTES];
+    bool is_known, has_place;
     struct buffer body;
-    const char *end = strchr(id, '_');
-    if (!read_page(x, &page)) return;
+};
+
+static void make_page(struct job *job, const char *history, size_t history_bytes)
+{
+    const char *end = strchr(job->id, '_');
     cJSON *messages = cJSON_ParseWithLength(history, history_bytes), *message;
-    struct listing l = {.items = cJSON_CreateArray(), .response = end ? end + 1 : id};
+    struct listing l = {.items = cJSON_CreateArray(), .response = end ? end + 1 : job->id};
     l.failed = !messages || !l.items;
     cJSON_ArrayForEach(message, messages)
     {
         if (message->next) add_message(&l, message); /* the last is the answer */
     }
-    if (!l.failed && !has_place(&page, l.items)) {
-        exchange_error(x, 400, "invalid_request_error", "invalid_value", "after", 0,
-                       "after names `%.*s`, which is none of the items", (int)min_of(page.after_chars, 60),
-                       page.after);
-    } else {
-        buffer_init(&body, PAGE_BYTES_MAX);
-        if (l.failed)
-            body.failed = true;
-        else
-            append_page(&body, &page, l.items);
-        exchange_reply_page(x, "application/json", &body);
-        buffer_deinit(&body);
-    }
+    job->body.failed |= l.failed;
+    job->has_place = l.failed || has_place(&job->page, l.items);
+    if (!l.failed && job->has_place) append_page(&job->body, &job->page, l.items);
     cJSON_Delete(messages);
     cJSON_Delete(l.items);
+}
+
+static void run_job(struct pool_work *work)
+{
+    struct job *job = (struct job *)work;
+    size_t n;
+    char *history = response_store_get(job->api->responses, job->api_key_idx, job->id, RESPONSE_HISTORY, &n);
+    job->is_known = history != NULL;
+    if (history) make_page(job, history, n);
+    free(history);
+}
+
+static void free_job(struct job *job)
+{
+    job->api->num_jobs--;
+    buffer_deinit(&job->body);
+    free(job);
+}
+
+static void end_job(struct pool_work *work, bool has_run)
+{
+    loop_watch_enter("items of a response");
+    struct job *job = (struct job *)work;
+    struct exchange *x = job->x;
+    job->body.failed |= !has_run;
+    if (x && has_run && !job->is_known)
+        response_refuse_unknown(x, job->id);
+    else if (x && has_run && !job->has_place)
+        exchange_error(x, 400, "invalid_request_error", "invalid_value", "after", 0,
+                       "after names `%.60s`, which is none of the items", job->page.after);
+    else if (x)
+        exchange_reply_page(x, "application/json", &job->body);
+    free_job(job);
+}
+
+static void on_closed(struct exchange *x)
+{
+    struct job *job = x->context;
+    job->x = NULL;
+    if (work_queue_take_back(&job->work)) free_job(job);
+}
+
+void response_items_reply(struct exchange *x, const char *id)
+{
+    struct page page;
+    if (!read_page(x, &page)) return;
+    struct job *job = malloc(sizeof *job);
+    if (!job) {
+        exchange_error(x, 500, "server_error", NULL, NULL, 0, "out of memory");
+        return;
+    }
+    *job = (struct job){.work = {.run = run_job,
+                                 .done = end_job,
+                                 .is_long = true,
+                                 .api_key_idx = x->api_key_idx,
+                                 .tenant = tenant_read(x)},
+                        .x = x,
+                        .api = x->server->api,
+                        .api_key_idx = x->api_key_idx,
+                        .page = page};
+    snprintf(job->id, sizeof job->id, "%s", id);
+    buffer_init(&job->body, PAGE_BYTES_MAX);
+    job->api->num_jobs++;
+    x->context = job;
+    x->on_closed = on_closed;
+    if (!work_queue_put(&x->server->works, x->server->loop, &job->work)) end_job(&job->work, false);
 }

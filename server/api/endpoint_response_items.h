@@ -4,7 +4,9 @@
 
 #include "server/exchange.h"
 
-/* Answers GET /v1/responses/ID/input_items (order, limit, after) out of the response's RESPONSE_HISTORY; the exchange is gone. */
-void response_items_reply(struct exchange *x, const char *id, const char *history, size_t history_bytes);
+/* Answers GET /v1/responses/ID/input_items (order, limit, after) out of the response's RESPONSE_HISTORY, now or later. */
+void response_items_reply(struct exchange *x, const char *id);
+/* endpoint_responses.c's: there is none of this id. */
+void response_refuse_unknown(struct exchange *x, const char *id);
 
 #endif

@@ -11,7 +11,7 @@ void endpoint_responses(struct exchange *x)
     generation_start(x, &codec_responses);
 }
 
-static void refuse_unknown(struct exchange *x, const char *id)
+void response_refuse_unknown(struct exchange *x, const char *id)
 {
     exchange_error(x, 404, "invalid_request_error", "response_not_found", NULL, 0,
                    "there is no response `%.60s` here; it was not stored, or newer ones took its place "
@@ -46,17 +46,6 @@ static bool is_below_id(const char *path, const char *name, char id[48])
     return true;
 }
 
-static void tell_items(struct exchange *x, const char *id)
-{
-    size_t n;
-    char *history = response_store_get(x->server->api->responses, x->api_key_idx, id, RESPONSE_HISTORY, &n);
-    if (history)
-        response_items_reply(x, id, history, n);
-    else
-        refuse_unknown(x, id);
-    free(history);
-}
-
 static struct generation *find_running(const struct exchange *x, const char *id)
 {
     for (struct generation *g = x->server->api->generations; g; g = g->next)
@@ -71,7 +60,7 @@ void endpoint_response(struct exchange *x)
     char id[48];
     size_t n;
     if (is_below_id(x->path_rest, "input_items", id)) {
-        tell_items(x, id);
+        response_items_reply(x, id);
         return;
     }
     if (is_refused(x)) return;
@@ -85,7 +74,7 @@ void endpoint_response(struct exchange *x)
     if (body)
         exchange_reply(x, 200, "application/json", body, n);
     else
-        refuse_unknown(x, x->path_rest);
+        response_refuse_unknown(x, x->path_rest);
     free(body);
 }
 
@@ -93,7 +82,7 @@ void endpoint_response_delete(struct exchange *x)
 {
     struct buffer body;
     if (!response_store_remove(x->server->api->responses, x->api_key_idx, x->path_rest)) {
-        refuse_unknown(x, x->path_rest);
+        response_refuse_unknown(x, x->path_rest);
         return;
     }
     buffer_init(&body, 4096);
@@ -156,7 +145,7 @@ void endpoint_response_cancel(struct exchange *x)
         exchange_error(x, 400, "invalid_request_error", NULL, NULL, 0,
                        "only a response that has not ended can be cancelled");
     } else {
-        refuse_unknown(x, id);
+        response_refuse_unknown(x, id);
     }
     free(stored);
 }

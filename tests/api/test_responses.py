@@ -1,6 +1,8 @@
 """OpenAI's own client against /v1/responses. What all protocols share is in test_protocols.py."""
 
+import concurrent.futures
 import json
+import time
 
 import httpx
 import openai
@@ -275,6 +277,23 @@ def test_input_items(server, client, model):
     for path, status in (("resp_0/input_items", 404), (second.id + "/input_items?limit=0", 400), (second.id + "/input_items?limit=5x", 400),
                          (second.id + "/input_items?order=up", 400), (second.id + "/input_items?after=x", 400), (second.id + "/items", 404)):
         assert httpx.get(f"{server.url}/v1/responses/{path}").status_code == status, path
+
+
+def test_items_of_a_long_conversation_keep_nobody_waiting(server, client, model):
+    """Health answers while a worker takes megabytes of stored messages apart."""
+    turns = [{"role": ("user", "assistant")[i % 2], "content": "x"} for i in range(100000)]
+    long = client.responses.create(model=model, input=turns, truncation="auto", max_output_tokens=16)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        page = pool.submit(httpx.get, f"{server.url}/v1/responses/{long.id}/input_items?limit=2", timeout=300)
+        slowest, answered, start = 0, 0, time.monotonic()
+        while not page.done():
+            begin = time.monotonic()
+            assert httpx.get(server.url + "/health").status_code == 200
+            slowest = max(slowest, time.monotonic() - begin)
+            answered += 1
+        assert [item["id"][-5:] for item in page.result().json()["data"]] == ["99999", "99998"]
+    assert answered >= 3 and slowest < (time.monotonic() - start) / 2
+    assert client.responses.delete(long.id) is None
 
 
 def test_items_that_another_service_left(server):
