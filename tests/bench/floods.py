@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """floods.py - what a quiet chat sees beside each kind of flood: first tokens and times between tokens, ms.
 
-    floods.py URL [--seconds 5] [--only NAME]... [--vocab 40000] [--flood-from 127.0.0.2]
+    floods.py URL [--seconds 5] [--only NAME]... [--vocab 40000] [--flood-from 127.0.0.2] [--form]
 
-A chat of 60 words and 40 tokens follows the other; the flood's clients, another process's threads, send one request after the other. A row a flood;
+A chat of 60 words and 40 tokens follows the other, whose answers have a form with --form; the flood's clients, another process's threads, send one request after the other. A row a flood;
 the first has none. Nothing is done with keys; --flood-from gives the flood an address of its own.
 """
 import argparse
@@ -50,6 +50,10 @@ FLOODS = {
                                             stop=[f"zq{r.randrange(10**6)}" for _ in range(4)], repetition_penalty=1.1, top_p=0.9)),
     "schemas": (32, lambda r: chat("x", 48, structured_outputs={"json": schema(r)})),
     "regexes": (64, lambda r: chat("x", 64, temperature=1, structured_outputs={"regex": "(.|\\n){%d,%d}[a-z]" % (r.randrange(3), r.randrange(50, 400))})),
+    "slow first masks": (64, lambda r: chat("x", 1, temperature=1, structured_outputs={
+        "grammar": 'root ::= s\ns ::= [a-z ] | [a-z ] s | [a-z ] s s | "(" s "%d)"' % r.randrange(10**9)})),
+    "lists of ids": (24, lambda r: chat("x", 1, allowed_token_ids=[r.randrange(options.vocab) for _ in range(1000)] * 900)),
+    "chats of 60 KB": (400, lambda r: chat(text(r, 14000), 1)),
     "tools": (32, lambda r: chat("x", 48, tool_choice="required", tools=tools(r))),
     "prompt_logprobs": (8, lambda r: scored(r, 4000, prompt_logprobs=5)),
     "echo": (8, lambda r: scored(r, 3000, echo=True, logprobs=5)),
@@ -95,7 +99,7 @@ def main():
         others = multiprocessing.Process(target=flood, args=(name, begin + options.seconds, counts))
         others.start()
         time.sleep(0.7)
-        first, gaps = quiet(send, begin + options.seconds)
+        first, gaps = quiet(send, begin + options.seconds, **({"structured_outputs": {"regex": "[a-z ]{400}"}} if options.form else {}))
         print("%-18s %4d chats: first token %.1f, p90 %.1f, most %.1f; between tokens %.2f, p99 %.2f, most %.1f; %s" % (
             name, len(first), percentile(first, 0.5), percentile(first, 0.9), percentile(first, 1), percentile(gaps, 0.5), percentile(gaps, 0.99),
             percentile(gaps, 1), counts.get()), flush=True)
@@ -108,5 +112,6 @@ parser.add_argument("--seconds", type=float, default=5)
 parser.add_argument("--only", action="append", choices=FLOODS)
 parser.add_argument("--vocab", type=int, default=40000)
 parser.add_argument("--flood-from")
+parser.add_argument("--form", action="store_true")
 options = parser.parse_args()
 main()

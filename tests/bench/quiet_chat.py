@@ -14,12 +14,12 @@ def chat(content, max_tokens, **members):
     return "/v1/chat/completions", {"messages": [{"role": "user", "content": content}], "max_tokens": max_tokens, **members}
 
 
-def quiet(ask, end, max_tokens=40, pause=0.02):
-    """Times of first tokens, and between tokens, in ms. ask(path, body): a connection and its response."""
+def quiet(ask, end, max_tokens=40, pause=0.02, **members):
+    """Times of first tokens, and between tokens, in ms. ask(path, body): a connection and its response. members: of each body."""
     rng, first_tokens, gaps = random.Random(end), [], []
     while time.monotonic() < end:
         last, times = time.monotonic(), first_tokens
-        connection, response = ask(*chat(text(rng, 60), max_tokens, stream=True, ignore_eos=True, temperature=0.7))
+        connection, response = ask(*chat(text(rng, 60), max_tokens, stream=True, ignore_eos=True, temperature=0.7, **members))
         for line in response:
             if b'"content":"' in line and b'"content":""' not in line:
                 now = time.monotonic()
