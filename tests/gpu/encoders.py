@@ -34,7 +34,7 @@ def write(folder):
         "nomic with experts": (lambda path: encoder_mixture.write(path, "mean", has_bias=False), encoder_mixture.LISTS),
         "jina": (lambda path: encoder_jina.write(path, "mean", "jina"), encoder_jina.LISTS),
         "jina code": (lambda path: encoder_jina.write(path, "mean", "jina_code"), encoder_jina.LISTS),
-        "mpnet": (lambda path: encoder_named.write(path, "mpnet", pooling="mean"), encoder_named.KINDS["mpnet"]["lists"]),
+        **{kind: (lambda path, kind=kind: encoder_named.write(path, kind, pooling="mean"), own["lists"]) for kind, own in encoder_named.KINDS.items()},
         "eurobert": (lambda path: encoder_llama.write(path, "eurobert"), encoder_llama.LISTS),
         "llama": (lambda path: encoder_llama.write(path, "llama"), encoder_llama.LISTS),
         "qwen2": (lambda path: encoder_llama.write(path, "qwen2"), encoder_llama.LISTS),
