@@ -170,7 +170,6 @@ static int read_blocks(struct keys *k, struct model_config *c)
     int64_t num_experts = 0;
     uint64_t without_kv[LAYERS_MAX / 64] = {0}, without_mlp[LAYERS_MAX / 64] = {0};
     const int32_t num_blocks = c->num_layers;
-    if (num_blocks > LAYERS_MAX) return fail(k, STATUS_INVALID, "there are more than %d layers", LAYERS_MAX);
     c->num_kv_heads = int_of_some_layers(k, "attention.head_count_kv", num_blocks, without_kv);
     c->intermediate_size = int_of_some_layers(k, "feed_forward_length", num_blocks, without_mlp);
     c->num_layers = 0;
@@ -502,6 +501,8 @@ static int read_shape(struct keys *k, struct model_config *c)
         (void)gguf_find_bool(k->gguf, key_name(k, "use_parallel_residual").text, &c->is_parallel);
     c->hidden_size = required_int(k, "embedding_length");
     c->num_layers = required_int(k, "block_count");
+    if (!k->status) k->status = model_config_check_num_layers(c, k->path, k->err);
+    if (k->status) return k->status;
     /* the last ones may be there to guess tokens ahead, and are not run */
     if (find_int(k, "nextn_predict_layers", &num_guessing) && num_guessing > 0 &&
         num_guessing < c->num_layers)

@@ -190,6 +190,7 @@ static void read_shape(struct json_reader *r, struct model_config *c)
     c->intermediate_size =
         cJSON_IsArray(json_find(r, width)) ? int_of_all_layers(r, width, 0) : hf_size(r, width, usual);
     c->num_layers = hf_size(r, hf_own_key(r, family, "num_hidden_layers"), family->mlps_are_layers ? 1 : 0);
+    if (!r->status) r->status = model_config_check_num_layers(c, r->path, r->err);
     c->num_heads = hf_size(r, hf_own_key(r, family, "num_attention_heads"), family->num_heads);
     c->vocab_size = hf_size(r, "vocab_size", family->vocab_size);
     c->num_kv_heads = hf_size(r, hf_own_key(r, family, "num_key_value_heads"),

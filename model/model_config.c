@@ -231,6 +231,11 @@ static int check_rope(const struct rope_config *r, int32_t head_dim, const char 
     return STATUS_OK;
 }
 
+int model_config_check_num_layers(const struct model_config *c, const char *source, struct error *err)
+{
+    return check_range(source, "number of layers", c->num_layers, LAYERS_MAX, err);
+}
+
 /* The best two of a group count where scores are sigmoids. */
 static int check_groups(const struct model_config *c, const char *source, struct error *err)
 {
@@ -416,7 +421,6 @@ int model_config_validate(const struct model_config *c, const char *source, stru
         const char *what;
         int64_t value, max;
     } ranges[] = {
-        {"number of layers", c->num_layers, LAYERS_MAX},
         {"hidden size", c->hidden_size, WIDTH_MAX},
         {"intermediate size", c->intermediate_size, WIDTH_MAX},
         {"number of attention heads", c->num_heads, WIDTH_MAX},
@@ -433,16 +437,16 @@ int model_config_validate(const struct model_config *c, const char *source, stru
         {"number of layers with K and V of their own", (int64_t)c->num_layers - c->num_kv_sharing_layers,
          c->num_layers},
     };
-    for (size_t i = 0; i < array_length(ranges); i++) {
-        int status = check_range(source, ranges[i].what, ranges[i].value, ranges[i].max, err);
-        if (status) return status;
-    }
+    int status = model_config_check_num_layers(c, source, err);
+    for (size_t i = 0; i < array_length(ranges) && !status; i++)
+        status = check_range(source, ranges[i].what, ranges[i].value, ranges[i].max, err);
+    if (status) return status;
     if (!(c->alibi_most >= 0 && c->alibi_most <= 1000 && c->qkv_clip >= 0 && isfinite(c->qkv_clip)))
         return error_set(
             err, STATUS_INVALID,
             "%s: the largest slope of ALiBi is of %g, Q, K and V are held within %g, which is impossible",
             source, (double)c->alibi_most, (double)c->qkv_clip);
-    int status = check_embeddings(c, source, err);
+    status = check_embeddings(c, source, err);
     if (!status) status = check_sides(c, source, err);
     if (!status) status = check_kv_sharing(c, source, err);
     if (!status) status = check_layer_embeddings(c, source, err);

@@ -155,6 +155,10 @@ struct layer_config {
 /* What multiplies is 1, no layer has a window. Before a reader fills it in. */
 void model_config_init(struct model_config *c);
 
+/* That there are at least one and LAYERS_MAX layers: known before anything is said of one. source: the file, for the sentence. */
+int model_config_check_num_layers(const struct model_config *c, const char *source,
+                                  struct error *err) must_check;
+
 /* What follows from the family and the shape; before, the file's own facts: then it leaves them. */
 void model_config_take_family(struct model_config *c);
 

@@ -36,6 +36,7 @@ struct gguf_case {
     void (*more_keys)(struct gguf_builder *g); /* NULL: none */
     bool array_of_heads;                       /* head_count_kv as a list with one number a layer */
     uint32_t second_kv_heads;
+    uint32_t num_layers;              /* block_count; 0: the two that there are */
     const char *widths;               /* feed_forward_length as such a list; NULL: it is one number */
     const char *left_out, *misshapen; /* names of tensors */
     bool qkv_bias, qk_norm, with_output;
@@ -57,7 +58,7 @@ static void put_case_keys(struct gguf_builder *g, const struct gguf_case *c)
     char key[96];
     gguf_put_text(g, "general.architecture", c->architecture);
     put_key_under(g, c->architecture, "embedding_length", 64);
-    put_key_under(g, c->architecture, "block_count", 2);
+    put_key_under(g, c->architecture, "block_count", c->num_layers ? c->num_layers : 2);
     snprintf(key, sizeof key, "%s.feed_forward_length", c->architecture);
     if (c->widths)
         gguf_put_integers(g, key, c->widths);
@@ -357,6 +358,9 @@ static void refuses_gguf_files_that_do_not_fit(void **state)
         {{.architecture = "granitehybrid", .array_of_heads = true},
          STATUS_INVALID,
          "granitehybrid.ssm.group_count is missing"},
+        {{.architecture = "granitehybrid", .num_layers = 2000000000},
+         STATUS_INVALID,
+         "the number of layers is 2000000000"},
         {{.architecture = "nemotron_h", .array_of_heads = true},
          STATUS_INVALID,
          "nemotron_h.feed_forward_length has too few numbers"},
