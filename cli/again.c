@@ -261,7 +261,8 @@ static enum again_verdict compare(const cJSON *was, const cJSON *is, struct erro
 enum again_verdict again_check(const struct again *a, const cJSON *receipt, const char *body,
                                struct buffer *answer, struct error *why)
 {
-    if (check_digest(receipt, why)) return AGAIN_OTHER;
+    int status = is_receipt(receipt) ? check_digest(receipt, why) : refuse_receipt(why);
+    if (status) return AGAIN_OTHER;
     if (ask(a, receipt, body, answer, why)) return AGAIN_NONE;
     cJSON *is = again_find_receipt(answer->data, answer->num_bytes);
     enum again_verdict verdict = compare(receipt, is, why);

@@ -267,6 +267,15 @@ def test_a_journal_that_is_none(folder, text, of_which):
     assert code == 1 and said.count("\n") == 1 and "no line of it is a journal's" in said
 
 
+@pytest.mark.parametrize("receipt", [5, None, [1], {}, {"digest": "0" * 64}])
+def test_a_receipt_of_a_journal_that_is_none(folder, receipt):
+    """Of a damaged file, say."""
+    lines = [{"type": "request", "entry": "0-1", "id": "x", "body": TEXT}, {"type": "answer", "entry": "0-1", "receipt": receipt}]
+    (folder / "damaged").write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+    code, said = run("replay", folder / "damaged", "--request", "x", "--url", "http://127.0.0.1:9")
+    assert (code, said) == (1, "flashd: x: the receipt is none of flashd's, or was changed\n")
+
+
 # ---- the journal ----
 
 def test_what_it_keeps(server, folder):
