@@ -118,7 +118,7 @@ static int32_t int_of_some_layers(struct keys *k, const char *suffix, int32_t nu
     const bool is_list = gguf_find_array(k->gguf, key_name(k, suffix).text, &ints.list);
     if (!is_list || ints.list.num_items < (uint64_t)num_layers)
         fail(k, STATUS_INVALID, "the key %s has too few numbers", key_name(k, suffix).text);
-    for (int32_t i = 0; i < min_of(num_layers, LAYERS_MAX) && !k->status; i++) {
+    for (int32_t i = 0; i < num_layers && !k->status; i++) {
         const int32_t own = next_int(k, suffix, &ints);
         if (own == 0 && !k->status)
             bit_set_add(layers_of_none, (size_t)i);
@@ -252,8 +252,7 @@ static bool has_layer_tensor(const struct keys *k, int64_t layer, const char *te
 static int read_latent(struct keys *k, struct model_config *c)
 {
     int64_t ignored, first = 0; /* of the layers with attention */
-    while (first + 1 < min_of(c->num_layers, LAYERS_MAX) && bit_set_has(c->stateful_layers, (size_t)first))
-        first++;
+    while (first + 1 < c->num_layers && bit_set_has(c->stateful_layers, (size_t)first)) first++;
     const bool has_both = find_int(k, "attention.key_length_mla", &ignored);
     const int32_t key_dim = required_int(k, has_both ? "attention.key_length_mla" : "attention.key_length");
     const bool has_none = c->family->has_depth_scale && !find_int(k, "attention.value_length", &ignored);
@@ -315,7 +314,7 @@ static int read_layers(struct keys *k, struct model_config *c)
     if (period < 0 || period > INT32_MAX || (has_list && list.num_items < (uint64_t)c->num_layers))
         return fail(k, STATUS_INVALID, "the key %s is impossible",
                     key_name(k, "attention.sliding_window_pattern").text);
-    for (size_t i = 0; has_list && i < (size_t)min_of(c->num_layers, LAYERS_MAX); i++) {
+    for (size_t i = 0; has_list && i < (size_t)c->num_layers; i++) {
         if (!gguf_array_next_int(&list, &value))
             return fail(k, STATUS_INVALID, "the key %s is no list of booleans",
                         key_name(k, "attention.sliding_window_pattern").text);
@@ -323,7 +322,7 @@ static int read_layers(struct keys *k, struct model_config *c)
     }
     if (c->sliding_window && !has_list) model_config_add_windows(c, (int32_t)period);
     for (int32_t i = family->unrotated_layer_period - 1;
-         family->unrotated_layer_period && !all_rotate && i < min_of(c->num_layers, LAYERS_MAX);
+         family->unrotated_layer_period && !all_rotate && i < c->num_layers;
          i += family->unrotated_layer_period)
         bit_set_add(c->unrotated_layers, (size_t)i);
     model_config_take_windows(c);
@@ -343,7 +342,7 @@ static void ints_of_kinds(struct keys *k, const char *suffix, int32_t num_layers
     *of_set = *of_others = 0;
     for (size_t i = 0; i < (size_t)num_layers && !k->status; i++) {
         int64_t own;
-        int32_t *of = i < LAYERS_MAX && bit_set_has(set, i) ? of_set : of_others;
+        int32_t *of = bit_set_has(set, i) ? of_set : of_others;
         if (!gguf_array_next_int(&list, &own) || own < 1 || own > INT32_MAX)
             fail(k, STATUS_INVALID, "the key %s is no list of possible numbers", key_name(k, suffix).text);
         else if (*of != 0 && *of != own)
@@ -377,7 +376,7 @@ static void read_sparse_gates(struct keys *k, struct model_config *c)
     bool is_first = true;
     double own;
     if (!gguf_find_array(k->gguf, key_name(k, suffix).text, &list)) return;
-    for (size_t i = 0; i < (size_t)min_of(c->num_layers, LAYERS_MAX) && !k->status; i++) {
+    for (size_t i = 0; i < (size_t)c->num_layers && !k->status; i++) {
         if (!gguf_array_next_real(&list, &own))
             fail(k, STATUS_INVALID, "the key %s is no list of possible numbers", key_name(k, suffix).text);
         else if (own == -INFINITY)
@@ -415,8 +414,7 @@ static void read_differing_layers(struct keys *k, struct model_config *c)
 {
     uint64_t sharing[LAYERS_MAX / 64] = {0};
     read_layer_embeddings(k, c);
-    for (int32_t i = max_of(c->num_layers - c->num_kv_sharing_layers, 0);
-         i < min_of(c->num_layers, LAYERS_MAX); i++)
+    for (int32_t i = max_of(c->num_layers - c->num_kv_sharing_layers, 0); i < c->num_layers; i++)
         bit_set_add(sharing, (size_t)i);
     c->sliding_window = required_int(k, "attention.sliding_window");
     if (k->status || read_layers(k, c)) return;
@@ -424,7 +422,7 @@ static void read_differing_layers(struct keys *k, struct model_config *c)
                   &c->intermediate_size);
     ints_of_kinds(k, "attention.head_count_kv", c->num_layers, c->windowed_layers,
                   &c->window_heads.num_kv_heads, &c->num_kv_heads);
-    for (int32_t i = 0; i < min_of(c->num_layers - c->num_kv_sharing_layers, LAYERS_MAX); i++)
+    for (int32_t i = 0; i < c->num_layers - c->num_kv_sharing_layers; i++)
         c->v_is_k |= !bit_set_has(c->windowed_layers, (size_t)i) && !has_layer_tensor(k, i, "attn_v.weight");
 }
 
@@ -646,8 +644,7 @@ static int read_experts(struct keys *k, struct model_config *c)
     }
     if (find_int(k, "moe_every_n_layers", &step)) return read_second_layers(k, c);
     /* files of Hy3 do not say that the first layer has none */
-    for (int64_t i = max_of(first, (int64_t)0);
-         i < min_of(c->num_layers, LAYERS_MAX) && !c->family->mlps_are_layers; i++)
+    for (int64_t i = max_of(first, (int64_t)0); i < c->num_layers && !c->family->mlps_are_layers; i++)
         if ((step < 2 || (i + 1) % step == 0) &&
             (tells_first || i > 0 || has_layer_tensor(k, i, "ffn_gate_inp.weight")))
             bit_set_add(c->sparse_layers, (size_t)i);
@@ -762,8 +759,7 @@ static int read_states(struct keys *k, struct model_config *c)
     }
     if (c->family->delta_kind == DELTA_STATE_SPACE) {
         (void)gguf_find_bool(k->gguf, key_name(k, "rope.scaling.finetuned").text, &rotates);
-        for (int32_t i = 0; !rotates && i < min_of(c->num_layers, LAYERS_MAX); i++)
-            bit_set_add(c->unrotated_layers, (size_t)i);
+        for (int32_t i = 0; !rotates && i < c->num_layers; i++) bit_set_add(c->unrotated_layers, (size_t)i);
         return model_config_has_states(c) ? read_delta(k, c) : k->status;
     }
     if (c->family->delta_kind == DELTA_CHANNELS) {

@@ -24,12 +24,11 @@ static int read_sparse_gates(struct json_reader *r, struct model_config *c)
 {
     const char *key = "activation_sparsity_pattern";
     const cJSON *list = json_find(r, key), *item = cJSON_IsArray(list) ? list->child : list;
-    const int32_t num_layers = min_of(c->num_layers, LAYERS_MAX);
     double part = 0;
     if (cJSON_IsArray(list) && cJSON_GetArraySize(list) != c->num_layers)
         return error_set(r->err, STATUS_INVALID, "%s: %s has %d entries for %d layers", r->path, key,
                          cJSON_GetArraySize(list), c->num_layers);
-    for (int32_t i = 0; i < num_layers; i++, item = cJSON_IsArray(list) ? item->next : item) {
+    for (int32_t i = 0; i < c->num_layers; i++, item = cJSON_IsArray(list) ? item->next : item) {
         const double own = !list                  ? (i < 10 && c->num_layers > 10 ? 0.95 : 0)
                            : cJSON_IsNumber(item) ? item->valuedouble
                                                   : -1;

@@ -423,7 +423,7 @@ static int read_sparse_layers(struct json_reader *r, struct model_config *c)
             step = max_of(int_of_first(r, names_of_step, array_length(names_of_step), 0), 1),
             last = json_int(r, "moe_layer_end_index", -1, -1, INT32_MAX);
     change_layers(sparse, c->sparse_layers, true);
-    for (int64_t i = first; i < min_of(c->num_layers, LAYERS_MAX) && !sparse; i++)
+    for (int64_t i = first; i < c->num_layers && !sparse; i++)
         if ((i + 1) % step == 0 && (last < 0 || i <= last)) bit_set_add(c->sparse_layers, (size_t)i);
     change_layers(json_find(r, "mlp_only_layers"), c->sparse_layers, false);
     return r->status;

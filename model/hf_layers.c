@@ -31,7 +31,7 @@ int hf_read_layer_kinds(struct json_reader *r, const char *key, int32_t num_laye
             return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s has \"%s\"; \"%s\" and \"%s\" are supported",
                              r->path, key, printable_from(text, strlen(text)).text, kinds[0].name,
                              kinds[1].name);
-        if (kind->layers && layer < LAYERS_MAX) bit_set_add(kind->layers, layer);
+        if (kind->layers) bit_set_add(kind->layers, layer);
         layer++;
     }
     return STATUS_OK;
@@ -50,7 +50,7 @@ int hf_read_layer_flags(struct json_reader *r, const char *key, int32_t num_laye
         if (!json_is_int(item, &flag) || flag < 0 || flag > 1)
             return error_set(r->err, STATUS_INVALID, "%s: %s has an entry that is neither 0 nor 1", r->path,
                              key);
-        if (flag && layer < LAYERS_MAX) bit_set_add(layers, layer);
+        if (flag) bit_set_add(layers, layer);
         layer++;
     }
     return STATUS_OK;
@@ -104,7 +104,7 @@ static int read_chunks(struct json_reader *r, struct model_config *c)
     c->windows_are_chunks = c->sliding_window > 0;
     if (!c->windows_are_chunks) return r->status;
     if (json_find(r, "layer_types")) return read_windowed_layers(r, c);
-    for (int32_t i = 0; i < min_of(c->num_layers, LAYERS_MAX); i++)
+    for (int32_t i = 0; i < c->num_layers; i++)
         if (!bit_set_has(c->unrotated_layers, (size_t)i)) bit_set_add(c->windowed_layers, (size_t)i);
     return r->status;
 }
@@ -154,7 +154,7 @@ int hf_read_unrotated_layers(struct json_reader *r, struct model_config *c)
     if (!list) {
         int64_t period =
             json_int(r, "no_rope_layer_interval", c->family->unrotated_layer_period, 1, INT32_MAX);
-        for (int64_t i = period - 1; i < min_of(c->num_layers, LAYERS_MAX); i += period)
+        for (int64_t i = period - 1; i < c->num_layers; i += period)
             bit_set_add(c->unrotated_layers, (size_t)i);
         return r->status;
     }
@@ -195,9 +195,9 @@ int hf_read_layer_thetas(struct json_reader *r, struct model_config *c)
     cJSON_ArrayForEach(item, list)
     {
         const double own = cJSON_IsNumber(item) ? item->valuedouble : -1;
-        const bool is_known = layer < (size_t)c->num_layers && layer < LAYERS_MAX &&
-                              (family->has_layer_thetas ? take_theta(c, layer, own, is_first)
-                                                        : is_theta_of_windows(c, layer, own));
+        const bool is_known =
+            layer < (size_t)c->num_layers && (family->has_layer_thetas ? take_theta(c, layer, own, is_first)
+                                                                       : is_theta_of_windows(c, layer, own));
         if (!is_known)
             return error_set(
                 r->err, STATUS_UNSUPPORTED,
@@ -224,7 +224,7 @@ int hf_check_layer_heads(struct json_reader *r, const struct model_config *c)
     if (!c->family->has_global_heads) return r->status;
     if (c->sliding_window == 0)
         return error_set(r->err, STATUS_INVALID, "%s: sliding_window is missing", r->path);
-    for (int32_t i = 0; i < min_of(c->num_layers, LAYERS_MAX); i++) {
+    for (int32_t i = 0; i < c->num_layers; i++) {
         char name[16];
         if (bit_set_has(c->windowed_layers, (size_t)i)) continue;
         snprintf(name, sizeof name, "%d", i);
@@ -253,7 +253,7 @@ int hf_read_layer_heads(struct json_reader *r, struct model_config *c)
                          cJSON_GetArraySize(list), c->num_layers);
     cJSON_ArrayForEach(item, list)
     {
-        const bool windowed = layer < LAYERS_MAX && bit_set_has(c->windowed_layers, (size_t)layer);
+        const bool windowed = bit_set_has(c->windowed_layers, (size_t)layer);
         int32_t *of = &of_kind[windowed];
         if (!json_is_int(item, &own) || own < 1 || own > INT32_MAX)
             return error_set(r->err, STATUS_INVALID, "%s: %s is no list of possible numbers", r->path, key);

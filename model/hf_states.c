@@ -29,7 +29,7 @@ static void read_olmo_deltas(struct json_reader *r, struct model_config *c)
     read_delta_shape(r, c, c->num_heads, c->num_heads, max_of((int32_t)(0.75 * c->hidden_size / k_heads), 1),
                      0);
     if (json_bool(r, "linear_allow_neg_eigval", true)) c->delta_beta_scale = 2;
-    for (int32_t i = 0; i < min_of(c->num_layers, LAYERS_MAX) && cJSON_IsNull(theta); i++)
+    for (int32_t i = 0; i < c->num_layers && cJSON_IsNull(theta); i++)
         bit_set_add(c->unrotated_layers, (size_t)i);
 }
 
@@ -89,7 +89,7 @@ static int read_convolved_layers(struct json_reader *r, struct model_config *c)
         return hf_read_layer_kinds(r, "layer_types", c->num_layers, kinds, num_kinds);
     if (c->family->short_taps > 0)
         return error_set(r->err, STATUS_INVALID, "%s: layer_types is missing", r->path);
-    for (int32_t i = 0; i < min_of(c->num_layers, LAYERS_MAX) && full; i++)
+    for (int32_t i = 0; i < c->num_layers && full; i++)
         if (!is_in_list(full, i)) bit_set_add(c->stateful_layers, (size_t)i);
     return STATUS_OK;
 }
@@ -197,7 +197,7 @@ static int read_states_beside_attention(struct json_reader *r, struct model_conf
 static int read_states_but_listed(struct json_reader *r, struct model_config *c)
 {
     const cJSON *list = json_find(r, "attn_layer_indices");
-    for (int32_t i = 0; i < min_of(c->num_layers, LAYERS_MAX); i++)
+    for (int32_t i = 0; i < c->num_layers; i++)
         if (!is_in_list(list, i)) bit_set_add(c->stateful_layers, (size_t)i);
     return read_state_space_shape(r, c);
 }
@@ -217,8 +217,7 @@ static int read_state_spaces(struct json_reader *r, struct model_config *c)
         return error_set(r->err, STATUS_UNSUPPORTED,
                          "%s: position_embedding_type \"%s\" is not supported; \"rope\" and \"nope\" are",
                          r->path, printable_from(positions, strlen(positions)).text);
-    for (int32_t i = 0; i < min_of(c->num_layers, LAYERS_MAX) && !rotates; i++)
-        bit_set_add(c->unrotated_layers, (size_t)i);
+    for (int32_t i = 0; i < c->num_layers && !rotates; i++) bit_set_add(c->unrotated_layers, (size_t)i);
     return model_config_has_states(c) ? read_state_space_shape(r, c) : r->status;
 }
 
@@ -311,7 +310,7 @@ static int read_kimi_layers(struct json_reader *r, const struct json_reader *lin
     const cJSON *full = json_find(linear, "full_attn_layers");
     if (json_find(r, "layer_types"))
         return hf_read_layer_kinds(r, "layer_types", c->num_layers, kinds, array_length(kinds));
-    for (int32_t i = 0; i < min_of(c->num_layers, LAYERS_MAX); i++)
+    for (int32_t i = 0; i < c->num_layers; i++)
         if (full ? !is_in_list(full, i + 1) : i == 0 || i % 4 != 0)
             bit_set_add(c->stateful_layers, (size_t)i);
     return STATUS_OK;
@@ -334,8 +333,7 @@ static int read_channel_deltas(struct json_reader *r, struct model_config *c)
     if (!json_bool(r, "mla_use_nope", true))
         return error_set(r->err, STATUS_UNSUPPORTED, "%s: mla_use_nope is false, which is not supported",
                          r->path);
-    for (int32_t i = 0; i < min_of(c->num_layers, LAYERS_MAX); i++)
-        bit_set_add(c->unrotated_layers, (size_t)i);
+    for (int32_t i = 0; i < c->num_layers; i++) bit_set_add(c->unrotated_layers, (size_t)i);
     return linear.status ? linear.status : r->status;
 }
 

@@ -77,14 +77,13 @@ int32_t model_config_embedding_size(const struct model_config *c)
 
 void model_config_add_layers(uint64_t *layers, int32_t num_layers, int32_t period)
 {
-    for (int32_t i = 0; i < num_layers && i < LAYERS_MAX; i++)
+    for (int32_t i = 0; i < num_layers; i++)
         if (period == 0 || (i + 1) % period != 0) bit_set_add(layers, (size_t)i);
 }
 
 void model_config_add_second_layers(struct model_config *c, int32_t period)
 {
-    for (int64_t i = 1; i < min_of(c->num_layers, LAYERS_MAX); i += period)
-        bit_set_add(c->sparse_layers, (size_t)i);
+    for (int64_t i = 1; i < c->num_layers; i += period) bit_set_add(c->sparse_layers, (size_t)i);
 }
 
 int model_config_halve_intermediate(struct model_config *c, const char *source, struct error *err)
@@ -100,7 +99,7 @@ void model_config_add_windows(struct model_config *c, int32_t period)
 {
     const bool leads = c->family->full_layer_leads && period > 0;
     model_config_add_layers(c->windowed_layers, c->num_layers, leads ? 0 : period);
-    for (int64_t i = 0; leads && i < min_of(c->num_layers, LAYERS_MAX); i += period)
+    for (int64_t i = 0; leads && i < c->num_layers; i += period)
         bit_set_remove(c->windowed_layers, (size_t)i);
 }
 
@@ -130,14 +129,14 @@ void model_config_take_family(struct model_config *c)
 
 void model_config_take_windows(struct model_config *c)
 {
-    for (int32_t i = 0; i < min_of(c->num_layers, LAYERS_MAX) && c->sliding_window > 0; i++)
+    for (int32_t i = 0; i < c->num_layers && c->sliding_window > 0; i++)
         if (c->family->only_windows_rotate && !bit_set_has(c->windowed_layers, (size_t)i))
             bit_set_add(c->unrotated_layers, (size_t)i);
 }
 
 void model_config_rotate_dense_layers(struct model_config *c)
 {
-    for (size_t i = 0; i < (size_t)min_of(c->num_layers, LAYERS_MAX); i++)
+    for (size_t i = 0; i < (size_t)c->num_layers; i++)
         if (!bit_set_has(c->sparse_layers, i)) bit_set_remove(c->unrotated_layers, i);
 }
 
