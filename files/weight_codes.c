@@ -203,15 +203,18 @@ bool weight_groups_ascend(const struct weight_view *v)
     return true;
 }
 
+/* Until a group is full, the last of its places counts what it has. */
 void weight_order_columns(const struct weight_view *v, int32_t *order)
 {
-    const int64_t num_groups = div_up(v->cols, v->codes.scale_cols);
-    int32_t *next = order;
-    /* One pass over all columns for each group: once a weight, when it is loaded. */
-    for (int64_t group = 0; group < num_groups; group++)
-        for (int64_t k = 0; k < v->cols; k++)
-            if (weight_group_of(v, k) == group) *next++ = (int32_t)k;
-    assert_debug(next == order + v->cols);
+    const int64_t size = v->codes.scale_cols;
+    memset(order, 0, (size_t)v->cols * sizeof *order);
+    for (int64_t k = 0; k < v->cols; k++) {
+        const int64_t begin = weight_group_of(v, k) * size, last = min_of(begin + size, v->cols) - 1;
+        const int64_t next = begin + order[last];
+        assert_debug(next <= last);
+        if (next < last) order[last]++;
+        order[next] = (int32_t)k;
+    }
 }
 
 int weight_check_groups(const struct weight_view *v, struct error *err)
