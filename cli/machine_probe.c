@@ -81,15 +81,18 @@ static double gpu_bytes_per_second(void)
 
 /* ---- products ---- */
 
+/* Of the first layer that has one. */
 static struct weight_view largest_matrix(const struct model_files *f)
 {
     static const enum weight_role roles[] = {WEIGHT_Q,    WEIGHT_O,  WEIGHT_DELTA_QKV, WEIGHT_DELTA_QKVZ,
                                              WEIGHT_GATE, WEIGHT_UP, WEIGHT_DOWN};
     struct weight_view best = {0};
-    for (size_t i = 0; i < array_length(roles); i++) {
-        struct weight_view v = model_files_weight(f, roles[i], 0);
-        if (v.data && weight_view_num_rows(&v) * v.cols > weight_view_num_rows(&best) * best.cols) best = v;
-    }
+    for (int32_t layer = 0; layer < model_files_config(f)->num_layers && !best.data; layer++)
+        for (size_t i = 0; i < array_length(roles); i++) {
+            struct weight_view v = model_files_weight(f, roles[i], layer);
+            if (v.data && weight_view_num_rows(&v) * v.cols > weight_view_num_rows(&best) * best.cols)
+                best = v;
+        }
     return best;
 }
 

@@ -66,6 +66,14 @@ def test_quantised(tmp_path):
     assert float(re.search(r"([\d.]+) MB as stored", text)[1]) == pytest.approx((QKV + OUT + 3 * wide + 4 * HEAD) / 1e6, abs=0.1)
 
 
+def test_a_first_layer_without_matrices(tmp_path):
+    """DeciLM's may have neither attention nor an MLP: the next layer's are measured."""
+    full = {"attention": {"n_heads_in_group": 2}, "ffn": {"ffn_mult": 3.0}}
+    config = {**DENSE, "architectures": ["DeciLMForCausalLM"], "model_type": "nemotron-nas",
+              "block_configs": [{"attention": {"no_op": True}, "ffn": {"no_op": True}}, full, full]}
+    assert "GFLOP/s in products with these weights" in dummy(tmp_path, config)[1]
+
+
 def test_mixture(tmp_path):
     rows, text = dummy(tmp_path, MIXTURE)
     expert = LAYERS * H * 128
