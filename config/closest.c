@@ -25,6 +25,12 @@ static size_t count_slips(const char *a, size_t a_bytes, const char *b, size_t b
     return rows[a_bytes % 3][b_bytes];
 }
 
+/* Every letter that one word has more than the other is a slip. */
+static bool can_be_closer(size_t a_bytes, size_t b_bytes, size_t fewest)
+{
+    return max_of(a_bytes, b_bytes) - min_of(a_bytes, b_bytes) < fewest;
+}
+
 const char *closest_word(const char *typed, size_t n, const char *const *words, size_t count)
 {
     const char *closest = NULL;
@@ -34,6 +40,7 @@ const char *closest_word(const char *typed, size_t n, const char *const *words, 
         size_t word_bytes = words[i] ? strlen(words[i]) : 0;
         if (word_bytes == 0 || word_bytes > WORD_BYTES_MAX) continue;
         bool begins = n >= PREFIX_BYTES_MIN && !strncmp(words[i], typed, n);
+        if (!begins && !can_be_closer(n, word_bytes, fewest)) continue;
         size_t slips = begins ? 1 : count_slips(typed, n, words[i], word_bytes);
         if (slips >= fewest) continue;
         fewest = slips;

@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "config/closest.h"
 
-enum { NAME_BYTES_MAX = 40, LETTERS_MIN = 4, COMPARED_MAX = 16 };
+enum { NAME_BYTES_MAX = 40, LETTERS_MIN = 4, COMPARED_NAMES_MAX = 32 };
 
 /* Fields of OpenAI's, vLLM's and llama.cpp's that say nothing about the text of an answer. */
 static const char *const harmless[] = {
@@ -84,14 +84,15 @@ void field_names_find_ignored(const cJSON *body, const char *const *known, size_
                               struct ignored_fields *out)
 {
     const cJSON *item;
-    int num_compared = 0; /* each is compared with all that there are, on the loop where the body is short */
+    int num_compared = 0; /* with every field's name: so many take their time */
     *out = (struct ignored_fields){.names = ""};
     cJSON_ArrayForEach(item, body)
     {
         if (!item->string || cJSON_IsNull(item) || is_among(item->string, known, num_read)) continue;
         add_name(out, item->string);
         if (!is_among(item->string, harmless, array_length(harmless)) &&
-            !is_among(item->string, known + num_read, num_known - num_read) && num_compared++ < COMPARED_MAX)
+            !is_among(item->string, known + num_read, num_known - num_read) &&
+            num_compared++ < COMPARED_NAMES_MAX)
             compare(out, item->string, known, num_read);
     }
 }
