@@ -3,12 +3,23 @@
  * with untrusted ranges that ascend inside it; each message stays an object with a role that templates know. */
 #include "fuzz/check_decoding.h"
 #include "fuzz/fuzz_server.h"
+#define JSON_BYTES_ONE_IN 3 /* the template is no JSON */
+#include "fuzz/json_mutator.h"
 #include "server/api/chat_turns.h"
 #include "server/api/json_gate.h"
 #include "server/api/nul_text.h"
 #include "server/api/prompts.h"
 
 static struct server server;
+
+static bool json_place(const uint8_t *data, size_t size, size_t *begin, size_t *end)
+{
+    const uint8_t *nul = memchr(data, 0, size);
+    if (!nul) return false;
+    *begin = (size_t)(nul - data) + 1;
+    *end = size;
+    return true;
+}
 
 static void check_ranges(const struct buffer *text, const struct text_range *untrusted, int n)
 {

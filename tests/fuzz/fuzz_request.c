@@ -1,7 +1,8 @@
-/* A body through the JSON gate, and what passes through the validator and the prompts of both endpoints. What
- * comes out must hold what params.h promises, and no text of the client's may become a control token. */
+/* A body through the JSON gate, and what passes through every codec, the validator and the prompts, by templates of several
+ * kinds. What comes out must hold what params.h promises, and no text of the client's may become a control token. */
 #include "base/arena.h"
 #include "fuzz/fuzz_server.h"
+#include "fuzz/json_mutator.h"
 #include "server/api/api.h"
 #include "server/api/json_gate.h"
 #include "server/api/nul_text.h"
@@ -13,6 +14,14 @@ enum { ARENA_BYTES_MAX = 16 << 20 };
 
 static const struct json_gate_limits limits = {.max_depth = 64, .max_nodes = 100000, .max_keys = 4096};
 static struct server server;
+
+static bool json_place(const uint8_t *data, size_t size, size_t *begin, size_t *end)
+{
+    (void)data;
+    *begin = 0;
+    *end = size;
+    return true;
+}
 
 static bool is_in(double value, double min, double max)
 {
@@ -113,7 +122,8 @@ static void prepare(const struct codec *codec, const char *text, size_t n, const
     arena_init(&arena, ARENA_BYTES_MAX);
     if (prepare_run(&in, &arena, &params, &prompts, &err) == 0) {
         check_params(&params);
-        if (!codec->fields) check_prompts(&params, &prompts, body);
+        if (!codec->fields && server.chat_template == fuzz_templates[0].chat_template)
+            check_prompts(&params, &prompts, body);
     } else {
         check_refusal(codec, &err);
     }
@@ -195,7 +205,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                                  &codec_llama_embedding,
                                                  &codec_cohere_embed,
                                                  &codec_cohere_embed_v1};
-    for (size_t i = 0; i < array_length(codecs); i++) prepare(codecs[i], text, size, body);
+    for (int t = 0; t < FUZZ_NUM_TEMPLATES; t++) {
+        fuzz_server_use_template(&server, t);
+        for (size_t i = 0; i < array_length(codecs); i++)
+            if (t == 0 || codecs[i]->kind == API_CHAT) prepare(codecs[i], text, size, body);
+    }
     assert_always(arena_total_bytes() == fuzz_arena_bytes);
     cJSON_Delete(body);
     free(text);

@@ -1,4 +1,4 @@
-/* fuzz_server.h - what the API's fuzzers share: a small byte-level tokenizer, a template, and a struct server
+/* fuzz_server.h - what the API's fuzzers share: a small byte-level tokenizer, templates, and a struct server
  * around them. Files come from memory_files.h. */
 #ifndef TESTS_FUZZ_FUZZ_SERVER_H
 #define TESTS_FUZZ_FUZZ_SERVER_H
@@ -60,23 +60,63 @@ static inline struct tokenizer *fuzz_tokenizer_open(bool byte_level)
     "{% for m in messages %}" IM_START "{{ m.role }}\n{{ m.content }}" IM_END "\n{% endfor %}"               \
     "{% if add_generation_prompt %}" IM_START "assistant\n{% endif %}"
 
+/* Templates of other kinds: one that wants parts and asks for order; one with tools and reasoning that refuses some roles. */
+#define FUZZ_PARTS_TEMPLATE                                                                                  \
+    "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"                           \
+    "{{ raise_exception('roles must alternate') }}{% endif %}" IM_START "{{ m.role }}\n"                     \
+    "{% for p in m.content %}{{ p.text }}{% endfor %}" IM_END "\n{% endfor %}"                               \
+    "{% if add_generation_prompt %}" IM_START "assistant\n{% endif %}"
+#define FUZZ_TOOLS_TEMPLATE                                                                                  \
+    "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}"                                   \
+    "{% if m.role not in ['system', 'user', 'assistant', 'tool'] %}"                                         \
+    "{{ raise_exception('no role ' + m.role) }}{% endif %}" IM_START "{{ m.role }}\n"                        \
+    "{% if m.reasoning_content %}{{ '<think>\n' + m.reasoning_content + '\n</think>\n\n' }}{% endif %}"      \
+    "{{ m.content.strip() if m.content else '' }}{% for c in m.tool_calls %}"                                \
+    "{{ '\n<tool_call>\n{\"name\": \"' + c.function.name + '\", \"arguments\": ' }}"                         \
+    "{{ c.function.arguments | tojson }}{{ '}\n</tool_call>' }}{% endfor %}" IM_END "\n{% endfor %}"         \
+    "{% if add_generation_prompt %}" IM_START "assistant\n"                                                  \
+    "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}"     \
+    "{% endif %}"
+
+enum { FUZZ_NUM_TEMPLATES = 3 };
+
 static struct config fuzz_config;
 static struct link_facts fuzz_facts;
-static size_t fuzz_arena_bytes; /* of the template; nothing more may be left after an input */
+static size_t fuzz_arena_bytes; /* of the templates; nothing more may be left after an input */
 static const char *const fuzz_names[] = {"m"};
+
+/* The first is the server's own. */
+static struct {
+    struct chat_template *chat_template;
+    struct tool_format *tool_format;
+} fuzz_templates[FUZZ_NUM_TEMPLATES];
+
+static inline void fuzz_server_use_template(struct server *server, int which)
+{
+    server->chat_template = fuzz_templates[which].chat_template;
+    server->tool_format = fuzz_templates[which].tool_format;
+}
+
+static inline void fuzz_templates_init(void)
+{
+    static const char *const sources[] = {FUZZ_TEMPLATE, FUZZ_PARTS_TEMPLATE, FUZZ_TOOLS_TEMPLATE};
+    cJSON *variables = cJSON_CreateObject();
+    for (int i = 0; i < FUZZ_NUM_TEMPLATES; i++) {
+        struct chat_template **t = &fuzz_templates[i].chat_template;
+        assert_always(!chat_template_parse(sources[i], t, NULL));
+        assert_always(!tool_format_derive(*t, variables, &fuzz_templates[i].tool_format, NULL));
+    }
+    assert_always(chat_template_wants_parts(fuzz_templates[1].chat_template));
+    cJSON_Delete(variables);
+}
 
 static inline void fuzz_server_init(struct server *server)
 {
-    static struct chat_template *chat_template;
-    static struct tool_format *tool_format;
     static const struct fim_tokens fim = {'P', 'S', 'M', 'R', 'F', false, {'E', 'R'}, 2};
     struct tokenizer *t = fuzz_tokenizer_open(true);
     int32_t eos_id = tokenizer_find(t, IM_END, strlen(IM_END));
     assert_always(!config_init(&fuzz_config, NULL));
-    assert_always(!chat_template_parse(FUZZ_TEMPLATE, &chat_template, NULL));
-    cJSON *variables = cJSON_CreateObject();
-    assert_always(!tool_format_derive(chat_template, variables, &tool_format, NULL));
-    cJSON_Delete(variables);
+    fuzz_templates_init();
     fuzz_config.log_requests = false;
     fuzz_arena_bytes = arena_total_bytes();
     fuzz_facts = (struct link_facts){.vocab_size = tokenizer_vocab_size(t) + FUZZ_SPARE_LOGITS,
@@ -91,8 +131,8 @@ static inline void fuzz_server_init(struct server *server)
                               .state = SERVER_READY,
                               .facts = &fuzz_facts,
                               .tokenizer = t,
-                              .chat_template = chat_template,
-                              .tool_format = tool_format,
+                              .chat_template = fuzz_templates[0].chat_template,
+                              .tool_format = fuzz_templates[0].tool_format,
                               .fim = &fim,
                               .model_names = fuzz_names,
                               .num_model_names = 1};

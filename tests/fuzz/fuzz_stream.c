@@ -9,6 +9,8 @@
 #include "base/arena.h"
 #include "fuzz/check_decoding.h"
 #include "fuzz/fuzz_server.h"
+#define JSON_BYTES_ONE_IN 2 /* the script is no JSON */
+#include "fuzz/json_mutator.h"
 #include "server/api/generation.h"
 #include "server/api/json_gate.h"
 #include "server/ip_address.h"
@@ -30,6 +32,14 @@ enum operation {
 
 static struct server server;
 static uv_loop_t loop;
+
+static bool json_place(const uint8_t *data, size_t size, size_t *begin, size_t *end)
+{
+    if (size < 2) return false;
+    *begin = 1;
+    *end = 1 + strnlen((const char *)data + 1, size - 1);
+    return true;
+}
 
 /* ---- the engine ---- */
 

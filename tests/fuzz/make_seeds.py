@@ -80,6 +80,35 @@ seed("request", "ollama", json.dumps({
     "messages": [{"role": "user", "content": "hi", "images": []}, {"role": "tool", "tool_name": "f", "content": "1"}], "prompt": "x",
     "options": {"temperature": 0, "num_predict": 3, "stop": ["a"], "repeat_penalty": 1.1}, "format": "json", "think": True,
     "system": "be", "raw": False, "stream": False}))
+seed("request", "cohere", json.dumps({
+    "texts": ["hello", "yes"], "inputs": None, "input_type": "search_query", "embedding_types": ["float", "base64"], "truncate": "END"}))
+seed("request", "infill", json.dumps({
+    "input_prefix": "he", "input_suffix": "o", "prompt": "l", "input_extra": [{"filename": "a", "text": "b"}], "n_predict": 3, "n_probs": 1,
+    "samplers": ["top_k", "temperature"], "response_fields": ["content", "generation_settings/n_predict"], "return_tokens": True}))
+seed("request", "tokenize", json.dumps({"content": "hello <|im_end|>", "add_special": True, "parse_special": True, "with_pieces": True,
+                                        "return_token_strs": True, "tokens": [1, 2, 300]}))
+seed("request", "background", json.dumps({
+    "input": [{"type": "message", "role": "user", "content": "x"}, {"type": "custom_tool_call", "call_id": "c", "name": "g", "input": "x"},
+              {"type": "custom_tool_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "1"}]}],
+    "tools": [{"type": "custom", "name": "g", "format": {"type": "grammar", "syntax": "regex", "definition": "[a-z]+"}}],
+    "tool_choice": {"type": "custom", "name": "g"}, "background": True, "store": True, "metadata": {"a": "b"}, "truncation": "auto"}))
+seed("request", "blocks", json.dumps({
+    "max_tokens": 9, "stream": True, "thinking": {"type": "enabled", "budget_tokens": 1024}, "tool_choice": {"type": "any"},
+    "tools": [{"name": "f", "description": "d", "input_schema": {"type": "object", "properties": {"a": {"type": "integer"}}}}],
+    "messages": [{"role": "user", "content": [{"type": "document", "title": "t", "citations": {"enabled": False},
+                                               "source": {"type": "text", "media_type": "text/plain", "data": "d"}}]},
+                 {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {"a": 1}}]},
+                 {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "is_error": True, "content": [
+                     {"type": "search_result", "source": "s", "title": "t", "content": [{"type": "text", "text": "r"}]}]}]}]}))
+seed("request", "calls", json.dumps({
+    "messages": [{"role": "user", "content": "x"},
+                 {"role": "assistant", "content": None, "reasoning_content": "h", "tool_calls": [
+                     {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{\"a\": 1}"}}]},
+                 {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": "1"}]}],
+    "tools": [{"type": "function", "function": {"name": "f", "strict": True, "parameters": {
+        "type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}}}],
+    "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "f"}}]}},
+    "parallel_tool_calls": False, "stream": True, "stream_options": {"include_usage": True}}))
 seed("request", "nested", '{"a":[[[{"b":[1e5,-0,0.5E-3,true,false,null,""]}]]],"prompt":""}')
 
 # ---- streams: options, body, NUL, script of three bytes an operation ----
