@@ -8,7 +8,6 @@
 #include "server/api/nul_text.h"
 #include "server/api/prepare.h"
 #include "server/api/response_store.h"
-#include "text/rerank_template.h"
 
 enum { ARENA_BYTES_MAX = 16 << 20 };
 
@@ -164,13 +163,10 @@ static void make_store(void)
     server.api = &api;
 }
 
-/* The tokenizer's bytes are tokens, and so are a reranker's answers here. */
 static void init(void)
 {
-    struct error err = {0};
     fuzz_server_init(&server);
-    int status = rerank_template_open(NULL, server.tokenizer, &server.reranker, &err);
-    assert_always(status == 0 || status == STATUS_UNSUPPORTED);
+    fuzz_server_open_reranker(&server);
     make_store();
 }
 

@@ -10,6 +10,7 @@
 #include "server/grammars.h"
 #include "server/server.h"
 #include "text/fim_tokens.h"
+#include "text/rerank_template.h"
 #include "unit/text/small_tokenizer.h"
 
 enum { FUZZ_MODEL_LEN = 256, FUZZ_SPARE_LOGITS = 8 };
@@ -137,6 +138,12 @@ static inline void fuzz_server_init(struct server *server)
                               .model_names = fuzz_names,
                               .num_model_names = 1};
     assert_always(!grammars_create(t, &fuzz_facts, &server->grammars, NULL));
+}
+
+/* The tokenizer's bytes are tokens, and so are a reranker's answers here. */
+static inline void fuzz_server_open_reranker(struct server *server)
+{
+    assert_always(!rerank_template_open(NULL, server->tokenizer, &server->reranker, NULL));
 }
 
 #endif
