@@ -269,7 +269,6 @@ static int count_tokens_of(const struct codec *codec, struct job *job, cJSON *bo
                             .api_key_idx = job->api_key_idx,
                             .err = &job->error};
     int status = codec_translate(codec, &t);
-    if (status == 0 && codec->tells_custom) status = custom_tools_become_functions(&t);
     if (status == 0) status = with_source(job, API_CHAT, body, answer_count);
     if (status < 0) codec_name_error(codec, &t);
     cJSON_Delete(t.custom_tools);

@@ -147,9 +147,12 @@ static bool loses_system(const struct probe *p, bool is_late)
     const struct probe_answer answer = {.content = PROBE_CONTENT};
     cJSON *context = context_of(p, &answer),
           *messages = cJSON_GetObjectItemCaseSensitive(context, "messages");
+    /* in front alone: cJSON 1.7.15 as Debian has it inserts nowhere else */
+    if (is_late)
+        cJSON_AddItemToArray(messages, make_message("system", PROBE_SYSTEM_2));
+    else
+        cJSON_InsertItemInArray(messages, 0, make_message("system", PROBE_SYSTEM_2));
     cJSON_InsertItemInArray(messages, 0, make_message("system", PROBE_SYSTEM_1));
-    cJSON_InsertItemInArray(messages, is_late ? cJSON_GetArraySize(messages) : 1,
-                            make_message("system", PROBE_SYSTEM_2));
     cJSON_AddItemToArray(messages, make_message("user", PROBE_USER));
     buffer_init(&out, chat_template_limits_default.output_bytes);
     bool lost = render(p, context, &out) && strstr(out.data, PROBE_USER) &&

@@ -593,6 +593,10 @@ static void templates_that_lose_system_messages(void **state)
         render_calls_with(source, SAYS("system", "a") "," SAYS("user", "u") "," SAYS("user", "v"),
                           "<a>[u]u;[u]v;");
     }
+    render_calls_with(
+        "{% for m in messages %}[{{ m.role[0] }}]{{ m.content }};{% endfor %}",
+        SAYS("system", "a") "," SAYS("system", "b") "," SAYS("user", "u") "," SAYS("system", "c"),
+        "[s]a;[s]b;[u]u;[s]c;"); /* all are shown: nothing changes */
 }
 
 /* By the names that hosts of open models have for it, and that templates have. */
