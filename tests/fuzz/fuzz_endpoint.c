@@ -299,6 +299,7 @@ static void get(const char *path)
     const struct route *route =
         router_find(server_routes, HTTP_METHOD_GET, path, strlen(path), &rest, &exists);
     begin(route, "", 0, rest);
+    run_queued(); /* what is taken apart */
     end();
 }
 
