@@ -10,6 +10,7 @@
 #include "base/id_list.h"
 #include "base/log.h"
 #include "server/api/generation.h"
+#include "server/api/job.h"
 #include "server/api/request_metrics.h"
 #include "server/api/response_store.h"
 #include "server/loop_watch.h"
@@ -144,7 +145,7 @@ void api_abort_all(struct server *server, int http_status, const char *type, con
     api_error_set(&error, http_status, type, NULL, NULL, "%s", message);
     if (http_status == 429 || http_status == 503) error.retry_after_seconds = 1;
     error.may_pass = true;
-    tokenize_abort_waiting(server, &error);
+    job_abort_waiting(server, &error);
     for (struct generation *g = server->api->generations; g; g = next) {
         next = g->next;
         generation_abort(g, &error, OUTCOME_ABORTED);

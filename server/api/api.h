@@ -8,7 +8,6 @@
 #include "server/server.h"
 
 struct generation;
-struct job;
 struct response_store;
 
 struct api {
@@ -28,7 +27,7 @@ struct api {
     struct generation *readmitted; /* from the process before, not this one's yet; NULL: none */
     void (*on_prepared)(void *context, bool is_ready); /* of it */
     void *prepared_context;
-    int num_jobs; /* /tokenize, /detokenize and items of responses that are not answered */
+    int num_jobs; /* job.h: those that are not answered */
     struct response_store *responses;
     struct buffer event; /* scratch for one write */
     uv_timer_t ping_timer;
@@ -36,8 +35,5 @@ struct api {
 
 /* A stream began: looks for silent ones until nothing is in flight. */
 void api_start_pings(struct api *api);
-
-/* Answers /tokenize and /detokenize that have not begun. */
-void tokenize_abort_waiting(struct server *server, const struct api_error *error);
 
 #endif

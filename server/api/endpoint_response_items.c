@@ -1,6 +1,6 @@
 /* endpoint_response_items.c - GET /v1/responses/ID/input_items: what a stored response was an answer to, the conversation before it
  * included, made of the canonical messages that are kept for its next turn. Its instructions are not among them. They may be megabytes,
- * which a worker takes apart. */
+ * which a worker takes apart (job.h). */
 #include "server/api/endpoint_response_items.h"
 
 #include <stdlib.h>
@@ -9,10 +9,9 @@
 #include "base/check.h"
 #include "server/api/api.h"
 #include "server/api/codecs/canonical.h"
+#include "server/api/job.h"
 #include "server/api/json_field.h"
 #include "server/api/response_store.h"
-#include "server/api/tenant.h"
-#include "server/loop_watch.h"
 
 enum { ITEMS_MOST = 100, ITEMS_DEFAULT = 20, PAGE_BYTES_MAX = 64 << 20, ID_BYTES = 96 };
 
@@ -195,96 +194,57 @@ static void append_page(struct buffer *out, const struct page *p, const cJSON *i
 
 /* ---- by a worker ---- */
 
-struct job {
-    struct pool_work work; /* first */
-    struct exchange *x;    /* NULL: the client is gone */
-    struct api *api;
-    int api_key_idx;
+struct items_job {
+    struct job job; /* first */
     struct page page;
-    char id[ID_BYTES];
-    bool is_known, has_place;
-    struct buffer body;
+    char id[ID_BYTES]; /* the response's */
 };
 
-static void make_page(struct job *job, const char *history, size_t history_bytes)
+static int append_items(struct job *job, const struct page *page, const cJSON *items)
 {
-    const char *end = strchr(job->id, '_');
+    if (!has_place(page, items))
+        return api_error_invalid(&job->error, "invalid_value", "after",
+                                 "after names `%.60s`, which is none of the items", page->after);
+    append_page(&job->answer, page, items);
+    return 0;
+}
+
+static int make_page(struct items_job *j, const char *history, size_t history_bytes)
+{
+    const char *end = strchr(j->id, '_');
     cJSON *messages = cJSON_ParseWithLength(history, history_bytes), *message;
-    struct listing l = {.items = cJSON_CreateArray(), .response = end ? end + 1 : job->id};
+    struct listing l = {.items = cJSON_CreateArray(), .response = end ? end + 1 : j->id};
     l.failed = !messages || !l.items;
     cJSON_ArrayForEach(message, messages)
     {
         if (message->next) add_message(&l, message); /* the last is the answer */
     }
-    job->body.failed |= l.failed;
-    job->has_place = l.failed || has_place(&job->page, l.items);
-    if (!l.failed && job->has_place) append_page(&job->body, &job->page, l.items);
+    int status = l.failed ? api_error_no_memory(&j->job.error) : append_items(&j->job, &j->page, l.items);
     cJSON_Delete(messages);
     cJSON_Delete(l.items);
+    return status;
 }
 
-static void run_job(struct pool_work *work)
+static int run_items(struct job *job, cJSON *body)
 {
-    struct job *job = (struct job *)work;
+    struct items_job *j = (struct items_job *)job;
     size_t n;
-    char *history = response_store_get(job->api->responses, job->api_key_idx, job->id, RESPONSE_HISTORY, &n);
-    job->is_known = history != NULL;
-    if (history) make_page(job, history, n);
+    char *history =
+        response_store_get(job->server->api->responses, job->api_key_idx, j->id, RESPONSE_HISTORY, &n);
+    (void)body;
+    int status = history ? make_page(j, history, n) : response_unknown(&job->error, j->id);
     free(history);
-}
-
-static void free_job(struct job *job)
-{
-    job->api->num_jobs--;
-    buffer_deinit(&job->body);
-    free(job);
-}
-
-static void end_job(struct pool_work *work, bool has_run)
-{
-    loop_watch_enter("items of a response");
-    struct job *job = (struct job *)work;
-    struct exchange *x = job->x;
-    job->body.failed |= !has_run;
-    if (x && has_run && !job->is_known)
-        response_refuse_unknown(x, job->id);
-    else if (x && has_run && !job->has_place)
-        exchange_error(x, 400, "invalid_request_error", "invalid_value", "after", 0,
-                       "after names `%.60s`, which is none of the items", job->page.after);
-    else if (x)
-        exchange_reply_page(x, "application/json", &job->body);
-    free_job(job);
-}
-
-static void on_closed(struct exchange *x)
-{
-    struct job *job = x->context;
-    job->x = NULL;
-    if (work_queue_take_back(&job->work)) free_job(job);
+    return status;
 }
 
 void response_items_reply(struct exchange *x, const char *id)
 {
     struct page page;
-    if (!read_page(x, &page)) return;
-    struct job *job = malloc(sizeof *job);
-    if (!job) {
-        exchange_error(x, 500, "server_error", NULL, NULL, 0, "out of memory");
-        return;
-    }
-    *job = (struct job){.work = {.run = run_job,
-                                 .done = end_job,
-                                 .is_long = true,
-                                 .api_key_idx = x->api_key_idx,
-                                 .tenant = tenant_read(x)},
-                        .x = x,
-                        .api = x->server->api,
-                        .api_key_idx = x->api_key_idx,
-                        .page = page};
-    snprintf(job->id, sizeof job->id, "%s", id);
-    buffer_init(&job->body, PAGE_BYTES_MAX);
-    job->api->num_jobs++;
-    x->context = job;
-    x->on_closed = on_closed;
-    if (!work_queue_put(&x->server->works, x->server->loop, &job->work)) end_job(&job->work, false);
+    struct items_job *j = read_page(x, &page) ? job_create(x, sizeof *j, PAGE_BYTES_MAX) : NULL;
+    if (!j) return;
+    j->job.name = "items of a response";
+    j->job.run = run_items;
+    j->page = page;
+    snprintf(j->id, sizeof j->id, "%s", id);
+    job_start(&j->job, true);
 }

@@ -11,12 +11,19 @@ void endpoint_responses(struct exchange *x)
     generation_start(x, &codec_responses);
 }
 
-void response_refuse_unknown(struct exchange *x, const char *id)
+int response_unknown(struct api_error *err, const char *id)
 {
-    exchange_error(x, 404, "invalid_request_error", "response_not_found", NULL, 0,
-                   "there is no response `%.60s` here; it was not stored, or newer ones took its place "
-                   "(--response-store-bytes)",
-                   id);
+    return api_error_set(err, 404, "invalid_request_error", "response_not_found", NULL,
+                         "there is no response `%.60s` here; it was not stored, or newer ones took its place "
+                         "(--response-store-bytes)",
+                         id);
+}
+
+static void refuse_unknown(struct exchange *x, const char *id)
+{
+    struct api_error error;
+    response_unknown(&error, id);
+    api_error_send(x, &error);
 }
 
 /* ?stream=true asks for events, which are not kept. */
@@ -74,7 +81,7 @@ void endpoint_response(struct exchange *x)
     if (body)
         exchange_reply(x, 200, "application/json", body, n);
     else
-        response_refuse_unknown(x, x->path_rest);
+        refuse_unknown(x, x->path_rest);
     free(body);
 }
 
@@ -82,7 +89,7 @@ void endpoint_response_delete(struct exchange *x)
 {
     struct buffer body;
     if (!response_store_remove(x->server->api->responses, x->api_key_idx, x->path_rest)) {
-        response_refuse_unknown(x, x->path_rest);
+        refuse_unknown(x, x->path_rest);
         return;
     }
     buffer_init(&body, 4096);
@@ -145,7 +152,7 @@ void endpoint_response_cancel(struct exchange *x)
         exchange_error(x, 400, "invalid_request_error", NULL, NULL, 0,
                        "only a response that has not ended can be cancelled");
     } else {
-        response_refuse_unknown(x, id);
+        refuse_unknown(x, id);
     }
     free(stored);
 }

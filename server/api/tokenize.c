@@ -9,8 +9,7 @@
  *   /v1/messages/count_tokens  a body of Messages -> {input_tokens}
  *   /v1/responses/input_tokens  a body of Responses -> {object, input_tokens}
  *
- * The work is a pure function of the body and runs on the worker pool; when the client leaves meanwhile, its
- * result is dropped. Long bodies that wait for their turn (work_queue.h) stay where they are, in their exchanges. */
+ * The work is a pure function of the body, which a worker does (job.h). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,33 +17,16 @@
 #include "base/clock.h"
 #include "base/utf8.h"
 #include "server/api/api.h"
-#include "server/api/custom_tools.h"
+#include "server/api/job.h"
 #include "server/api/json_field.h"
 #include "server/api/nul_text.h"
 #include "server/api/prepare.h"
-#include "server/api/tenant.h"
-#include "server/loop_watch.h"
-#include "text/json_numbers.h"
 
 enum {
     SHORT_BODY_BYTES_MAX = 8 << 10,
     ANSWER_BYTES_MAX = 256 << 20,
     TOKEN_BYTES_MAX = 1 << 20,
     ARENA_BYTES_MAX = 1 << 20
-};
-
-struct job {
-    struct pool_work work; /* first */
-    struct exchange *x;    /* NULL: the client is gone */
-    struct server *server;
-    int api_key_idx;
-    int (*run)(struct job *job, cJSON *body);
-    char *body;       /* our copy, while the worker reads it */
-    const char *text; /* body, or the exchange's while it waits */
-    size_t text_bytes;
-    struct buffer answer;
-    struct api_error error;
-    int status;
 };
 
 /* ---- /tokenize ---- */
@@ -339,102 +321,16 @@ static int run_detokenize(struct job *job, cJSON *body)
     return status;
 }
 
-/* ---- the job ---- */
-
-/* As a generation reads it: numbers as they were written. */
-static int run_with_numbers(struct job *job, cJSON *body)
-{
-    if (json_keep_numbers(body, job->text, job->text_bytes)) return api_error_no_memory(&job->error);
-    return job->run(job, body);
-}
-
-static void run_job(struct pool_work *work)
-{
-    struct job *job = (struct job *)work;
-    cJSON *body = prepare_parse(job->text, job->text_bytes, &job->error);
-    job->status = body ? run_with_numbers(job, body) : STATUS_INVALID;
-    if (job->status == 0 && buffer_failed(&job->answer)) job->status = api_error_no_memory(&job->error);
-    cJSON_Delete(body);
-}
-
-static void free_job(struct job *job)
-{
-    job->server->api->num_jobs--;
-    buffer_deinit(&job->answer);
-    free(job->body);
-    free(job);
-}
-
-static void end_job(struct pool_work *work, bool has_run)
-{
-    loop_watch_enter("a tokenised text");
-    struct job *job = (struct job *)work;
-    struct exchange *x = job->x;
-    if (!has_run) job->status = api_error_no_memory(&job->error);
-    if (x && job->status < 0)
-        api_error_send(x, &job->error);
-    else if (x)
-        exchange_reply(x, 200, "application/json", job->answer.data, job->answer.num_bytes);
-    free_job(job);
-}
-
-/* With a copy of the body, as the exchange may go. */
-static bool begin_job(struct pool_work *work)
-{
-    struct job *job = (struct job *)work;
-    job->body = malloc(job->text_bytes + 1);
-    if (!job->body) return false;
-    memcpy(job->body, job->text, job->text_bytes + 1);
-    job->text = job->body;
-    return true;
-}
-
-static void on_closed(struct exchange *x)
-{
-    struct job *job = x->context;
-    job->x = NULL;
-    if (work_queue_take_back(&job->work)) free_job(job);
-}
-
-void tokenize_abort_waiting(struct server *server, const struct api_error *error)
-{
-    for (struct pool_work *w = server->works.first, *next; w; w = next) {
-        next = w->next;
-        if (w->done != end_job) continue;
-        struct job *job = (struct job *)w;
-        (void)work_queue_take_back(w);
-        api_error_send(job->x, error);
-        free_job(job);
-    }
-}
+/* ---- routes ---- */
 
 static void start_job(struct exchange *x, int (*run)(struct job *job, cJSON *body))
 {
-    struct job *job = calloc(1, sizeof *job);
-    if (!job) {
-        exchange_error(x, 500, "server_error", NULL, NULL, 0, "out of memory");
-        return;
-    }
-    x->server->api->num_jobs++;
-    job->x = x;
-    job->server = x->server;
-    job->api_key_idx = x->api_key_idx;
+    struct job *job = job_create(x, sizeof *job, ANSWER_BYTES_MAX);
+    if (!job) return;
+    job->name = "a tokenised text";
     job->run = run;
-    job->text = x->body;
-    job->text_bytes = x->body_bytes;
-    job->work = (struct pool_work){.begin = begin_job,
-                                   .run = run_job,
-                                   .done = end_job,
-                                   .is_long = x->body_bytes > SHORT_BODY_BYTES_MAX,
-                                   .api_key_idx = x->api_key_idx,
-                                   .tenant = tenant_read(x)};
-    buffer_init(&job->answer, ANSWER_BYTES_MAX);
-    x->context = job;
-    x->on_closed = on_closed;
-    if (work_queue_put(&x->server->works, x->server->loop, &job->work)) return;
-    api_error_no_memory(&job->error);
-    api_error_send(x, &job->error);
-    free_job(job);
+    job->has_body = true;
+    job_start(job, x->body_bytes > SHORT_BODY_BYTES_MAX);
 }
 
 void endpoint_tokenize(struct exchange *x)
