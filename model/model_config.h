@@ -155,7 +155,7 @@ struct layer_config {
 /* What multiplies is 1, no layer has a window. Before a reader fills it in. */
 void model_config_init(struct model_config *c);
 
-/* That there are at least one and LAYERS_MAX layers: known before anything is said of one. source: the file, for the sentence. */
+/* That there is at least one layer and at most LAYERS_MAX: known before anything is said of one. source: the file, for the sentence. */
 int model_config_check_num_layers(const struct model_config *c, const char *source,
                                   struct error *err) must_check;
 

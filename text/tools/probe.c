@@ -72,13 +72,19 @@ static void add_thinking(const struct probe *p, cJSON *context)
     cJSON_AddStringToObject(context, "reasoning_effort", "high");
 }
 
+static cJSON *make_message(const char *role, const char *content)
+{
+    cJSON *message = cJSON_CreateObject();
+    cJSON_AddStringToObject(message, "role", role);
+    cJSON_AddStringToObject(message, "content", content);
+    return message;
+}
+
 static cJSON *context_of(const struct probe *p, const struct probe_answer *answer)
 {
     cJSON *context = p->variables ? cJSON_Duplicate(p->variables, true) : cJSON_CreateObject();
-    cJSON *messages = cJSON_AddArrayToObject(context, "messages"), *user = cJSON_CreateObject();
-    cJSON_AddStringToObject(user, "role", "user");
-    cJSON_AddStringToObject(user, "content", PROBE_USER);
-    cJSON_AddItemToArray(messages, user);
+    cJSON *messages = cJSON_AddArrayToObject(context, "messages");
+    cJSON_AddItemToArray(messages, make_message("user", PROBE_USER));
     if (answer) cJSON_AddItemToArray(messages, answer_message(p, answer));
     if (!p->hides_tools) (void)!tool_prompt_add_variables(NULL, context, p->tools, 0);
     cJSON_AddBoolToObject(context, "add_generation_prompt", !answer);
@@ -130,14 +136,6 @@ bool probe_loses_results(const struct probe *p)
     cJSON_Delete(context);
     buffer_deinit(&out);
     return lost;
-}
-
-static cJSON *make_message(const char *role, const char *content)
-{
-    cJSON *message = cJSON_CreateObject();
-    cJSON_AddStringToObject(message, "role", role);
-    cJSON_AddStringToObject(message, "content", content);
-    return message;
 }
 
 /* Of two system messages, the second one right behind the first or in front of a later question. */
