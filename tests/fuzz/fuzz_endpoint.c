@@ -2,14 +2,11 @@
  * a whole answer or the events of a stream, each of valid JSON; an error has a sentence, and is never ours. The engine answers with a
  * call of a tool, and with the body's own bytes. A response that is stored is asked for again. Nothing stays behind. */
 #include "base/arena.h"
-#include "fuzz/fuzz_server.h"
+#include "fuzz/fuzz_api.h"
 #include "fuzz/json_mutator.h"
-#include "server/api/generation.h"
 #include "server/api/response_store.h"
 #include "server/ip_address.h"
-#include "server/masks.h"
 #include "server/router.h"
-#include "unit/link/link_rig.h"
 
 enum { NUM_SLOTS = 32, ANSWER_TOKENS_MAX = 96, OUT_BYTES_MAX = 64 << 20, BODY_BYTES_MAX = 8000 };
 
@@ -353,19 +350,10 @@ static void keep_a_response(void)
 
 static void start(void)
 {
-    static const char *const phases[] = {"all"};
-    static const double seconds[] = {1};
     fuzz_server_init(&server);
     fuzz_server_open_reranker(&server);
     fuzz_config.response_store_bytes = 1 << 20;
-    assert_always(uv_loop_init(&loop) == 0);
-    server.loop = &loop;
-    server.link = link_rig_create(NUM_SLOTS, FUZZ_MODEL_LEN);
-    server.slots = link_slots(server.link);
-    assert_always(masks_create(server.link, server.grammars, &server.masks, NULL) == 0);
-    atomic_store(&link_counters(server.link)->tokens_per_second, 10);
-    assert_always(api_init(&server, NULL) == 0);
-    api_on_loaded(&server, phases, seconds, 1);
+    fuzz_api_open(&server, &loop, NUM_SLOTS);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

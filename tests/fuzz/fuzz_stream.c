@@ -8,14 +8,11 @@
 
 #include "base/arena.h"
 #include "fuzz/check_decoding.h"
-#include "fuzz/fuzz_server.h"
+#include "fuzz/fuzz_api.h"
 #define JSON_BYTES_ONE_IN 2 /* the script is no JSON */
 #include "fuzz/json_mutator.h"
-#include "server/api/generation.h"
 #include "server/api/json_gate.h"
 #include "server/ip_address.h"
-#include "server/masks.h"
-#include "unit/link/link_rig.h"
 
 enum { NUM_SLOTS = 32, INDEX_MAX = NUM_SLOTS, STREAM_BYTES_MAX = 64 << 20 };
 
@@ -359,18 +356,9 @@ static void end_all(void)
 
 static void start(void)
 {
-    static const char *const phases[] = {"all"};
-    static const double seconds[] = {1};
     fuzz_server_init(&server);
     for (int i = 0; i < NUM_SLOTS; i++) published[i].ids = malloc(FUZZ_MODEL_LEN * sizeof(int32_t));
-    assert_always(uv_loop_init(&loop) == 0);
-    server.loop = &loop;
-    server.link = link_rig_create(NUM_SLOTS, FUZZ_MODEL_LEN);
-    server.slots = link_slots(server.link);
-    assert_always(masks_create(server.link, server.grammars, &server.masks, NULL) == 0);
-    atomic_store(&link_counters(server.link)->tokens_per_second, 10);
-    assert_always(api_init(&server, NULL) == 0);
-    api_on_loaded(&server, phases, seconds, 1);
+    fuzz_api_open(&server, &loop, NUM_SLOTS);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
