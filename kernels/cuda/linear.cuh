@@ -6,11 +6,12 @@
 
 /* What the device keeps of a weight. */
 enum linear_format {
-    LINEAR_BF16,   /* weight */
-    LINEAR_INT4,   /* packed: integers of four bits, less a zero point (packed.cuh) */
-    LINEAR_E2M1,   /* packed: floats of four bits */
-    LINEAR_FP8,    /* fp8: bytes, e4m3 or integers; rows of x are quantised, too */
-    LINEAR_BLOCKS, /* packed: as a GGUF file has it (blocks.cuh) */
+    LINEAR_BF16,           /* weight */
+    LINEAR_INT4,           /* packed: integers of four bits, less a zero point (packed.cuh) */
+    LINEAR_INT4_SYMMETRIC, /* packed: integers of four bits, less 8, whose scales are numbers of bf16 */
+    LINEAR_E2M1,           /* packed: floats of four bits */
+    LINEAR_FP8,            /* fp8: bytes, e4m3 or integers; rows of x are quantised, too */
+    LINEAR_BLOCKS,         /* packed: as a GGUF file has it (blocks.cuh) */
 };
 
 enum byte_form : int; /* linear_fp8.cuh */

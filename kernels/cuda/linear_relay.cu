@@ -112,7 +112,10 @@ template <int FORMAT, typename T> struct relay_consumer : packed_consumer<FORMAT
                 take_sums();
             }
             multiply_stage(operand, this->x_of(turn, p.stage), turn > 0);
-            if (turn + 1 == a.num_k) return true;
+            if (turn + 1 == a.num_k) {
+                this->end_sums();
+                return true;
+            }
             hand_sums();
             named_barrier_arrive(1 + (group + 1) % T::GROUPS, 2 * T::GROUP_THREADS);
             if (threadIdx.x % 32 == 0) barrier_arrive(this->r.empty + 8 * p.stage);

@@ -6,7 +6,7 @@
 namespace
 {
 
-enum { PACK_THREADS = 256, ROW_WORDS = 16 /* of a block */, UNPACK_THREADS = 128 };
+enum { PACK_THREADS = 256, ROW_WORDS = 16 /* of a block */, UNPACK_THREADS = 128, SYMMETRIC_ZERO = 8 };
 
 /* Where a row's part of a block lies. */
 struct layout {
@@ -32,15 +32,19 @@ layout layout_of(const struct linear *w)
     return {w->packed, num_blocks_of(w->k), w->packed_scales};
 }
 
-/* Whether every code with this scale becomes what it should. */
+/* Whether every code with this scale becomes what it should, in every place of a word. A zero's sign does not matter where it is +0. */
 template <int FORMAT, int SCALES> __device__ bool is_exact(uint32_t word, float scale, int32_t zero)
 {
-    const packed_scale s = packed_scale_of<FORMAT>(word);
+    constexpr bool IS_SYMMETRIC = FORMAT == LINEAR_INT4_SYMMETRIC;
+    const auto s = packed_scale<FORMAT, SCALES>::of(word);
     bool exact = true;
-    for (uint32_t code = 0; code < 16; code++) {
-        float value = code_value(FORMAT == LINEAR_INT4 ? DTYPE_U4 : DTYPE_F4_E2M1, (int32_t)code, zero);
-        uint32_t got = unpack_pair<FORMAT, SCALES>(packed_code<FORMAT>(code, 0), 0, s) & 0xffff;
-        exact &= got == __bfloat16_as_ushort(__float2bfloat16_rn(__fmul_rn(value, scale)));
+    for (uint32_t at = 0; at < 16 * 4; at++) {
+        const uint32_t code = at / 4;
+        float value = code_value(is_packed_integer(FORMAT) ? DTYPE_U4 : DTYPE_F4_E2M1, (int32_t)code, zero);
+        float wanted = __bfloat162float(__float2bfloat16_rn(__fmul_rn(value, scale)));
+        uint32_t got = s.pair(packed_code<FORMAT>(code, at % 4), at % 4) << 16;
+        float product = __uint_as_float(got) * packed_factor(FORMAT);
+        exact &= IS_SYMMETRIC ? product == wanted : __float_as_uint(product) == __float_as_uint(wanted);
     }
     return exact;
 }
@@ -48,16 +52,16 @@ template <int FORMAT, int SCALES> __device__ bool is_exact(uint32_t word, float 
 /* The rest of the scale behind its first eight bits is rounded, down or up, to the bits that there are for it. Of same_sign both
  * parts have the scale's sign, also where one is 0: so has 0 times them. */
 template <int FORMAT, int SCALES>
-__device__ uint32_t scale_word(float scale, int32_t zero, bool same_sign, int32_t *inexact)
+__device__ uint32_t scale_word_of_parts(float scale, int32_t zero, bool same_sign, int32_t *inexact)
 {
     constexpr uint32_t STEP = FORMAT == LINEAR_INT4 ? 32 : 1;
-    float factor = FORMAT == LINEAR_INT4 ? 1 : 0x1p126f;
+    constexpr float FACTOR = FORMAT == LINEAR_INT4 ? 128 : 0x1p126f;
     float first = same_sign ? __uint_as_float(__float_as_uint(scale) & 0xffff0000u) : scale;
     __nv_bfloat16 high = __float2bfloat16_rn(first);
     float behind = scale - __bfloat162float(high);
     if (same_sign) behind = copysignf(behind, scale);
-    uint32_t rest = __bfloat16_as_ushort(__float2bfloat16_rn(behind * factor));
-    uint32_t top = (uint32_t)__bfloat16_as_ushort(__float2bfloat16_rn(__bfloat162float(high) * factor)) << 16;
+    uint32_t rest = __bfloat16_as_ushort(__float2bfloat16_rn(behind * FACTOR));
+    uint32_t top = (uint32_t)__bfloat16_as_ushort(__float2bfloat16_rn(__bfloat162float(high) * FACTOR)) << 16;
     for (int i = 0; i < 3; i++) {
         uint32_t low = (rest & ~(STEP - 1)) + (i == 2 ? 0u - STEP : i * STEP);
         uint32_t word = top | (low & 0xffff) | (FORMAT == LINEAR_INT4 ? (uint32_t)zero : 0);
@@ -65,6 +69,23 @@ __device__ uint32_t scale_word(float scale, int32_t zero, bool same_sign, int32_
     }
     *inexact = 1;
     return 0;
+}
+
+template <int SCALES> __device__ uint32_t scale_word_symmetric(float scale, int32_t *inexact)
+{
+    uint32_t word = (uint32_t)__bfloat16_as_ushort(__float2bfloat16_rn(scale * 0x1p126f)) << 16 |
+                    __bfloat16_as_ushort(__float2bfloat16_rn(-scale / 16));
+    if (!is_exact<LINEAR_INT4_SYMMETRIC, SCALES>(word, scale, SYMMETRIC_ZERO)) *inexact = 1;
+    return word;
+}
+
+template <int FORMAT, int SCALES>
+__device__ uint32_t scale_word(float scale, int32_t zero, bool same_sign, int32_t *inexact)
+{
+    if constexpr (FORMAT == LINEAR_INT4_SYMMETRIC)
+        return scale_word_symmetric<SCALES>(scale, inexact);
+    else
+        return scale_word_of_parts<FORMAT, SCALES>(scale, zero, same_sign, inexact);
 }
 
 template <int FORMAT>
@@ -116,6 +137,12 @@ __global__ void pack_scales_kernel(const layout l, const struct device_codes cod
     words[PACKED_CODES_BYTES / 4 + to % PACKED_ROWS * l.scales + i] = scale;
 }
 
+template <int FORMAT> __device__ uint32_t whole_pair(uint32_t pair)
+{
+    if constexpr (packed_factor(FORMAT) == 1) return pair;
+    return bits_of_pair(__hmul2(bf16_pair(pair), __float2bfloat162_rn(packed_factor(FORMAT))));
+}
+
 /* A thread has eight columns of every 32 of a row in a block: four threads write 64 bytes that lie together. */
 template <int FORMAT, int SCALES>
 __global__ void __launch_bounds__(UNPACK_THREADS)
@@ -132,10 +159,10 @@ __global__ void __launch_bounds__(UNPACK_THREADS)
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         int32_t k = block * PACKED_COLUMNS + 32 * j + 8 * pair;
-        const packed_scale s = packed_scale_of<FORMAT>(scales[(2 * j + pair / 2) * l.scales / 8]);
+        const auto scale = packed_scale<FORMAT, SCALES>::of(scales[(2 * j + pair / 2) * l.scales / 8]);
         uint32_t pairs[4];
 #pragma unroll
-        for (int t = 0; t < 4; t++) pairs[t] = unpack_pair<FORMAT, SCALES>((&codes[t].x)[j], pair, s);
+        for (int t = 0; t < 4; t++) pairs[t] = whole_pair<FORMAT>(scale.pair((&codes[t].x)[j], pair));
         if (k < num_columns) /* a multiple of 8 */
             *(uint4 *)(out + (size_t)row * num_columns + k) =
                 make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
@@ -145,6 +172,13 @@ __global__ void __launch_bounds__(UNPACK_THREADS)
 bool is_integer(const struct weight_view *v)
 {
     return v->dtype == DTYPE_U4 || v->dtype == DTYPE_Q4_0;
+}
+
+bool is_symmetric(const struct weight_view *v)
+{
+    const struct weight_codes *c = &v->codes;
+    return v->dtype == DTYPE_U4 && c->scales.type == SCALE_BF16 && !c->zeros.data &&
+           c->zero == SYMMETRIC_ZERO && c->scale_factor == 1 && c->scale_divisor == 1;
 }
 
 /* Of a row of a block: 1, 4 or 8; 0: there is no such layout. */
@@ -168,16 +202,20 @@ int32_t scales_of(const struct weight_view *v)
 enum linear_format packed_format(const struct cuda_device *d, const struct linear_desc *desc, int32_t *scales)
 {
     bool fits = d->is_hopper && !desc->wide_output && !desc->also_embedding;
+    bool symmetric = true;
     int64_t n = 0;
     *scales = 1;
     for (int i = 0; i < desc->num_parts && fits; i++) {
         const struct weight_view *v = &desc->parts[i];
         fits = scales_of(v) > 0 && is_integer(v) == is_integer(&desc->parts[0]);
+        symmetric = symmetric && is_symmetric(v);
         *scales = max(*scales, scales_of(v));
         n += weight_view_num_rows(v);
     }
     fits = fits && desc->parts[0].cols % 8 == 0 && n % 16 == 0;
-    return !fits ? LINEAR_BF16 : is_integer(&desc->parts[0]) ? LINEAR_INT4 : LINEAR_E2M1;
+    if (!fits) return LINEAR_BF16;
+    if (!is_integer(&desc->parts[0])) return LINEAR_E2M1;
+    return symmetric ? LINEAR_INT4_SYMMETRIC : LINEAR_INT4;
 }
 
 size_t packed_bytes(const struct linear *w)

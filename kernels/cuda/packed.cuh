@@ -7,10 +7,16 @@
  * (mma.cuh): pair i where packed_code puts it in the word's halves. A whole row of K is as long as two blocks divide it; what
  * there is not is 0.
  *
- * A weight becomes bf16 in few instructions, and has the bits of (code - zero) * scale, rounded to f32 and then to bf16: a
- * scale is the sum of two numbers of bf16, high and low, such that d * low is exact, and d * high + d * low rounded once.
- * That is so for scales of f16 and bf16, and tried for all values that a code can have when a weight is packed. A float's scale for 32
- * columns has no low part: MXFP4's are powers of two. */
+ * A weight becomes bf16 in few instructions, and has the bits of (code - zero) * scale, rounded to f32 and then to bf16, which is
+ * tried for all values that a code can have when a weight is packed. Subnormal numbers of bf16, and the normal ones below 2^-125, lie
+ * 2^-133 apart: bits 0 to 7 of such a number are an integer, so that a code is a number where it lies.
+ *
+ * LINEAR_INT4: d, code less zero point, is exact. A scale is the sum of two numbers, high and low, such that d * low is exact, and
+ * d * high + d * low rounded once; that is so for scales of f16.
+ * LINEAR_INT4_SYMMETRIC: the zero point is 8 and the scale a number of bf16, so that 8 * scale is one, and code * scale - 8 * scale is
+ * rounded once. What is multiplied is the weight over packed_factor, since bf16 has no number for scale * 2^133; the sums get it back.
+ * A weight of 0 is +0, whatever its scale's sign.
+ * LINEAR_E2M1: a scale for 16 columns has two parts; one for 32 has a single one, MXFP4's being powers of two. */
 #ifndef KERNELS_CUDA_PACKED_CUH
 #define KERNELS_CUDA_PACKED_CUH
 
@@ -32,40 +38,46 @@ static __host__ __device__ constexpr int packed_block_bytes(int scales)
 
 #ifdef __CUDACC__
 
-/* a & b | c in one instruction: of two constants the compiler makes two. */
-static __device__ __forceinline__ uint32_t mask_and_set(uint32_t a, uint32_t b, uint32_t c)
+/* What products of such weights are to be multiplied by. */
+static __host__ __device__ constexpr float packed_factor(int format)
 {
-    uint32_t d;
-    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
-    return d;
+    return format == LINEAR_INT4_SYMMETRIC ? 128 : 1;
 }
 
-/* A scale as it lies beside codes: high << 16 | low. Of integers the lowest five bits of low are the zero point. */
-struct packed_scale {
-    uint32_t high, low, zero; /* twice each; zero as 128 + zero */
-};
-
-template <int FORMAT> static __device__ __forceinline__ struct packed_scale packed_scale_of(uint32_t word)
+static __host__ __device__ constexpr bool is_packed_integer(int format)
 {
-    struct packed_scale s;
-    s.high = __byte_perm(word, 0, 0x3232);
-    s.low = __byte_perm(FORMAT == LINEAR_INT4 ? word & 0xffffffe0u : word, 0, 0x1010);
-    s.zero = FORMAT == LINEAR_INT4 ? (word & 31) * 0x00010001u + 0x43004300u : 0;
-    return s;
+    return format == LINEAR_INT4 || format == LINEAR_INT4_SYMMETRIC;
+}
+
+static __device__ __forceinline__ __nv_bfloat162 bf16_pair(uint32_t bits)
+{
+    return *(const __nv_bfloat162 *)&bits;
+}
+
+static __device__ __forceinline__ uint32_t bits_of_pair(__nv_bfloat162 pair)
+{
+    return *(const uint32_t *)&pair;
+}
+
+/* A power of two, twice. */
+static __device__ __forceinline__ __nv_bfloat162 power_pair(int exponent)
+{
+    return bf16_pair((uint32_t)(exponent + 127) << 7 | (uint32_t)(exponent + 127) << 23);
 }
 
 /* A code of pair i in half a word. Integers lie one behind another. A float's sign goes to bit 15 and its magnitude to bits 6 to 8 of a
  * number of bf16, for 2^-126 times its value: those of three pairs lie so that one shift does that, the last one's in what is left. */
 template <int FORMAT> static __device__ __forceinline__ uint32_t packed_code(uint32_t code, int i)
 {
-    if (FORMAT == LINEAR_INT4) return code << (4 * i);
+    if (is_packed_integer(FORMAT)) return code << (4 * i);
     if (i < 3) return (code >> 3) << (15 - 3 * i) | (code & 7) << (6 - 3 * i);
     return (code >> 3) << 14 | (code >> 2 & 1) << 13 | (code & 3) << 10;
 }
 
-static __device__ __forceinline__ __nv_bfloat162 bf16_pair(uint32_t bits)
+/* Integers of pair i of a word: times 2^-133 where i is even, else 2^-129. */
+static __device__ __forceinline__ __nv_bfloat162 code_pair(uint32_t word, int i)
 {
-    return *(const __nv_bfloat162 *)&bits;
+    return bf16_pair((i < 2 ? word : word >> 8) & (i % 2 == 0 ? 0x000f000fu : 0x00f000f0u));
 }
 
 /* Pair i of a word of floats, 2^-126 times their values. */
@@ -75,21 +87,61 @@ static __device__ __forceinline__ uint32_t float_pair(uint32_t word, int i)
     return (word << 1 & 0x80008000u) | (word >> 5 & 0x01000100u) | (word >> 4 & 0x00c000c0u);
 }
 
-/* Pair i of a word, in bf16. SCALES: of a row of a block. */
-template <int FORMAT, int SCALES>
-static __device__ __forceinline__ uint32_t unpack_pair(uint32_t word, int i, const struct packed_scale &s)
-{
-    __nv_bfloat162 d, v;
-    if (FORMAT == LINEAR_INT4)
-        d = __hsub2(bf16_pair(mask_and_set(word >> (4 * i), 0x000f000fu, 0x43004300u)), bf16_pair(s.zero));
-    else
-        d = bf16_pair(float_pair(word, i)); /* the scale has the factor back */
-    if (FORMAT == LINEAR_E2M1 && SCALES == 4)
-        v = __hmul2(d, bf16_pair(s.high));
-    else
-        v = __hfma2(d, bf16_pair(s.high), __hmul2(d, bf16_pair(s.low)));
-    return *(const uint32_t *)&v;
-}
+/* A scale as it lies beside codes, each part twice: of(word), and a pair of a word of codes by it. SCALES: of a row of a block. */
+template <int FORMAT, int SCALES> struct packed_scale;
+
+/* high << 16 | low, 128 times as large; the lowest five bits of low are the zero point. */
+template <int SCALES> struct packed_scale<LINEAR_INT4, SCALES> {
+    uint32_t high, low, minus_zero; /* the zero point over 128 */
+
+    static __device__ __forceinline__ packed_scale of(uint32_t word)
+    {
+        __nv_bfloat162 minus = bf16_pair((word & 31) * 0x00010001u | 0x80008000u); /* times 2^-133 */
+        return {__byte_perm(word, 0, 0x3232), __byte_perm(word & 0xffffffe0u, 0, 0x1010),
+                bits_of_pair(__hmul2(minus, power_pair(126)))};
+    }
+
+    __device__ __forceinline__ uint32_t pair(uint32_t word, int i) const
+    {
+        __nv_bfloat162 d =
+            __hfma2(code_pair(word, i), power_pair(i % 2 == 0 ? 126 : 122), bf16_pair(minus_zero));
+        return bits_of_pair(__hfma2(d, bf16_pair(high), __hmul2(d, bf16_pair(low))));
+    }
+};
+
+/* scale * 2^126 << 16 | -scale / 16. */
+template <int SCALES> struct packed_scale<LINEAR_INT4_SYMMETRIC, SCALES> {
+    uint32_t even, odd, minus_eight; /* of pairs; 8 * scale over 128 */
+
+    static __device__ __forceinline__ packed_scale of(uint32_t word)
+    {
+        const uint32_t scale = __byte_perm(word, 0, 0x3232);
+        return {scale, bits_of_pair(__hmul2(bf16_pair(scale), power_pair(-4))), __byte_perm(word, 0, 0x1010)};
+    }
+
+    __device__ __forceinline__ uint32_t pair(uint32_t word, int i) const
+    {
+        return bits_of_pair(
+            __hfma2(code_pair(word, i), bf16_pair(i % 2 == 0 ? even : odd), bf16_pair(minus_eight)));
+    }
+};
+
+/* high << 16 | low, 2^126 times as large. */
+template <int SCALES> struct packed_scale<LINEAR_E2M1, SCALES> {
+    uint32_t high, low;
+
+    static __device__ __forceinline__ packed_scale of(uint32_t word)
+    {
+        return {__byte_perm(word, 0, 0x3232), __byte_perm(word, 0, 0x1010)};
+    }
+
+    __device__ __forceinline__ uint32_t pair(uint32_t word, int i) const
+    {
+        __nv_bfloat162 d = bf16_pair(float_pair(word, i));
+        if (SCALES == 4) return bits_of_pair(__hmul2(d, bf16_pair(high)));
+        return bits_of_pair(__hfma2(d, bf16_pair(high), __hmul2(d, bf16_pair(low))));
+    }
+};
 
 #endif
 
@@ -118,11 +170,15 @@ bool cuda_packed_is_exact(struct cuda_device *d);
 template <typename CALL> auto with_packed_form(const struct linear *w, CALL call)
 {
     using int4 = std::integral_constant<int, LINEAR_INT4>;
+    using symmetric = std::integral_constant<int, LINEAR_INT4_SYMMETRIC>;
     using e2m1 = std::integral_constant<int, LINEAR_E2M1>;
-    if (w->format == LINEAR_INT4 && w->packed_scales == 1)
-        return call(int4(), std::integral_constant<int, 1>());
-    if (w->format == LINEAR_INT4) return call(int4(), std::integral_constant<int, 4>());
-    if (w->packed_scales == 4) return call(e2m1(), std::integral_constant<int, 4>());
+    using one = std::integral_constant<int, 1>;
+    using four = std::integral_constant<int, 4>;
+    const bool has_one = w->packed_scales == 1;
+    if (w->format == LINEAR_INT4) return has_one ? call(int4(), one()) : call(int4(), four());
+    if (w->format == LINEAR_INT4_SYMMETRIC)
+        return has_one ? call(symmetric(), one()) : call(symmetric(), four());
+    if (w->packed_scales == 4) return call(e2m1(), four());
     return call(e2m1(), std::integral_constant<int, 8>());
 }
 /* All of w as bf16, [N][K]. */

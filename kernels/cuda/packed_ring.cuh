@@ -183,10 +183,9 @@ template <int FORMAT, typename T> struct packed_consumer {
 #pragma unroll
             for (int i = 0; i < BOX_STEPS; i++) {
                 int step = half * BOX_STEPS + i;
-                const packed_scale s = packed_scale_of<FORMAT>(c.scales[h][step * SCALES / 8]);
-                operand[4 * i + h] = unpack_pair<FORMAT, SCALES>(c.words[h][step / 2], step % 2 * 2, s);
-                operand[4 * i + 2 + h] =
-                    unpack_pair<FORMAT, SCALES>(c.words[h][step / 2], step % 2 * 2 + 1, s);
+                const auto scale = packed_scale<FORMAT, SCALES>::of(c.scales[h][step * SCALES / 8]);
+                operand[4 * i + h] = scale.pair(c.words[h][step / 2], step % 2 * 2);
+                operand[4 * i + 2 + h] = scale.pair(c.words[h][step / 2], step % 2 * 2 + 1);
             }
     }
 
@@ -197,6 +196,15 @@ template <int FORMAT, typename T> struct packed_consumer {
         for (int i = 0; i < BOX_STEPS; i++)
             wgmma_registers<0>(d, operand + 4 * i, x_part(x + 2 * i), add || i > 0);
         wgmma_commit();
+    }
+
+    /* Behind the last product. */
+    __device__ __forceinline__ void end_sums(void)
+    {
+        if constexpr (packed_factor(FORMAT) != 1) {
+#pragma unroll
+            for (int i = 0; i < T::N / 2; i++) d[i] *= packed_factor(FORMAT);
+        }
     }
 
     /* All of K. Products of two boxes are under way at most: an operand is made anew when those before the last are over. */
@@ -232,6 +240,7 @@ template <int FORMAT, typename T> struct packed_consumer {
         }
         wgmma_wait<0>();
         wgmma_hold(d);
+        end_sums();
     }
 };
 

@@ -5,7 +5,7 @@
  * fastest. Random codes and scales; bits must be those of the plain product of the same weights as bf16, also of shapes that no tile
  * divides, or the program fails.
  *
- *   bench_linear_packed [int4 | int4-32 | e2m1-32 | e2m1-16]... */
+ *   bench_linear_packed [int4 | int4-32 | symmetric | symmetric-32 | e2m1-32 | e2m1-16]... */
 #include <stdio.h>
 #include <string.h>
 
@@ -43,6 +43,8 @@ struct format {
 
 static const struct format formats[] = {{"int4", LINEAR_INT4, 1},
                                         {"int4-32", LINEAR_INT4, 4},
+                                        {"symmetric", LINEAR_INT4_SYMMETRIC, 1},
+                                        {"symmetric-32", LINEAR_INT4_SYMMETRIC, 4},
                                         {"e2m1-32", LINEAR_E2M1, 4},
                                         {"e2m1-16", LINEAR_E2M1, 8}};
 
@@ -51,22 +53,24 @@ static void *x, *out;
 static __nv_bfloat16 *unpacked;
 static int num_wrong;
 
-/* Codes of all values; scales of some 2^-7 with a low part, and zero points of integers. */
-static __global__ void fill_packed(uint32_t *p, size_t num_words, int32_t scales, bool is_float,
-                                   uint32_t seed)
+/* A random scale of some 2^-7 as packed.cuh has it: with a low part and a zero point, 8, or a power of two as MXFP4's. */
+static __device__ uint32_t random_scale(int format, int32_t scales, uint32_t h)
+{
+    const uint32_t mantissa = h & 0x7f, sign = h >> 8 & 0x8000;
+    if (format == LINEAR_INT4) return (127 << 7 | mantissa) << 16 | sign | (127 - 9) << 7 | (h >> 24 & 15);
+    if (format == LINEAR_INT4_SYMMETRIC)
+        return ((120 + 126) << 7 | mantissa) << 16 | 0x8000 | (120 - 4) << 7 | mantissa;
+    return ((120 + 126 - 7) << 7 | (scales == 4 ? 0 : mantissa)) << 16;
+}
+
+/* Codes of all values, and scales. */
+static __global__ void fill_packed(uint32_t *p, size_t num_words, int32_t scales, int format, uint32_t seed)
 {
     int32_t block = (PACKED_CODES_BYTES + PACKED_ROWS * 4 * scales) / 4;
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < num_words;
          i += (size_t)gridDim.x * blockDim.x) {
         uint32_t h = random_word(i, seed);
-        if ((int32_t)(i % block) < PACKED_CODES_BYTES / 4) {
-            p[i] = h;
-            continue;
-        }
-        uint32_t exponent = is_float ? 120 + 126 - 7 : 120;
-        uint32_t high = exponent << 7 | (h & 0x7f), low = h >> 8 & 0x8000;
-        if (is_float && scales == 4) high &= ~0x7fu; /* powers of two, as MXFP4's */
-        p[i] = high << 16 | (is_float ? 0 : (low | (exponent - 9) << 7 | (h >> 24 & 15)));
+        p[i] = (int32_t)(i % block) < PACKED_CODES_BYTES / 4 ? h : random_scale(format, scales, h);
     }
 }
 
@@ -80,8 +84,7 @@ static struct linear *make_linear(const struct shape &s, const struct format &f,
     w->packed_scales = f.scales;
     size_t bytes = packed_bytes(w);
     check(cudaMalloc((void **)&w->packed, bytes), "weights");
-    fill_packed<<<1024, 256, 0, device->stream>>>((uint32_t *)w->packed, bytes / 4, f.scales,
-                                                  f.format == LINEAR_E2M1, seed);
+    fill_packed<<<1024, 256, 0, device->stream>>>((uint32_t *)w->packed, bytes / 4, f.scales, f.format, seed);
     return w;
 }
 
