@@ -12,9 +12,11 @@
 namespace
 {
 
-/* A stage is a turn. */
+/* A turn is a stage, or two: of eight rows of W a warp, an operand's sixteen are those of two stages, which are multiplied one after
+ * another with the x of each; what the other's rows add up to is nobody's. So a turn has twice the columns in as many registers. */
 template <int SCALES, int HALVES, int COLS>
 struct relay_traits : packed_tile_traits<SCALES, HALVES, HALVES, COLS, COLS <= 8 ? 2 : 1> {
+    static constexpr int TURN_STAGES = HALVES == 1 ? 2 : 1;
     static constexpr int GROUPS = 2, GROUP_THREADS = GROUP_WARPS * 32;
     static constexpr int THREADS = GROUPS * GROUP_THREADS + 32;
     /* Of an SM: the next kernel fills its ring beside this one. */
@@ -25,7 +27,7 @@ struct relay_traits : packed_tile_traits<SCALES, HALVES, HALVES, COLS, COLS <= 8
     static constexpr int HANDED = SUMS / 2 * GROUP_THREADS;
 };
 
-/* Registers hold whatever they held: of eight rows a warp the other eight that are multiplied go nowhere. */
+/* Registers hold whatever they held. */
 template <int N> __device__ __forceinline__ void any_values(uint32_t (&registers)[N])
 {
 #pragma unroll
@@ -58,15 +60,28 @@ template <int FORMAT, typename T> struct relay_consumer : packed_consumer<FORMAT
         }
     }
 
-    __device__ __forceinline__ void unpack_stage(uint32_t (&operand)[4 * STEPS], int32_t stage) const
+    /* at: of HALVES 1 the eight rows of the operand that the stage's become. */
+    __device__ __forceinline__ void unpack_stage(uint32_t (&operand)[4 * STEPS], int32_t stage, int at) const
     {
         typename base::codes c[T::STAGE_BLOCKS];
 #pragma unroll
         for (int block = 0; block < T::STAGE_BLOCKS; block++) this->load(c[block], stage, block);
 #pragma unroll
         for (int i = 0; i < STEPS / BOX_STEPS; i++)
-            this->unpack(*(uint32_t(*)[4 * BOX_STEPS])(operand + i * 4 * BOX_STEPS), c[i / BLOCK_BOXES],
-                         i % BLOCK_BOXES);
+#pragma unroll
+            for (int h = 0; h < T::HALVES; h++)
+                this->unpack_strip(operand + i * 4 * BOX_STEPS, at + h, c[i / BLOCK_BOXES], h,
+                                   i % BLOCK_BOXES);
+    }
+
+    /* From eight rows of the operand to the other eight. */
+    __device__ __forceinline__ void move_sums(int from, int to)
+    {
+#pragma unroll
+        for (int i = 0; i < T::SUMS / 2; i++) {
+            this->d[4 * i + to] = this->d[4 * i + from];
+            this->d[4 * i + to + 1] = this->d[4 * i + from + 1];
+        }
     }
 
     __device__ __forceinline__ void multiply_stage(const uint32_t (&operand)[4 * STEPS], uint32_t x, int add)
@@ -100,26 +115,42 @@ template <int FORMAT, typename T> struct relay_consumer : packed_consumer<FORMAT
     /* The group's turns. True: it had the last one, and has the sums. */
     __device__ __forceinline__ bool run(int32_t group)
     {
+        constexpr int TURN = T::TURN_STAGES;
         const packed_args &a = this->a;
         uint32_t operand[4 * STEPS];
         if (T::HALVES == 1) any_values(operand);
-        pipeline_state p = {group, 0};
-        for (int32_t turn = group; turn < a.num_k; turn += T::GROUPS) {
+        pipeline_state p = {group * TURN, 0};
+        for (int32_t k = group * TURN; k < a.num_k; k += T::GROUPS * TURN) {
+            const bool has_second = TURN == 2 && k + 1 < a.num_k;
+            pipeline_state second = p;
+            if (TURN == 2) second.advance(a.num_stages);
             barrier_wait(this->r.full + 8 * p.stage, p.parity);
-            unpack_stage(operand, p.stage);
-            if (turn > 0) {
+            unpack_stage(operand, p.stage, 0);
+            if (has_second) {
+                barrier_wait(this->r.full + 8 * second.stage, second.parity);
+                unpack_stage(operand, second.stage, 1);
+            }
+            if (k > 0) {
                 named_barrier_sync(1 + group, 2 * T::GROUP_THREADS);
                 take_sums();
             }
-            multiply_stage(operand, this->x_of(turn, p.stage), turn > 0);
-            if (turn + 1 == a.num_k) {
+            multiply_stage(operand, this->x_of(k, p.stage), k > 0);
+            if (has_second) {
+                move_sums(0, 2);
+                multiply_stage(operand, this->x_of(k + 1, second.stage), 1);
+                move_sums(2, 0);
+            }
+            if (k + TURN >= a.num_k) {
                 this->end_sums();
                 return true;
             }
             hand_sums();
             named_barrier_arrive(1 + (group + 1) % T::GROUPS, 2 * T::GROUP_THREADS);
-            if (threadIdx.x % 32 == 0) barrier_arrive(this->r.empty + 8 * p.stage);
-            for (int i = 0; i < T::GROUPS; i++) p.advance(a.num_stages);
+            if (threadIdx.x % 32 == 0) {
+                barrier_arrive(this->r.empty + 8 * p.stage);
+                if (TURN == 2) barrier_arrive(this->r.empty + 8 * second.stage);
+            }
+            for (int i = 0; i < T::GROUPS * TURN; i++) p.advance(a.num_stages);
         }
         return false;
     }
@@ -182,7 +213,7 @@ bool launch(struct cuda_device *d, linear_packed_args a, const void *x, const ro
     int32_t num_tiles = (w->n + T::ROWS - 1) / T::ROWS;
     size_t shared_bytes =
         fit_packed_ring<T>(&a, w, SHARED_BYTES / T::CTAS - 2048 - (int32_t)sizeof(float2) * T::HANDED);
-    if (a.num_stages < std::min((int32_t)T::GROUPS, a.num_k)) return false;
+    if (a.num_stages < std::min((int32_t)T::GROUPS * T::TURN_STAGES, a.num_k)) return false;
     a.pause = cuda_pause_ahead(d, T::W_BYTES);
     /* they begin where the kernel before has ended first: two at a time, and half of the SMs would have none */
     if (num_tiles <= d->num_sms) shared_bytes = std::max(shared_bytes, (size_t)ALONE_BYTES);

@@ -161,32 +161,41 @@ template <int FORMAT, typename T> struct packed_consumer {
         return T::IS_ROW ? wgmma_row_descriptor_of(x) : wgmma_descriptor_of(x);
     }
 
-    __device__ __forceinline__ void load(codes &c, int32_t stage, int block) const
+    /* Of one strip: that of the warp's so many that begin at w_offset. */
+    __device__ __forceinline__ void load_strip(codes &c, int h, int32_t stage, int block, int strip) const
     {
         int lane = threadIdx.x % 32;
-        uint32_t strip = r.w + stage * T::W_BYTES + w_offset + block * (PACKED_STRIPS * T::BLOCK_BYTES);
+        uint32_t at = r.w + stage * T::W_BYTES + w_offset + block * (PACKED_STRIPS * T::BLOCK_BYTES) +
+                      strip * T::BLOCK_BYTES;
+        uint32_t scales = at + PACKED_CODES_BYTES + lane / 4 * (4 * SCALES);
+        load_4(c.words[h], at + lane * 16);
 #pragma unroll
-        for (int h = 0; h < HALVES; h++) {
-            uint32_t at = strip + h * T::BLOCK_BYTES;
-            uint32_t scales = at + PACKED_CODES_BYTES + lane / 4 * (4 * SCALES);
-            load_4(c.words[h], at + lane * 16);
+        for (int i = 0; i < SCALES; i++) c.scales[h][i] = load_1(scales + 4 * i);
+    }
+
+    __device__ __forceinline__ void load(codes &c, int32_t stage, int block) const
+    {
 #pragma unroll
-            for (int i = 0; i < SCALES; i++) c.scales[h][i] = load_1(scales + 4 * i);
+        for (int h = 0; h < HALVES; h++) load_strip(c, h, stage, block, h);
+    }
+
+    /* The operand of the block's columns 64 half to 64 half + 63, in the eight rows at. */
+    __device__ __forceinline__ void unpack_strip(uint32_t *operand, int at, const codes &c, int h,
+                                                 int half) const
+    {
+#pragma unroll
+        for (int i = 0; i < BOX_STEPS; i++) {
+            int step = half * BOX_STEPS + i;
+            const auto scale = packed_scale<FORMAT, SCALES>::of(c.scales[h][step * SCALES / 8]);
+            operand[4 * i + at] = scale.pair(c.words[h][step / 2], step % 2 * 2);
+            operand[4 * i + 2 + at] = scale.pair(c.words[h][step / 2], step % 2 * 2 + 1);
         }
     }
 
-    /* The operand of the block's columns 64 half to 64 half + 63. */
     __device__ __forceinline__ void unpack(uint32_t (&operand)[4 * BOX_STEPS], const codes &c, int half) const
     {
 #pragma unroll
-        for (int h = 0; h < HALVES; h++)
-#pragma unroll
-            for (int i = 0; i < BOX_STEPS; i++) {
-                int step = half * BOX_STEPS + i;
-                const auto scale = packed_scale<FORMAT, SCALES>::of(c.scales[h][step * SCALES / 8]);
-                operand[4 * i + h] = scale.pair(c.words[h][step / 2], step % 2 * 2);
-                operand[4 * i + 2 + h] = scale.pair(c.words[h][step / 2], step % 2 * 2 + 1);
-            }
+        for (int h = 0; h < HALVES; h++) unpack_strip(operand, h, c, h, half);
     }
 
     __device__ __forceinline__ void multiply(const uint32_t (&operand)[4 * BOX_STEPS], uint32_t x, int add)
