@@ -40,9 +40,10 @@ struct dummy_weights {
     uint64_t seed;
     struct mapping *mappings;
     float tile[TILE_VALUES];
-    uint8_t codes[TILE_VALUES]; /* of e4m3 and of integers, made when first asked for */
-    float codes_deviation;      /* of e4m3; 0: they were not */
-    uint8_t bytes[TILE_VALUES]; /* of codes */
+    uint8_t codes[TILE_VALUES];    /* of e4m3 and of integers, made when first asked for */
+    float codes_deviation;         /* of e4m3; 0: they were not */
+    uint8_t bytes[TILE_VALUES];    /* of codes */
+    uint8_t balanced[TILE_VALUES]; /* the same with 8 for 0: of two codes each, whose mean is 8 */
 };
 
 /* All codes are drawn alike, but NaN. */
@@ -58,6 +59,12 @@ static void fill_codes(struct dummy_weights *d)
     d->codes_deviation = (float)sqrt(sum / TILE_VALUES);
 }
 
+/* Of two codes. */
+static uint8_t with_8_for_0(uint8_t byte)
+{
+    return (uint8_t)(byte | (byte & 0x0f ? 0 : 0x08) | (byte & 0xf0 ? 0 : 0x80));
+}
+
 struct dummy_weights *dummy_weights_create(uint64_t seed)
 {
     struct dummy_weights *d = malloc(sizeof *d);
@@ -70,6 +77,7 @@ struct dummy_weights *dummy_weights_create(uint64_t seed)
         for (size_t j = 0; j < 4; j++)
             d->tile[i + j] = ((float)(random.word[j] >> 8) * 0x1p-24f - 0.5f) * UNIFORM_WIDTH;
         for (size_t j = 0; j < 4; j++) d->bytes[i + j] = (uint8_t)random.word[j];
+        for (size_t j = 0; j < 4; j++) d->balanced[i + j] = with_8_for_0(d->bytes[i + j]);
     }
     return d;
 }
@@ -110,8 +118,9 @@ struct fill {
     const struct dummy_weights *d;
     uint64_t stream;
     uint16_t *out;  /* or */
-    uint8_t *codes; /* if not NULL */
-    int64_t cols;
+    uint8_t *codes; /* if not NULL: bytes of */
+    const uint8_t *tile;
+    int64_t cols; /* values, or bytes */
     float center, scale;
 };
 
@@ -119,7 +128,7 @@ static void copy_codes(const struct fill *f, uint8_t *out, size_t at)
 {
     for (int64_t done = 0; done < f->cols; at = 0) {
         int64_t n = min_of(f->cols - done, (int64_t)(TILE_VALUES - at));
-        memcpy(out + done, f->d->codes + at, (size_t)n);
+        memcpy(out + done, f->tile + at, (size_t)n);
         done += n;
     }
 }
@@ -185,7 +194,8 @@ struct weight_view dummy_weights_bytes(struct dummy_weights *d, enum dtype dtype
     float *scales = allocate(d, (size_t)rows_of_scales * (size_t)cols_of_scales * sizeof *scales);
     if (!codes || !scales) return (struct weight_view){0};
     if (d->codes_deviation == 0) fill_codes(d);
-    fill_in_parallel(&(struct fill){.d = d, .stream = stream, .codes = codes, .cols = cols}, rows);
+    fill_in_parallel(&(struct fill){.d = d, .stream = stream, .codes = codes, .tile = d->codes, .cols = cols},
+                     rows);
     const float deviation = dtype == DTYPE_I8 ? 255 / UNIFORM_WIDTH : d->codes_deviation;
     for (int64_t i = 0; i < rows_of_scales * cols_of_scales; i++)
         scales[i] = 1 / (sqrtf((float)cols) * deviation);
@@ -211,6 +221,16 @@ static void *make_bytes(struct dummy_weights *d, uint64_t stream, size_t num_byt
     return out;
 }
 
+/* Two bytes each, that give codes of such a deviation the variance of all dummy weights. */
+static uint16_t *make_scales(struct dummy_weights *d, int64_t num_scales, int64_t cols, float deviation,
+                             uint16_t (*round)(float))
+{
+    uint16_t *scales = allocate(d, (size_t)num_scales * sizeof *scales);
+    for (int64_t i = 0; scales && i < num_scales; i++)
+        scales[i] = round((1 + 0.1f * d->tile[i % TILE_VALUES]) / (deviation * sqrtf((float)cols)));
+    return scales;
+}
+
 struct weight_view dummy_weights_awq(struct dummy_weights *d, uint64_t stream, int64_t rows, int64_t cols,
                                      int64_t group)
 {
@@ -219,11 +239,8 @@ struct weight_view dummy_weights_awq(struct dummy_weights *d, uint64_t stream, i
     struct weight_view v =
         weight_view_plain(make_bytes(d, stream, (size_t)(rows * cols / 2)), DTYPE_U4, rows, cols);
     void *zeros = make_bytes(d, stream + 1, (size_t)(num_scales / 2));
-    uint16_t *scales = allocate(d, (size_t)num_scales * sizeof *scales);
+    uint16_t *scales = make_scales(d, num_scales, cols, deviation, dtype_f32_to_f16);
     if (!v.data || !zeros || !scales) return (struct weight_view){0};
-    for (int64_t i = 0; i < num_scales; i++)
-        scales[i] =
-            dtype_f32_to_f16((1 + 0.1f * d->tile[i % TILE_VALUES]) / (deviation * sqrtf((float)cols)));
     v.scheme = WEIGHT_AWQ;
     v.codes = (struct weight_codes){.scales = {scales, SCALE_F16, num_groups, rows},
                                     .zeros = {.data = zeros, .rows = num_groups, .cols = rows},
@@ -231,6 +248,28 @@ struct weight_view dummy_weights_awq(struct dummy_weights *d, uint64_t stream, i
                                     .scale_cols = group,
                                     .scale_factor = 1,
                                     .scale_divisor = 1};
+    return v;
+}
+
+struct weight_view dummy_weights_symmetric(struct dummy_weights *d, uint64_t stream, int64_t rows,
+                                           int64_t cols, int64_t group)
+{
+    static const float deviation = 4.2f; /* of a balanced code */
+    const int64_t num_groups = div_up(cols, group);
+    uint8_t *codes = allocate(d, (size_t)(rows * cols / 2));
+    uint16_t *scales = make_scales(d, num_groups * rows, cols, deviation, dtype_f32_to_bf16);
+    if (!codes || !scales) return (struct weight_view){0};
+    fill_in_parallel(
+        &(struct fill){.d = d, .stream = stream, .codes = codes, .tile = d->balanced, .cols = cols / 2},
+        rows);
+    struct weight_view v = weight_view_plain(codes, DTYPE_U4, rows, cols);
+    v.scheme = WEIGHT_SCALED;
+    v.codes = (struct weight_codes){.scales = {scales, SCALE_BF16, rows, num_groups},
+                                    .scale_rows = 1,
+                                    .scale_cols = group,
+                                    .scale_factor = 1,
+                                    .scale_divisor = 1,
+                                    .zero = 8};
     return v;
 }
 

@@ -22,6 +22,9 @@ struct weight_view dummy_weights_bytes(struct dummy_weights *d, enum dtype dtype
 /* In four bits as AWQ has them, of that variance; group columns have one scale and zero point. rows: a multiple of 8. */
 struct weight_view dummy_weights_awq(struct dummy_weights *d, uint64_t stream, int64_t rows, int64_t cols,
                                      int64_t group);
+/* In four bits as compressed-tensors has them without zero points, of that variance; group columns have one scale, a number of bf16. */
+struct weight_view dummy_weights_symmetric(struct dummy_weights *d, uint64_t stream, int64_t rows,
+                                           int64_t cols, int64_t group);
 /* Floats of four bits with a scale for 32 columns, of which cols is a multiple. */
 struct weight_view dummy_weights_mxfp4(struct dummy_weights *d, uint64_t stream, int64_t rows, int64_t cols);
 /* One row around center: norm weights around 1, biases around 0. */

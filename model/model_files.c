@@ -339,13 +339,23 @@ static bool is_dummy_bytes(const struct model_files *f, enum weight_role role)
     return f->config.quantisation.format == QUANT_BYTES && is_quantised(role);
 }
 
-/* Those of four bits are all made as AWQ has them. */
-static bool is_dummy_awq(const struct model_files *f, enum weight_role role, int64_t rows)
+static bool is_dummy_u4(const struct model_files *f, enum weight_role role, int64_t rows)
 {
     const struct quantisation *q = &f->config.quantisation;
     const bool has_four_bits =
         q->format == QUANT_AWQ || q->format == QUANT_GPTQ || (q->format == QUANT_PACKED && q->bits == 4);
     return has_four_bits && rows % 8 == 0 && is_quantised(role);
+}
+
+/* GPTQ's are made as AWQ has them, too. */
+static struct weight_view make_dummy_u4(const struct model_files *f, uint64_t stream, int64_t rows,
+                                        int64_t cols)
+{
+    const struct quantisation *q = &f->config.quantisation;
+    const int64_t group = q->group_size ? q->group_size : cols;
+    return q->format == QUANT_PACKED && !q->has_zeros
+               ? dummy_weights_symmetric(f->dummy, stream, rows, cols, group)
+               : dummy_weights_awq(f->dummy, stream, rows, cols, group);
 }
 
 static bool is_dummy_mxfp4(const struct model_files *f, enum weight_role role, int64_t cols)
@@ -368,10 +378,7 @@ static struct weight_view make_dummy(const struct model_files *f, enum weight_ro
         return dummy_weights_bytes(f->dummy, q->has_integers ? DTYPE_I8 : DTYPE_F8_E4M3, stream, rows, cols,
                                    q->block_rows ? q->block_rows : 1, q->block_rows ? q->block_cols : cols);
     }
-    if (line->rows != DIM_1 && is_dummy_awq(f, role, rows))
-        return dummy_weights_awq(f->dummy, stream, rows, cols,
-                                 f->config.quantisation.group_size ? f->config.quantisation.group_size
-                                                                   : cols);
+    if (line->rows != DIM_1 && is_dummy_u4(f, role, rows)) return make_dummy_u4(f, stream, rows, cols);
     if (line->rows != DIM_1 && is_dummy_mxfp4(f, role, cols))
         return dummy_weights_mxfp4(f->dummy, stream, rows, cols);
     if (line->rows != DIM_1) return dummy_weights_matrix(f->dummy, stream, rows, cols);

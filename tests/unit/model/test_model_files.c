@@ -586,6 +586,36 @@ static void dummy_weights_of_fp8_have_blocks(void **state)
     model_files_close(f);
 }
 
+/* compressed-tensors without zero points: integers less 8. */
+static void dummy_weights_of_four_bits_are_balanced(void **state)
+{
+    (void)state;
+    char config[1024];
+    snprintf(
+        config, sizeof config,
+        "%.*s,\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\","
+        "\"config_groups\":{\"a\":{\"targets\":[\"Linear\"],\"weights\":{\"num_bits\":4,\"type\":\"int\","
+        "\"strategy\":\"group\",\"group_size\":128,\"symmetric\":true}}}}}",
+        (int)sizeof dummy_config - 2, dummy_config);
+    write_text(directory, "config.json", config);
+    struct model_files *f = open_good(NULL, "dummy");
+    struct weight_view up = model_files_weight(f, WEIGHT_UP, 1);
+    assert_true(up.dtype == DTYPE_U4 && up.scheme == WEIGHT_SCALED && !up.codes.zeros.data);
+    assert_true(up.codes.scales.type == SCALE_BF16 && up.codes.scales.rows == 3000 &&
+                up.codes.scales.cols == 8);
+    double sum = 0, squares = 0;
+    for (int64_t i = 0; i < up.rows * up.cols; i++) {
+        const int code = ((const uint8_t *)up.data)[i / 2] >> (4 * (i % 2)) & 15;
+        const uint16_t scale = ((const uint16_t *)up.codes.scales.data)[i / 128];
+        const double value = (code - up.codes.zero) * (double)dtype_bf16_to_f32(scale);
+        sum += value;
+        squares += value * value;
+    }
+    assert_true(fabs(sum / 3000 / 1024) < 1e-3);
+    assert_true(fabs(squares / 3000 - 1) < 0.02); /* variance 1 / cols */
+    model_files_close(f);
+}
+
 /* Of experts alone, as gpt-oss has them. */
 static void dummy_experts_of_mxfp4_have_blocks(void **state)
 {
@@ -660,6 +690,7 @@ int main(void)
         TEST(refuses_types_and_ranks),
         TEST(dummy_weights_keep_activations_near_one),
         TEST(dummy_weights_of_fp8_have_blocks),
+        TEST(dummy_weights_of_four_bits_are_balanced),
         TEST(dummy_experts_of_mxfp4_have_blocks),
         TEST(dummy_rows_are_distinct_and_repeatable),
     };
