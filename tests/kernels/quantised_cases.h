@@ -110,6 +110,10 @@ static const struct layout layouts[] = {
     {"gptq, scales of f16", WEIGHT_GPTQ, DTYPE_U4, 1, 128, true, false, 0, SCALE_F16},
     {"awq, scales of f16", WEIGHT_AWQ, DTYPE_U4, 1, 128, true, false, 0, SCALE_F16},
     {"4 bits, groups of 32, scales of bf16", WEIGHT_SCALED, DTYPE_U4, 1, 32, false, false, 0, SCALE_BF16},
+    {"4 bits, groups of 128, scales of bf16", WEIGHT_SCALED, DTYPE_U4, 1, 128, false, false, 0, SCALE_BF16},
+    {"4 bits, rows, scales of bf16", WEIGHT_SCALED, DTYPE_U4, 1, 0, false, false, 0, SCALE_BF16},
+    {"4 bits, groups of 128, zeros, scales of bf16", WEIGHT_SCALED, DTYPE_U4, 1, 128, true, false, 0,
+     SCALE_BF16},
 };
 
 static int group_of(const struct quantised *q, int k)
@@ -141,11 +145,15 @@ static void put_scale(struct quantised *q, int i, float scale)
     q->scale_values[i] = scale;
 }
 
-static void set_scales(struct quantised *q, enum scale_type type, int side_rows, int side_cols)
+/* Of those without zero points some are negative. */
+static void set_scales(struct quantised *q, enum scale_type type, int side_rows, int side_cols,
+                       bool has_zeros)
 {
+    const int num_signs = type == SCALE_BF16 && !has_zeros ? 2 : 1;
     struct weight_side *s = &q->view.codes.scales;
     *s = (struct weight_side){q->scale_data, type, side_rows, side_cols};
-    for (int i = 0; i < side_rows * side_cols; i++) put_scale(q, i, draw_between(0.001f, 0.01f));
+    for (int i = 0; i < side_rows * side_cols; i++)
+        put_scale(q, i, draw_between(0.001f, 0.01f) * (draw_below(num_signs) ? -1 : 1));
     if (q->view.dtype == DTYPE_F4_E2M1) q->view.codes.scale_divisor = 3.7f;
     if (q->view.dtype != DTYPE_MXFP4) return;
     s->type = SCALE_E8M0;
@@ -181,9 +189,9 @@ static void fill(struct quantised *q, const struct layout *l, int rows, int cols
                                           .zero = l->dtype == DTYPE_U4 ? l->zeros ? 1 : 8 : 0};
     if (l->ordered) shuffle_groups(q, scale_cols);
     if (l->scheme == WEIGHT_SCALED)
-        set_scales(q, l->scale_type, (int)div_up(rows, scale_rows), num_groups);
+        set_scales(q, l->scale_type, (int)div_up(rows, scale_rows), num_groups, l->zeros);
     else
-        set_scales(q, l->scale_type, num_groups, rows);
+        set_scales(q, l->scale_type, num_groups, rows, l->zeros);
     if (l->zeros)
         q->view.codes.zeros = l->scheme == WEIGHT_SCALED
                                   ? (struct weight_side){q->zero_data, 0, rows, num_groups}
