@@ -62,7 +62,7 @@ static const struct route *route_of(const struct listener *l, const char *path)
 }
 
 struct exchange *connection_adopt(struct listener *l, int fd, const struct moved_connection *in,
-                                  const char *input, size_t input_bytes, const char *path)
+                                  const char *input, size_t input_bytes, const char *path, int api_key_idx)
 {
     const struct route *route = route_of(l, path);
     struct connection *c = route && l->num_open < l->max_connections ? connection_create_over(l, fd) : NULL;
@@ -77,6 +77,8 @@ struct exchange *connection_adopt(struct listener *l, int fd, const struct moved
         return NULL;
     }
     c->request->x.arrival_ns = in->arrival_ns;
+    c->request->x.api_key_idx = api_key_idx;
+    connection_note_key(c);
     c->num_requests = in->num_requests;
     c->closes = in->closes;
     c->half_closed = in->half_closed;

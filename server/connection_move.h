@@ -20,9 +20,10 @@ struct moved_connection {
 int connection_move_out(const struct exchange *x, struct moved_connection *out, const char **input,
                         size_t *input_bytes) must_check;
 
-/* A connection over fd, frozen, with a stream of this route whose head is out. Takes fd over, also when it fails.
+/* A connection over fd, frozen, with a stream of this route and key whose head is out. Takes fd over, also when it fails.
  * NULL: every place is taken, or no memory. */
 struct exchange *connection_adopt(struct listener *l, int fd, const struct moved_connection *in,
-                                  const char *input, size_t input_bytes, const char *path) must_check;
+                                  const char *input, size_t input_bytes, const char *path,
+                                  int api_key_idx) must_check;
 
 #endif

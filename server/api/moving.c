@@ -387,10 +387,9 @@ static struct generation *readmit(struct listener *l, struct moved_stream *m, in
         close(connection_fd);
         return NULL;
     }
-    struct exchange *x =
-        connection_adopt(l, connection_fd, &m->head.connection, m->input, m->head.input_bytes, m->head.path);
+    struct exchange *x = connection_adopt(l, connection_fd, &m->head.connection, m->input,
+                                          m->head.input_bytes, m->head.path, key_idx);
     if (!x) return NULL;
-    x->api_key_idx = key_idx;
     m->on_prepared = on_prepared;
     struct generation *g = generation_readmit(x, codec, m);
     if (!g) {

@@ -1,5 +1,6 @@
 /* test_places.c - who gets a place when connections or memory are used up: idle ones make room, one address
  * has its share, probes get through, and what is held for all clients together is bounded. */
+#include "server/connection_move.h"
 #include "tests/unit/server/http_rig.h"
 
 #define OK "GET /ok HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -391,6 +392,29 @@ static void test_bodies_of_one_key_leave_room(void **state)
     rig_end(&rig);
 }
 
+/* What came with a stream from another process is its key's, as what came over the socket would be. */
+static void test_a_moved_stream_counts_for_its_key(void **state)
+{
+    (void)state;
+    static const struct moved_connection moved = {.request_id = "req-moved", .version_minor = 1};
+    struct rig rig;
+    struct error err = {0};
+    int ends[2];
+    rig_init(&rig);
+    assert_int_equal(config_set(&rig.config, "api-key", "one", "test", &err), 0);
+    assert_int_equal(config_set(&rig.config, "api-key", "two", "test", &err), 0);
+    rig_open(&rig);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    struct exchange *x = connection_adopt(&rig.listener, ends[0], &moved, OK, strlen(OK), "/later", 1);
+    assert_non_null(x);
+    assert_true(rig.listener.num_buffered_bytes >= strlen(OK));
+    assert_int_equal(rig.listener.key_buffered_bytes[1], rig.listener.num_buffered_bytes);
+    exchange_let_go(x);
+    rig_run(&rig);
+    close(ends[1]);
+    rig_end(&rig);
+}
+
 /* Answers of 16 MB that nobody reads: the second finds no room. */
 static void test_unread_answers_are_bounded(void **state)
 {
@@ -508,6 +532,7 @@ int main(void)
         cmocka_unit_test(test_held_bodies_are_bounded),
         cmocka_unit_test(test_bodies_of_one_address_leave_room),
         cmocka_unit_test(test_bodies_of_one_key_leave_room),
+        cmocka_unit_test(test_a_moved_stream_counts_for_its_key),
         cmocka_unit_test(test_unread_answers_are_bounded),
         cmocka_unit_test(test_streams_go_on_beyond_the_bound),
         cmocka_unit_test(test_held_heads_are_bounded),
