@@ -35,6 +35,7 @@ struct answer {
     const char *model; /* the adapter's name, if it has one */
     const char *request_id;
     int api_key_idx, num_choices;
+    uint64_t tenant; /* tenant.h */
     uint64_t arrival_ns;
     uint64_t seed; /* of the first choice */
     const struct choice_context *context;

@@ -5,15 +5,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NUM_BUCKETS = 1024, ID_BYTES = 48 };
+enum {
+    NUM_BUCKETS = 1024,
+    ID_BYTES = 48,
+    TENANTS = 256, /* of a key, that are told apart */
+};
 
 struct record {
     struct record *next_in_bucket;
-    struct record *older, *newer; /* of its key */
+    struct record *older, *newer; /* of its part */
     struct holder *holder;
+    struct part *part;
     char id[ID_BYTES];
     size_t num_bytes[NUM_RESPONSE_TEXTS];
     char bytes[]; /* the texts, one behind the other */
+};
+
+/* What is kept for a tenant. */
+struct part {
+    size_t num_bytes;
+    struct record *oldest, *newest;
 };
 
 /* A key and what is kept for it, as long as there is something. */
@@ -21,7 +32,7 @@ struct holder {
     struct holder *next;
     int api_key_idx;
     size_t num_bytes;
-    struct record *oldest, *newest;
+    struct part parts[TENANTS];
 };
 
 struct response_store {
@@ -63,16 +74,17 @@ static struct holder *holder_of(struct response_store *s, int api_key_idx)
     struct holder *h = s->holders;
     while (h && h->api_key_idx != api_key_idx) h = h->next;
     if (h) return h;
-    h = malloc(sizeof *h);
+    h = calloc(1, sizeof *h);
     if (!h) return NULL;
-    *h = (struct holder){.next = s->holders, .api_key_idx = api_key_idx};
+    h->next = s->holders;
+    h->api_key_idx = api_key_idx;
     return s->holders = h;
 }
 
 static void release_if_empty(struct response_store *s, struct holder *h)
 {
     struct holder **at = &s->holders;
-    if (h->oldest) return;
+    if (h->num_bytes > 0) return;
     while (*at != h) at = &(*at)->next;
     *at = h->next;
     free(h);
@@ -82,26 +94,29 @@ static void release_if_empty(struct response_store *s, struct holder *h)
 static void drop(struct response_store *s, struct record **at)
 {
     struct record *r = *at;
-    struct holder *h = r->holder;
+    struct part *p = r->part;
     *at = r->next_in_bucket;
-    *(r->older ? &r->older->newer : &h->oldest) = r->newer;
-    *(r->newer ? &r->newer->older : &h->newest) = r->older;
+    *(r->older ? &r->older->newer : &p->oldest) = r->newer;
+    *(r->newer ? &r->newer->older : &p->newest) = r->older;
     s->num_bytes -= bytes_of(r);
-    h->num_bytes -= bytes_of(r);
+    r->holder->num_bytes -= bytes_of(r);
+    p->num_bytes -= bytes_of(r);
     free(r);
 }
 
-static void drop_oldest(struct response_store *s, struct holder *h)
+static void drop_oldest(struct response_store *s, struct holder *h, struct part *p)
 {
-    drop(s, find(s, h->api_key_idx, h->oldest->id));
+    drop(s, find(s, h->api_key_idx, p->oldest->id));
 }
 
 void response_store_destroy(struct response_store *s)
 {
     if (!s) return;
     while (s->holders) {
-        while (s->holders->oldest) drop_oldest(s, s->holders);
-        release_if_empty(s, s->holders);
+        struct holder *h = s->holders;
+        for (struct part *p = h->parts; p < h->parts + TENANTS; p++)
+            while (p->oldest) drop_oldest(s, h, p);
+        release_if_empty(s, h);
     }
     pthread_mutex_destroy(&s->mutex);
     free(s);
@@ -134,48 +149,63 @@ static struct holder *find_largest(struct response_store *s, struct holder *h, s
     return largest;
 }
 
-static bool make_room(struct response_store *s, struct holder *h, size_t n)
+/* And of its tenants, p with n bytes more. */
+static struct part *find_largest_part(struct holder *h, struct part *p, size_t n)
+{
+    struct part *largest = p;
+    for (struct part *other = h->parts; other < h->parts + TENANTS; other++)
+        if (other->num_bytes > (largest == p ? p->num_bytes + n : largest->num_bytes)) largest = other;
+    return largest;
+}
+
+/* For n bytes more in part p of h. */
+static bool make_room(struct response_store *s, struct holder *h, struct part *p, size_t n)
 {
     while (s->num_bytes + n > s->max_bytes) {
         struct holder *largest = find_largest(s, h, n);
-        if (!largest->oldest) return false;
-        drop_oldest(s, largest);
+        struct part *part =
+            largest == h ? find_largest_part(h, p, n) : find_largest_part(largest, largest->parts, 0);
+        if (!part->oldest) return false;
+        drop_oldest(s, largest, part);
         if (largest != h) release_if_empty(s, largest);
     }
     return true;
 }
 
-static void insert(struct response_store *s, struct holder *h, struct record *r)
+static void insert(struct response_store *s, struct holder *h, struct part *p, struct record *r)
 {
     *find(s, h->api_key_idx, r->id) = r;
     r->holder = h;
-    r->older = h->newest;
-    *(h->newest ? &h->newest->newer : &h->oldest) = r;
-    h->newest = r;
+    r->part = p;
+    r->older = p->newest;
+    *(p->newest ? &p->newest->newer : &p->oldest) = r;
+    p->newest = r;
+    p->num_bytes += bytes_of(r);
     h->num_bytes += bytes_of(r);
     s->num_bytes += bytes_of(r);
 }
 
 /* False: it is not kept. */
-static bool put(struct response_store *s, int api_key_idx, struct record *r)
+static bool put(struct response_store *s, int api_key_idx, uint64_t tenant, struct record *r)
 {
     struct holder *h = bytes_of(r) <= s->max_bytes ? holder_of(s, api_key_idx) : NULL;
     if (!h) return false;
+    struct part *p = &h->parts[(tenant >> 1) % TENANTS];
     struct record **before = find(s, api_key_idx, r->id);
     if (*before) drop(s, before);
-    bool kept = make_room(s, h, bytes_of(r));
-    if (kept) insert(s, h, r);
+    bool kept = make_room(s, h, p, bytes_of(r));
+    if (kept) insert(s, h, p, r);
     release_if_empty(s, h);
     return kept;
 }
 
-void response_store_put(struct response_store *s, int api_key_idx, const char *id,
+void response_store_put(struct response_store *s, int api_key_idx, uint64_t tenant, const char *id,
                         const struct response_texts *texts)
 {
     struct record *r = strlen(id) < ID_BYTES ? make_record(id, texts) : NULL;
     if (!r) return;
     pthread_mutex_lock(&s->mutex);
-    bool kept = put(s, api_key_idx, r);
+    bool kept = put(s, api_key_idx, tenant, r);
     pthread_mutex_unlock(&s->mutex);
     if (!kept) free(r);
 }

@@ -1,11 +1,12 @@
-/* response_store.h - finished responses that clients may name again, within a limit of bytes: the oldest of the key
- * that holds most makes room, so that nobody loses more than what is beyond its part to who floods the store. A
- * response is found by the key that it was made with and by no other. Thread: any; it has a lock. */
+/* response_store.h - finished responses that clients may name again, within a limit of bytes: of the key that holds most, and of
+ * its tenants (tenant.h) the one that does, the oldest makes room, so that nobody loses more than what is beyond its part to who
+ * floods the store. A response is found by the key that it was made with and by no other. Thread: any; it has a lock. */
 #ifndef SERVER_API_RESPONSE_STORE_H
 #define SERVER_API_RESPONSE_STORE_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct response_store;
 
@@ -24,9 +25,9 @@ struct response_texts {
     size_t num_bytes[NUM_RESPONSE_TEXTS];
 };
 
-/* Copies. What is larger than the store, or more than any other key holds and finds no room, or no memory, is not
+/* Copies. What is larger than the store, or more than any other key or tenant holds and finds no room, or no memory, is not
  * kept. */
-void response_store_put(struct response_store *s, int api_key_idx, const char *id,
+void response_store_put(struct response_store *s, int api_key_idx, uint64_t tenant, const char *id,
                         const struct response_texts *texts);
 
 /* A copy with a NUL behind it (free it); NULL: there is none (or no memory). */

@@ -246,6 +246,18 @@ def test_responses_are_their_keys(start_server):
         assert json.loads(ask("one", "GET", "/v1/responses/none").text)["error"]["code"] == "response_not_found"
 
 
+def test_a_client_that_floods_the_store_makes_room(start_server):
+    """What one tenant stores stays beside what another one of its key does."""
+    with start_server("--tenant-header", "--response-store-bytes", "20KiB") as server:
+        def ask(tenant, text):
+            body = {"input": text, "max_output_tokens": 1}
+            return httpx.post(server.url + "/v1/responses", headers={"x-tenant": tenant}, json=body, timeout=60).json()["id"]
+        first = ask("one", "hi")
+        flood = [ask("two", "x" * 2000) for _ in range(10)]
+        found = [httpx.get(f"{server.url}/v1/responses/{id}").status_code for id in (flood[0], flood[-1], first)]
+        assert found == [404, 200, 200]
+
+
 def test_input_tokens(server, client, model):
     tools = [{"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}, "strict": False}]
     for extra in ({}, {"instructions": "Be brief."}, {"tools": tools}):

@@ -345,7 +345,7 @@ static bool is_first_of_its_handler(const struct route *route)
 static void keep_a_response(void)
 {
     static const struct response_texts texts = {{"{}", "[{\"role\":\"user\",\"content\":\"a\"}]"}, {2, 31}};
-    response_store_put(server.api->responses, -1, "resp_1", &texts);
+    response_store_put(server.api->responses, -1, 1, "resp_1", &texts);
 }
 
 static void start(void)

@@ -159,7 +159,7 @@ static void make_store(void)
     api.server = &server;
     api.responses = response_store_create(1 << 20);
     assert_always(api.responses);
-    response_store_put(api.responses, 0, "resp_1", &texts);
+    response_store_put(api.responses, 0, 1, "resp_1", &texts);
     server.api = &api;
 }
 

@@ -115,7 +115,7 @@ static void keep(const struct answer *a, const struct buffer *out, size_t begin,
         .bytes = {[RESPONSE_BODY] = out->data + begin, [RESPONSE_HISTORY] = history.data},
         .num_bytes = {[RESPONSE_BODY] = out->num_bytes - begin, [RESPONSE_HISTORY] = history.num_bytes}};
     if (!buffer_failed(&history))
-        response_store_put(a->context->server->api->responses, a->api_key_idx, a->id, &texts);
+        response_store_put(a->context->server->api->responses, a->api_key_idx, a->tenant, a->id, &texts);
     buffer_deinit(&history);
 }
 
@@ -145,7 +145,7 @@ static void append_unfinished_or_lost(struct buffer *out, struct answer *a, cons
     const struct response_texts texts = {
         .bytes = {[RESPONSE_BODY] = out->data, [RESPONSE_HISTORY] = history},
         .num_bytes = {[RESPONSE_BODY] = out->num_bytes, [RESPONSE_HISTORY] = strlen(history)}};
-    response_store_put(a->context->server->api->responses, a->api_key_idx, a->id, &texts);
+    response_store_put(a->context->server->api->responses, a->api_key_idx, a->tenant, a->id, &texts);
 }
 
 /* ---- stream ---- */

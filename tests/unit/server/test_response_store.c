@@ -12,11 +12,17 @@
 
 #include "server/api/response_store.h"
 
-static void put(struct response_store *s, int key, const char *id, const char *body, const char *history)
+static void put_for(struct response_store *s, int key, uint64_t tenant, const char *id, const char *body,
+                    const char *history)
 {
     const struct response_texts texts = {.bytes = {body, history},
                                          .num_bytes = {strlen(body), strlen(history)}};
-    response_store_put(s, key, id, &texts);
+    response_store_put(s, key, tenant, id, &texts);
+}
+
+static void put(struct response_store *s, int key, const char *id, const char *body, const char *history)
+{
+    put_for(s, key, 1, id, body, history);
 }
 
 static void expect(struct response_store *s, int key, const char *id, enum response_text which,
@@ -107,6 +113,40 @@ static void who_floods_it_makes_room(void **state)
     response_store_destroy(s);
 }
 
+/* Of a key that has most of it, the tenant that has most of that; with keys and without. */
+static void a_tenant_that_floods_it_makes_room(void **state)
+{
+    (void)state;
+    static char body[1000];
+    char id[32];
+    memset(body, 'x', sizeof body - 1);
+    for (int key = -1; key <= 0; key++) {
+        struct response_store *s = response_store_create(20000);
+        put(s, 1, "resp_other", body, "");
+        put_for(s, key, 3, "resp_a", body, "");
+        put_for(s, key, 3, "resp_b", body, "");
+        for (int i = 0; i < 100; i++) {
+            snprintf(id, sizeof id, "resp_%d", i);
+            put_for(s, key, 5, id, body, "");
+        }
+        expect(s, key, "resp_a", RESPONSE_BODY, body);
+        expect(s, key, "resp_b", RESPONSE_BODY, body);
+        expect(s, key, "resp_99", RESPONSE_BODY, body);
+        expect(s, key, "resp_50", RESPONSE_BODY, NULL);
+        expect(s, 1, "resp_other", RESPONSE_BODY, body);
+        for (int i = 0; i < 100; i++) { /* each keeps its newest */
+            snprintf(id, sizeof id, "resp_c%d", i);
+            put_for(s, key, 3, id, body, "");
+        }
+        expect(s, key, "resp_a", RESPONSE_BODY, NULL);
+        expect(s, key, "resp_c95", RESPONSE_BODY, body);
+        expect(s, key, "resp_99", RESPONSE_BODY, body);
+        assert_true(response_store_remove(s, key, "resp_c97"));
+        assert_true(response_store_remove(s, key, "resp_99"));
+        response_store_destroy(s);
+    }
+}
+
 static void what_is_too_large_is_not_kept(void **state)
 {
     (void)state;
@@ -128,9 +168,8 @@ static void what_is_too_large_is_not_kept(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(found_by_their_key_alone),
-        cmocka_unit_test(the_oldest_makes_room),
-        cmocka_unit_test(who_floods_it_makes_room),
+        cmocka_unit_test(found_by_their_key_alone),      cmocka_unit_test(the_oldest_makes_room),
+        cmocka_unit_test(who_floods_it_makes_room),      cmocka_unit_test(a_tenant_that_floods_it_makes_room),
         cmocka_unit_test(what_is_too_large_is_not_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
