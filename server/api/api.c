@@ -46,6 +46,8 @@ int api_init(struct server *server, struct error *err)
     api->responses = response_store_create(server->config->response_store_bytes);
     api->num_keys = server->config->api_key.num_items;
     api->key_use = calloc((size_t)server->config->api_key.num_items + 1, sizeof *api->key_use);
+    metrics_page_init(&api->metrics);
+    metrics_page_init(&api->openmetrics);
     buffer_init(&api->event, EVENT_BYTES_MAX);
     /* What ends a stream, well or badly, needs no memory then. */
     if (!api->key_use || !api->responses || !buffer_reserve(&api->event, EVENT_BYTES_READY)) {
@@ -156,6 +158,8 @@ void api_abort_all(struct server *server, int http_status, const char *type, con
 static void on_timer_closed(uv_handle_t *handle)
 {
     struct api *api = handle->data;
+    metrics_page_deinit(&api->metrics);
+    metrics_page_deinit(&api->openmetrics);
     buffer_deinit(&api->event);
     free(api->key_use);
     response_store_destroy(api->responses);

@@ -4,6 +4,7 @@
 #define SERVER_API_API_H
 
 #include "server/api/admission.h"
+#include "server/api/metrics_page.h"
 #include "server/api/tenant.h"
 #include "server/server.h"
 
@@ -29,6 +30,7 @@ struct api {
     void *prepared_context;
     int num_jobs; /* job.h: those that are not answered */
     struct response_store *responses;
+    struct metrics_page metrics, openmetrics;
     struct buffer event; /* scratch for one write */
     uv_timer_t ping_timer;
 };

@@ -3,11 +3,9 @@
 #include <strings.h>
 #include <time.h>
 
-#include "base/metrics.h"
 #include "config/lora_modules.h"
 #include "server/api/generation.h"
 #include "server/api/model_names.h"
-#include "server/api/request_metrics.h"
 
 enum { PAGE_BYTES_MAX = 16 << 20 };
 
@@ -157,13 +155,10 @@ static bool wants_openmetrics(const struct exchange *x)
 void endpoint_metrics(struct exchange *x)
 {
     bool openmetrics = wants_openmetrics(x);
-    struct buffer page;
-    buffer_init(&page, PAGE_BYTES_MAX);
-    request_metrics_refresh(x->server, x->server->api->num_admitted);
-    metrics_render(&page, openmetrics);
-    exchange_reply_page(x,
-                        openmetrics ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
-                                    : "text/plain; version=0.0.4; charset=utf-8",
-                        &page);
-    buffer_deinit(&page);
+    struct api *api = x->server->api;
+    exchange_reply_page(
+        x,
+        openmetrics ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
+                    : "text/plain; version=0.0.4; charset=utf-8",
+        metrics_page_text(openmetrics ? &api->openmetrics : &api->metrics, x->server, openmetrics));
 }

@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import socket
+import threading
 import time
 
 import httpx
@@ -38,6 +39,26 @@ def test_both_formats_parse(server):
     text = httpx.get(server.url + "/metrics", headers={"Accept": "application/openmetrics-text"}).text
     assert {f.name for f in openmetrics.text_string_to_metric_families(text)} == set(found)
     assert all(f.documentation for f in found.values())
+
+
+def test_many_scrapes_share_a_page(server):
+    """However many ask, a page is made a few times in a tenth of a second; each of the formats on its own."""
+    asked = b"".join(b"GET %s HTTP/1.1\r\nHost: a\r\n\r\n" % path for path in (b"/v1/models", b"/metrics")) * 300
+    with socket.create_connection(("127.0.0.1", server.port)) as client:
+        begun, answers = time.monotonic(), b""
+        asking = threading.Thread(target=client.sendall, args=(asked,))
+        asking.start()
+        while answers.count(b"HTTP/1.1 200") < 600:
+            answers += client.recv(1 << 20)
+        asking.join()
+        most = 4 * (2 + 10 * (time.monotonic() - begun))
+    counts = set(re.findall(rb'http_requests_total{handler="/v1/models",method="GET",status="2xx"} (\d+)', answers))
+    assert 1 <= len(counts) <= most, (len(counts), most)
+    assert httpx.get(server.url + "/metrics", headers={"Accept": "application/openmetrics-text"}).text.endswith("# EOF\n")
+    before = server.metrics()
+    assert httpx.get(server.url + "/v1/models").status_code == 200
+    name = 'http_requests_total{handler="/v1/models",method="GET",status="2xx"}'
+    wait_until(lambda: server.metrics()[name] == before[name] + 1)
 
 
 GAUGES = ["vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:num_requests_waiting_by_reason",
