@@ -61,6 +61,7 @@ static const struct error_kind error_kinds[] = {
     {421, "unknown_host"},
     {429, NULL},
     {429, "rate_limit_exceeded"},
+    {429, "slow_reader"},
     {431, NULL},
     {500, NULL},
     {501, NULL},

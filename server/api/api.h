@@ -23,6 +23,7 @@ struct api {
     uint64_t id_key;               /* random: ids of answers cannot be guessed */
     uint64_t chain_id;             /* random: of all chains of receipts in this process */
     size_t num_unread_bytes;       /* of slots that were given back, in copies (choice.c) */
+    int num_kept_slots;            /* that choices keep, as there was no room for such copies */
     size_t num_record_bytes;       /* bodies of running streams (stream_record.h) */
     struct generation *offered;    /* to the process that takes over: it rests meanwhile; NULL: none */
     struct generation *readmitted; /* from the process before, not this one's yet; NULL: none */

@@ -13,7 +13,7 @@
 enum {
     TEXT_BYTES_MAX = 64 << 20,
     HELD_BYTES_MAX = 1 << 20,
-    UNREAD_BYTES_MAX = 64 << 20 /* of all choices */
+    UNREAD_PARTS = 4, /* of what may be held for clients copies of all choices are one */
 };
 
 /* A finished slot's tokens and log probabilities from position first on; no log probabilities where none are
@@ -382,19 +382,24 @@ static void unread_range(const struct choice *c, const struct choice_context *co
     if (context->params->num_prompt_logprobs >= 0 || context->params->tells_prompt_last) *begin = 0;
 }
 
+static bool has_room(const struct api *api, size_t num_bytes)
+{
+    uint64_t most = api->server->config->max_buffered_bytes / UNREAD_PARTS;
+    return num_bytes <= most && api->num_unread_bytes <= most - num_bytes;
+}
+
 /* False: it does not fit. */
 static bool copy_unread(struct choice *c, const struct choice_context *context, const struct view *v,
                         int32_t begin, int32_t end)
 {
     struct api *api = context->server->api;
-    assert_debug(!c->unread && begin >= 0 && begin <= end && api->num_unread_bytes <= UNREAD_BYTES_MAX);
+    assert_debug(!c->unread && begin >= 0 && begin <= end);
     bool logprobs = context->params->logprobs || context->params->num_prompt_logprobs >= 0 ||
                     context->params->n > context->params->num_returned;
     size_t count = (size_t)(end - begin),
            tokens_at = sizeof *c->unread + logprobs * count * sizeof *v->logprobs;
     size_t num_bytes = tokens_at + count * sizeof *v->tokens;
-    if (num_bytes > UNREAD_BYTES_MAX - api->num_unread_bytes) return false;
-    struct unread *u = malloc(num_bytes);
+    struct unread *u = has_room(api, num_bytes) ? malloc(num_bytes) : NULL;
     if (!u) return false;
     *u = (struct unread){num_bytes,        v->finish, v->num_published, v->min_tokens,
                          v->stop_token_id, begin,     v->last_token_ns, (int32_t *)((char *)u + tokens_at)};
@@ -403,6 +408,12 @@ static bool copy_unread(struct choice *c, const struct choice_context *context, 
     api->num_unread_bytes += num_bytes;
     c->unread = u;
     return true;
+}
+
+static void keep_slot(struct choice *c, struct api *api, bool keeps)
+{
+    api->num_kept_slots += keeps - c->keeps_slot;
+    c->keeps_slot = keeps;
 }
 
 void choice_let_go(struct choice *c, const struct choice_context *context)
@@ -416,7 +427,10 @@ void choice_let_go(struct choice *c, const struct choice_context *context)
     take_times(c, context, &v);
     unread_range(c, context, &v, &begin, &end);
     bool has_unread = begin < end || !c->finish_reason;
-    if (!has_unread || copy_unread(c, context, &v, begin, end)) choice_release_slot(c, context);
+    if (!has_unread || copy_unread(c, context, &v, begin, end))
+        choice_release_slot(c, context);
+    else
+        keep_slot(c, context->server->api, true);
 }
 
 bool choice_release_slot(struct choice *c, const struct choice_context *context)
@@ -427,6 +441,7 @@ bool choice_release_slot(struct choice *c, const struct choice_context *context)
     assert_debug(c->num_pulled <= atomic_load_explicit(&slot->num_published, memory_order_relaxed));
     if (slot->input.constrained) masks_end(context->server->masks, c->slot_idx);
     request_slots_release(context->server->slots, c->slot_idx);
+    keep_slot(c, context->server->api, false);
     c->slot_idx = -1;
     return true;
 }

@@ -4,7 +4,7 @@
  *
  * Tokens that were not pulled wait in the slot, so a client that reads slowly costs nothing more. Once the
  * engine has finished it, a slot is given back at once: what is unread of it is copied out and read from the
- * copy, as far as the copies of all choices stay within a budget (api.h). Log probabilities stay in the
+ * copy, as far as the copies of all choices stay within a quarter of --max-buffered-bytes. Log probabilities stay in the
  * engine's form until they are written. A choice is complete once its finish is known and all its text stands
  * ready. Thread: the loop's. */
 #ifndef SERVER_API_CHOICE_H
@@ -42,6 +42,7 @@ struct choice {
     const char *finish_reason; /* "stop", "tool_calls", "length"; NULL: not yet */
     bool failed;               /* the engine ended it otherwise; see failure, and the slot's error_text */
     enum finish_reason failure;
+    bool keeps_slot;         /* the engine has finished it, and what is unread found no room elsewhere */
     bool ended;              /* stream: the chunk with the finish_reason was written */
     bool prompt_counted;     /* in the metrics */
     int32_t num_preemptions; /* once the engine has finished it */

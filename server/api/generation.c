@@ -15,6 +15,7 @@
 #include "server/api/request_log.h"
 #include "server/api/request_span.h"
 #include "server/api/slot_fill.h"
+#include "server/api/slow_readers.h"
 #include "server/loop_watch.h"
 #include "server/masks.h"
 #include "server/span_export.h"
@@ -426,6 +427,7 @@ static int check_admission(struct generation *g, struct preparation *p)
         num_tokens += (uint64_t)g->params.n * (uint64_t)p->prompts.items[i].tokens.num_ids;
     int status = tenant_check(g, num_sequences, num_tokens, &p->error);
     if (status == 0) status = check_timeout(g, p);
+    if (status == 0) slow_readers_make_room(g->api, g->api_key_idx, g->tenant, num_sequences);
     if (status == 0)
         status = admission_check(&g->api->admission, server, num_sequences, num_tokens, &p->error);
     if (status == STATUS_LIMIT) tenant_note_refused(g->api, g->api_key_idx, g->tenant);
@@ -657,6 +659,7 @@ void generation_start(struct exchange *x, const struct codec *codec)
     struct api *api = x->server->api;
     struct api_error error;
     uint64_t deadline_ns;
+    if (api->num_kept_slots > 0) slow_readers_make_room(api, x->api_key_idx, tenant_read(x), 1);
     if (admission_check_early(&api->admission, x->server, &error) < 0) {
         if (error.http_status == 429) tenant_note_refused(api, x->api_key_idx, tenant_read(x));
         api_error_send(x, &error);

@@ -14,6 +14,7 @@ import pytest
 import faults
 from conftest import SANITIZED, wait_until
 from test_sse import RawStream
+from test_tenants import ask_from
 
 
 def connect(server):
@@ -278,3 +279,24 @@ def test_readers_that_stop_for_ten_minutes():
         wait_until(lambda: plan.heap_bytes() <= stopped)  # the last neighbour's connection is about to close
         print(f"{(stopped - before) / 4:.0f} bytes of heap a reader")
         assert [text_of(reader) for reader in readers] == [expected] * 4
+
+
+@pytest.mark.skipif(SANITIZED, reason="the shim")
+def test_places_that_slow_readers_keep_are_others_when_they_need_them():
+    """Streams whose client stops reading keep all places, as what is unread of each is more than there may be copies of. Another client
+    gets in: one of them ends with an error, and the other, read again, is whole."""
+    body = {"prompt": [100 + i for i in range(1700)], "max_tokens": 1, "echo": True, "logprobs": 20, "stream": True}
+    options = ["--max-num-seqs", "1", "--max-queued-requests", "1", "--max-body-bytes", "512KiB", "--max-buffered-bytes", "1MiB",
+               "--write-timeout", "3600", "--stream-buffer-soft", "4096"]
+    with faults.running(*options) as (server, plan):
+        plan.set_send_buffer(4096)
+        readers = [RawStream(server, "/v1/completions", body, receive_buffer=4096) for _ in range(2)]
+        plan.set_send_buffer(0)
+        wait_until(lambda: server.metrics()["vllm:prompt_tokens_total"] == 3400)  # both have begun, and are at their end
+        plan.move_clock(6)
+        assert ask_from(server, "127.0.0.1").status_code == 429  # who has them all already
+        assert ask_from(server, "127.0.0.3").status_code == 200
+        texts = [b"".join(reader.chunks()).decode() for reader in readers]
+        assert sorted('"code":"slow_reader"' in text for text in texts) == [False, True]
+        assert sorted('"finish_reason":"length"' in text for text in texts) == [False, True]
+        server.wait_idle()

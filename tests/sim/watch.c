@@ -764,6 +764,7 @@ static void check_loop(void)
     }
     expect(num_generations == api->num_generations && num_admitted == api->num_admitted, "the ledger");
     expect(num_generations > 0 || api->num_unread_bytes == 0, "copies of slots are left");
+    expect(num_generations > 0 || api->num_kept_slots == 0, "%d slots count as kept", api->num_kept_slots);
     int num_slots = request_slots_count(world.server->slots);
     expect(num_acquired == num_slots - request_slots_num_free(world.server->slots), "slots are lost");
     check_waiting();
