@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/thread_limit.h"
 #include "server/constrained_answer.h"
+#include "server/mask_turns.h"
 #include "text/grammar/mask.h"
 
 enum {
@@ -16,7 +17,6 @@ enum {
     THREADS_MOST = 8,
     ROUND_TOKENS = 64,   /* followed at once; the mutex is held while they are copied */
     SLOW_WORK = 4 << 20, /* of a mask (text/grammar/mask.h): 5 to 20 ms */
-    TENANTS = 256,       /* that are told apart */
     LEARN_FROM_MASKS = 8,
 };
 
@@ -28,7 +28,7 @@ struct follower {
     int32_t mask_state; /* as published last */
     int failure;        /* MASK_FAILED: why */
     int32_t num_prompt_tokens;
-    size_t tenant;
+    struct mask_turn turn; /* of slow ones */
 };
 
 struct worker {
@@ -46,7 +46,8 @@ struct masks {
     uint64_t *ahead;             /* slots whose guess has masks to be made: a bit_set */
     uint64_t *slow; /* slots that wait among themselves, since their masks take long: a bit_set */
     int num_slow_busy, slow_busy_most;
-    uint64_t tenant_work[TENANTS]; /* of a mask, lately: what a new answer's first one may take */
+    struct mask_turns turns;            /* of slow ones */
+    uint64_t tenant_work[MASK_TENANTS]; /* of a mask, lately: what a new answer's first one may take */
     struct worker workers[THREADS_MOST];
     int num_workers;
     _Atomic bool stopping;
@@ -144,7 +145,7 @@ static int take(struct worker *w, struct follower *f, int32_t slot_idx, const in
 
 static void learn_work(struct masks *m, const struct follower *f, uint64_t work)
 {
-    uint64_t *mean = &m->tenant_work[f->tenant];
+    uint64_t *mean = &m->tenant_work[f->turn.tenant];
     if (f->answer.shared) *mean += work / LEARN_FROM_MASKS - *mean / LEARN_FROM_MASKS;
 }
 
@@ -176,9 +177,21 @@ static void serve_round(struct worker *w, struct follower *f, int32_t slot_idx)
     publish(m, w, f, slot_idx, status ? MASK_FAILED : state);
 }
 
+/* Of its next mask. */
+static uint64_t expected_work(const struct masks *m, const struct follower *f)
+{
+    return f->mask_state == MASK_NONE ? m->tenant_work[f->turn.tenant] : f->answer.last_work;
+}
+
 static bool is_slow(const struct masks *m, const struct follower *f)
 {
-    return (f->mask_state == MASK_NONE ? m->tenant_work[f->tenant] : f->answer.last_work) > SLOW_WORK;
+    return expected_work(m, f) > SLOW_WORK;
+}
+
+static void let_wait(struct masks *m, struct follower *f, int32_t slot_idx)
+{
+    mask_turns_join(&m->turns, &f->turn);
+    bit_set_add(m->slow, (size_t)slot_idx);
 }
 
 static bool may_go_ahead(const struct masks *m, const struct follower *f)
@@ -198,7 +211,7 @@ static void serve_rounds(struct worker *w, struct follower *f, int32_t slot_idx)
     if (f->is_dropped)
         free_follower(w->masks, f);
     else if (f->asked_again)
-        bit_set_add(w->masks->slow, (size_t)slot_idx);
+        let_wait(w->masks, f, slot_idx);
     else if (may_go_ahead(w->masks, f))
         bit_set_add(w->masks->ahead, (size_t)slot_idx);
 }
@@ -210,7 +223,7 @@ static void serve(struct worker *w, int32_t slot_idx)
     struct follower *f = m->followers[slot_idx];
     if (f) f->asked_again = true;
     if (f && !f->is_busy && is_slow(m, f)) {
-        bit_set_add(m->slow, (size_t)slot_idx);
+        let_wait(m, f, slot_idx);
     } else if (f && !f->is_busy) {
         f->is_busy = true;
         serve_rounds(w, f, slot_idx);
@@ -221,20 +234,27 @@ static void serve(struct worker *w, int32_t slot_idx)
 
 /* ---- slow ones, one thread less than there are, so that whose masks take long keeps no other answer waiting ---- */
 
-/* Who has had least goes first. A bit may be left over from another answer. */
+/* A bit may be left over from another answer. */
 static int32_t take_slow(struct masks *m)
 {
     const size_t num_words = bit_set_words((size_t)request_slots_count(m->slots));
-    int32_t least = -1;
+    struct follower *next = NULL;
+    size_t next_idx = 0, num = (size_t)m->num_slow_busy;
     for (size_t i = 0; (i = bit_set_next(m->slow, num_words, i)) < num_words * 64; i++) {
-        const struct follower *f = m->followers[i];
-        if (!f || f->is_busy || !f->asked_again)
+        struct follower *f = m->followers[i];
+        if (!f || f->is_busy || !f->asked_again) {
             bit_set_remove(m->slow, i);
-        else if (least < 0 || f->answer.work < m->followers[least]->answer.work)
-            least = (int32_t)i;
+            continue;
+        }
+        num++;
+        if (next && !mask_turns_is_before(&m->turns, &f->turn, &next->turn)) continue;
+        next = f;
+        next_idx = i;
     }
-    if (least >= 0) bit_set_remove(m->slow, (size_t)least);
-    return least;
+    if (!next) return -1;
+    bit_set_remove(m->slow, next_idx);
+    mask_turns_take(&m->turns, &next->turn, expected_work(m, next), num);
+    return (int32_t)next_idx;
 }
 
 /* One round. False: there is none, or its turn is when another thread has ended one. */
@@ -388,7 +408,7 @@ static struct follower *make_follower(struct masks *m, const struct request_slot
         return NULL;
     }
     f->num_prompt_tokens = input->num_prompt_tokens;
-    f->tenant = input->tenant_id % TENANTS;
+    f->turn.tenant = (input->tenant_id >> 1) % MASK_TENANTS;
     return f;
 }
 

@@ -21,7 +21,7 @@
  * when others do they are made anew.
  *
  * Answers whose masks take long, and new ones of tenants whose masks have lately, wait among themselves, for all threads but one, and
- * who has had least goes first: they keep no other answer waiting.
+ * take turns (mask_turns.h): they keep no other answer waiting.
  *
  * Limits of tokens (token_limits.h) come on top; an answer without a form has them alone, and its masks are those and
  * nothing else: it ends as any other does.

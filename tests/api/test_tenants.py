@@ -209,9 +209,14 @@ def test_large_forms_of_an_address_keep_no_other_out(start_server):
         server.wait_idle()
 
 
-def test_forms_that_take_long_keep_no_other_waiting(start_server):
+def slow_form(name):
+    return {"grammar": 'root ::= s\ns ::= [a-z ] | [a-z ] s | [a-z ] s s | "(" s "%s)"' % name}
+
+
+@pytest.mark.parametrize("form,num_tokens", [({"regex": "[a-z ]{100}"}, 20), (slow_form("guest"), 10)], ids=["quick", "slow"])
+def test_forms_that_take_long_keep_no_other_waiting(start_server, form, num_tokens):
     """Answers of a token each, whose only mask takes a tenth of a second, one after another from sixteen clients of an address: another's
-    answer of twenty tokens waits for few of them."""
+    answer waits for few of them, whose masks take no time, and whose take as long."""
     with start_server() as server, concurrent.futures.ThreadPoolExecutor(16) as pool:
         done, is_over = [], threading.Event()
 
@@ -219,13 +224,12 @@ def test_forms_that_take_long_keep_no_other_waiting(start_server):
             for i in range(1000):
                 if is_over.is_set():
                     return
-                grammar = 'root ::= s\ns ::= [a-z ] | [a-z ] s | [a-z ] s s | "(" s "%d %d)"' % (client, i)
-                done.append(form_from(server, "127.0.0.2", {"grammar": grammar}, 1).status_code)
+                done.append(form_from(server, "127.0.0.2", slow_form(f"{client} {i}"), 1).status_code)
 
         clients = [pool.submit(flood, i) for i in range(16)]
         conftest.wait_until(lambda: len(done) > 8, server)
         before = len(done)
-        guest = form_from(server, "127.0.0.3", {"regex": "[a-z ]{100}"}, 20)
+        guest = form_from(server, "127.0.0.3", form, num_tokens)
         num_done = len(done) - before
         is_over.set()
         for client in clients:
