@@ -20,6 +20,7 @@ struct energy_meter;
 
 struct engine_options {
     int32_t max_model_len, max_num_seqs, max_num_batched_tokens;
+    int32_t num_positions;      /* that the model was made for, >= max_model_len; 0: max_model_len */
     int32_t max_num_logits;     /* rows of logits in a step, >= max_num_seqs; what exceeds the sampled ones
                                serves prompt log probabilities. 0: max_num_seqs */
     int32_t max_num_rows;       /* scheduler.h; 0: max_num_seqs */

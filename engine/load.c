@@ -188,6 +188,14 @@ static int32_t num_seqs_of_gpu(const struct load *load)
     return num;
 }
 
+/* Tokens of the longest sequence that the options and the model allow, whether it fits or not: what the next engine over this
+ * link chooses, too. */
+static int32_t allowed_len(const struct load *load)
+{
+    const int64_t told = load->config->max_model_len;
+    return told ? (int32_t)told : model_files_config(load->files)->max_position_embeddings;
+}
+
 /* What follows from the options and the device alone. */
 static int choose_limits(struct load *load, struct error *err)
 {
@@ -200,7 +208,7 @@ static int choose_limits(struct load *load, struct error *err)
                          "--max-model-len %lld is more than the %d positions that the model was made for",
                          (long long)config->max_model_len, c->max_position_embeddings);
     facts->model_positions = c->max_position_embeddings;
-    facts->max_model_len = config->max_model_len ? (int32_t)config->max_model_len : facts->model_positions;
+    facts->max_model_len = allowed_len(load);
     if (config->max_num_seqs)
         facts->max_num_seqs = (int32_t)config->max_num_seqs;
     else if (gpu)
@@ -286,10 +294,8 @@ static int load_device(struct load *load, struct error *err)
 static void choose_kv_layout(struct load *load)
 {
     const struct model_config *c = model_files_config(load->files);
-    int32_t longest =
-        load->config->max_model_len ? (int32_t)load->config->max_model_len : c->max_position_embeddings;
     /* an encoder's texts are computed in one step, which needs all of their blocks */
-    load->kv_layout = c->is_encoder ? kv_layout_single(c) : kv_layout_of(c, longest);
+    load->kv_layout = c->is_encoder ? kv_layout_single(c) : kv_layout_of(c, allowed_len(load));
 }
 
 /* Of a device that can keep them. */
@@ -334,6 +340,7 @@ static struct engine_options engine_options_of(const struct load *load)
 {
     return (struct engine_options){
         .max_model_len = load->facts.max_model_len,
+        .num_positions = load->num_positions,
         .max_num_seqs = load->facts.max_num_seqs,
         .max_num_batched_tokens = load->facts.max_num_batched_tokens,
         .max_num_logits = load->facts.is_encoder
@@ -361,22 +368,6 @@ static struct engine_options engine_options_of(const struct load *load)
 static bool wants_bar(const struct config *config)
 {
     return !strcmp(config->log_format, "text") && log_level_of(config->log_level) <= LOG_INFO;
-}
-
-static int load_weights(struct load *load, struct error *err)
-{
-    choose_kv_layout(load);
-    choose_num_states(load);
-    struct engine_options options = engine_options_of(load);
-    struct step_limits limits;
-    engine_step_limits(&options, load->device, &limits);
-    load->kv_groups = engine_kv_groups(&load->kv_layout, &limits);
-    struct load_progress progress;
-    load_progress_begin(&progress, wants_bar(load->config));
-    int status =
-        model_create(load->device, load->files, &limits, load_progress_tell, &progress, &load->model, err);
-    load_progress_end(&progress);
-    return status;
 }
 
 static enum dtype kv_dtype_of(const char *name)
@@ -409,13 +400,18 @@ static uint64_t bytes_of_one(const struct load *load, int32_t num_tokens, uint64
     return (uint64_t)kv_groups_num_blocks_max(&load->kv_groups, num_tokens) * block_bytes;
 }
 
-/* Tokens of the longest sequence that fits into the pool, up to max_model_len. */
-static int32_t longest_that_fits(const struct load *load)
+static int32_t num_blocks_of(uint64_t bytes, uint64_t block_bytes)
+{
+    return (int32_t)min_of(bytes / max_of(block_bytes, (uint64_t)1), (uint64_t)INT32_MAX / BLOCK_SIZE);
+}
+
+/* Tokens of the longest sequence that fits into a pool of so many blocks, up to max_model_len. */
+static int32_t longest_that_fits(const struct load *load, int32_t num_blocks)
 {
     int32_t fits = 0, too_long = load->facts.max_model_len + 1;
     while (too_long - fits > 1) {
         int32_t half = fits + (too_long - fits) / 2;
-        bool is_room = kv_groups_num_blocks_max(&load->kv_groups, half) <= load->facts.num_blocks;
+        bool is_room = kv_groups_num_blocks_max(&load->kv_groups, half) <= num_blocks;
         *(is_room ? &fits : &too_long) = half;
     }
     return fits;
@@ -433,13 +429,18 @@ static uint64_t host_bytes_left(const struct load *load)
 /* What of a CPU's memory is left when all states are in use, which take none before; some in any case. */
 static uint64_t free_beside_states(const struct load *load, uint64_t free_bytes)
 {
-    uint64_t bytes = state_bytes(load), least = free_bytes / 4;
-    if (bytes + least <= free_bytes) return free_bytes - bytes;
+    const uint64_t bytes = state_bytes(load), least = free_bytes / 4;
+    return bytes + least <= free_bytes ? free_bytes - bytes : least;
+}
+
+static void warn_of_states(const struct load *load, uint64_t free_bytes)
+{
+    const uint64_t bytes = state_bytes(load);
+    if (bytes + free_bytes / 4 <= free_bytes) return;
     log_warning("the states of %d sequences and %d kept ones come to %.1f MiB, and %.1f are free: "
                 "--max-num-seqs says how many run",
                 load->facts.max_num_seqs, load->num_states, (double)bytes / (double)MIB,
                 (double)free_bytes / (double)MIB);
-    return least;
 }
 
 /* What the pool takes however few blocks it has. */
@@ -448,39 +449,90 @@ static uint64_t kv_beside_bytes(const struct load *load)
     return model_kv_beside_bytes(load->model, load->kv_dtype);
 }
 
-/* Bytes for the K/V pool's blocks: as told, else what typical sequences need (CPU) or what is left (GPU). */
+/* That the K/V pool's blocks may take: as told, else what is left beside so many bytes of a GPU, or half of what a CPU has. */
+static uint64_t most_kv_bytes(const struct load *load, uint64_t beside_bytes)
+{
+    const struct device *d = load->device;
+    if (load->config->kv_cache_memory_bytes) return told_kv_bytes(load);
+    if (!d->is_gpu) return free_beside_states(load, host_bytes_left(load)) / 2;
+    const uint64_t free_bytes = d->ops->free_bytes(load->device);
+    return load_kv_bytes_left(d->gpu_bytes, free_bytes - min_of(free_bytes, beside_bytes),
+                              load->config->gpu_memory_utilization);
+}
+
+/* Of the K/V pool: all that it may take, of a CPU no more than typical sequences need. */
 static uint64_t choose_kv_bytes(const struct load *load, uint64_t block_bytes)
 {
-    if (load->config->kv_cache_memory_bytes) return told_kv_bytes(load);
-    if (load->device->is_gpu) {
-        const uint64_t free_bytes = load->device->ops->free_bytes(load->device);
-        return load_kv_bytes_left(load->device->gpu_bytes,
-                                  free_bytes - min_of(free_bytes, kv_beside_bytes(load)),
-                                  load->config->gpu_memory_utilization);
-    }
+    const uint64_t most = most_kv_bytes(load, kv_beside_bytes(load));
+    if (load->config->kv_cache_memory_bytes || load->device->is_gpu) return most;
+    warn_of_states(load, host_bytes_left(load));
     int32_t typical_len = min_of(load->facts.max_model_len, (int32_t)CPU_TYPICAL_TOKENS);
     uint64_t typical = (uint64_t)load->facts.max_num_seqs * bytes_of_one(load, typical_len, block_bytes);
     uint64_t longest = bytes_of_one(load, load->facts.max_model_len, block_bytes);
-    return min_of(max_of(typical, longest), free_beside_states(load, host_bytes_left(load)) / 2);
+    return min_of(max_of(typical, longest), most);
+}
+
+static struct step_limits step_limits_of(const struct load *load)
+{
+    const struct engine_options options = engine_options_of(load);
+    struct step_limits limits;
+    engine_step_limits(&options, load->device, &limits);
+    return limits;
+}
+
+/* That a block takes at least, whatever the device: what latents have for V may lie in their K. */
+static uint64_t least_block_bytes(const struct load *load)
+{
+    const struct model_config *c = model_files_config(load->files);
+    const uint64_t both = BLOCK_SIZE * kv_layout_block_bytes(&load->kv_layout, c, load->kv_dtype);
+    return c->latent.rank > 0 ? both / 2 : both;
+}
+
+/* At most, before anything is in memory: so that nothing is made for positions that no sequence reaches. */
+static void choose_num_positions(struct load *load)
+{
+    const int32_t most =
+        longest_that_fits(load, num_blocks_of(most_kv_bytes(load, 0), least_block_bytes(load)));
+    if (!link_is_inherited(load->link) && !load->config->max_model_len)
+        load->facts.max_model_len = max_of(most, (int32_t)1);
+    load->num_positions = load->facts.max_model_len;
+}
+
+static int load_weights(struct load *load, struct error *err)
+{
+    int status = choose_kv_dtype(load, err);
+    if (status) return status;
+    choose_kv_layout(load);
+    choose_num_states(load);
+    struct step_limits limits = step_limits_of(load);
+    load->kv_groups = engine_kv_groups(&load->kv_layout, &limits);
+    choose_num_positions(load);
+    limits = step_limits_of(load);
+    struct load_progress progress;
+    load_progress_begin(&progress, wants_bar(load->config));
+    status = model_create(load->device, load->files, &limits, allowed_len(load), load_progress_tell,
+                          &progress, &load->model, err);
+    load_progress_end(&progress);
+    return status;
 }
 
 /* Room for at least one sequence: of the length asked for, or shortened to what fits when none was asked for.
  */
 static int fit_max_model_len(struct load *load, uint64_t block_bytes, struct error *err)
 {
-    int64_t tokens = longest_that_fits(load);
-    if (tokens >= load->facts.max_model_len) return STATUS_OK;
-    const uint64_t wanted = bytes_of_one(load, load->facts.max_model_len, block_bytes) / num_members(load);
+    const int32_t tokens = longest_that_fits(load, load->facts.num_blocks), allowed = allowed_len(load);
+    if (tokens >= allowed) return STATUS_OK;
+    const uint64_t wanted = bytes_of_one(load, allowed, block_bytes) / num_members(load);
     if (load->config->max_model_len || tokens < BLOCK_SIZE)
         return error_set(
             err, STATUS_LIMIT,
-            "the K/V cache holds %lld tokens, but one sequence may have %d: raise --kv-cache-memory-bytes "
+            "the K/V cache holds %d tokens, but one sequence may have %d: raise --kv-cache-memory-bytes "
             "to at least %llu or lower --max-model-len",
-            (long long)tokens, load->facts.max_model_len, (unsigned long long)wanted);
-    log_warning("the K/V cache holds %lld tokens: no sequence can be longer, though the model allows %d; "
+            tokens, allowed, (unsigned long long)wanted);
+    log_warning("the K/V cache holds %d tokens: no sequence can be longer, though the model allows %d; "
                 "--kv-cache-memory-bytes %llu would hold one",
-                (long long)tokens, load->facts.max_model_len, (unsigned long long)wanted);
-    load->facts.max_model_len = (int32_t)tokens;
+                tokens, allowed, (unsigned long long)wanted);
+    load->facts.max_model_len = tokens;
     return STATUS_OK;
 }
 
@@ -555,8 +607,7 @@ static int warm_up(const struct load *load, struct error *err)
 static int choose_num_blocks(struct load *load, uint64_t block_bytes, struct error *err)
 {
     if (link_is_inherited(load->link)) return STATUS_OK;
-    uint64_t num_blocks = choose_kv_bytes(load, block_bytes) / max_of(block_bytes, (uint64_t)1);
-    load->facts.num_blocks = (int32_t)min_of(num_blocks, (uint64_t)INT32_MAX / BLOCK_SIZE);
+    load->facts.num_blocks = num_blocks_of(choose_kv_bytes(load, block_bytes), block_bytes);
     load->facts.max_queued_tokens = (uint64_t)load->config->max_queued_tokens;
     return fit_max_model_len(load, block_bytes, err);
 }
@@ -572,10 +623,8 @@ static int32_t choose_num_host_blocks(const struct load *load, uint64_t block_by
 
 static int load_pool(struct load *load, struct error *err)
 {
-    int status = choose_kv_dtype(load, err);
-    if (status) return status;
     uint64_t block_bytes = model_kv_block_bytes(load->model, load->kv_dtype);
-    status = choose_num_blocks(load, block_bytes, err);
+    int status = choose_num_blocks(load, block_bytes, err);
     if (status) return status;
     load->kv_block_bytes = block_bytes;
     if (!has_states(load) || load->num_states > 0)

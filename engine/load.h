@@ -25,6 +25,7 @@ struct load {
     struct kv_layout kv_layout;
     struct kv_groups kv_groups;
     int32_t num_states, num_host_blocks;
+    int32_t num_positions; /* that the model is made for: facts.max_model_len, or more where K/V hold fewer */
     uint64_t kv_block_bytes;
 };
 

@@ -22,6 +22,7 @@ struct builder {
     struct model *m;
     const struct model_files *files;
     const struct step_limits *limits;
+    int32_t allowed_len; /* model.h */
     void (*progress)(void *context, double fraction);
     void *progress_context;
     struct error *err;
@@ -865,7 +866,7 @@ static void fill_rope_table(struct builder *b, const struct rope_config *rope, c
     if (!host) b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for the rotary table");
     for (int32_t first = 0; first < b->limits->max_model_len && !b->status; first += ROPE_CHUNK_POSITIONS) {
         int32_t n = min_of((int32_t)ROPE_CHUNK_POSITIONS, b->limits->max_model_len - first);
-        rope_table_fill(rope, frequencies, rope_table_scale(rope, b->limits->max_model_len), first, n, host);
+        rope_table_fill(rope, frequencies, rope_table_scale(rope, b->allowed_len), first, n, host);
         upload(b, (char *)table + (size_t)first * row_bytes, host, (size_t)n * row_bytes, "the rotary table");
     }
     free(host);
@@ -885,7 +886,7 @@ static const float *create_rope_table(struct builder *b, const struct rope_confi
         b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for the rotary table");
     if (!b->status) {
         if (view.data) dtype_row_to_f32(view.dtype, view.data, view.cols, divisors);
-        rope_table_frequencies(rope, b->limits->max_model_len, view.data ? divisors : NULL, frequencies);
+        rope_table_frequencies(rope, b->allowed_len, view.data ? divisors : NULL, frequencies);
         fill_rope_table(b, rope, frequencies, table);
     }
     free(frequencies);
@@ -1162,8 +1163,8 @@ static void create_weights(struct builder *b)
 }
 
 int model_create(struct device *device, const struct model_files *files, const struct step_limits *limits,
-                 void (*progress)(void *context, double fraction), void *context, struct model **out,
-                 struct error *err)
+                 int32_t allowed_len, void (*progress)(void *context, double fraction), void *context,
+                 struct model **out, struct error *err)
 {
     const struct model_config *c = model_files_config(files);
     struct model *m = calloc(1, sizeof *m);
@@ -1186,6 +1187,7 @@ int model_create(struct device *device, const struct model_files *files, const s
     struct builder b = {.m = m,
                         .files = files,
                         .limits = limits,
+                        .allowed_len = allowed_len,
                         .progress = progress,
                         .progress_context = context,
                         .err = err,

@@ -10,10 +10,12 @@ struct model;
 
 /* Takes all weights in and allocates activations for the largest step. files may be closed afterwards only
  * when the device says that it copied (the CPU uses some weights in place): keep files open as long as the
- * model. progress (may be NULL) is called with the fraction done. */
+ * model. allowed_len: tokens of the longest sequence that was asked for, by which longrope chooses its factors;
+ * limits->max_model_len are fewer where there is no room for so many. progress (may be NULL) is called with the fraction
+ * done. */
 int model_create(struct device *device, const struct model_files *files, const struct step_limits *limits,
-                 void (*progress)(void *context, double fraction), void *context, struct model **out,
-                 struct error *err) must_check;
+                 int32_t allowed_len, void (*progress)(void *context, double fraction), void *context,
+                 struct model **out, struct error *err) must_check;
 void model_destroy(struct model *m);
 
 const struct model_config *model_config(const struct model *m);

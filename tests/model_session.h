@@ -89,7 +89,8 @@ static inline void session_open(struct session *s, const struct session_options 
                                  .max_model_len = o->max_model_len,
                                  .num_steps_in_flight = 1,
                                  .num_kv_groups = s->num_groups};
-    session_check(model_create(s->device, s->files, &limits, NULL, NULL, &s->model, &err), &err);
+    session_check(model_create(s->device, s->files, &limits, o->max_model_len, NULL, NULL, &s->model, &err),
+                  &err);
     session_check(model_kv_pool_create(s->model, s->num_groups * s->options.num_blocks, 0, o->kv_dtype, &err),
                   &err);
     s->device->ops->seal(s->device);

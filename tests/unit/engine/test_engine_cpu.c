@@ -125,7 +125,8 @@ static bool start_engine(struct rig *rig, const struct setup *setup)
         options.kv_layout = setup->has_groups ? kv_layout_of(model_files_config(rig->files), MAX_MODEL_LEN)
                                               : kv_layout_single(model_files_config(rig->files));
     engine_step_limits(&options, rig->device, &limits);
-    if (!status) status = model_create(rig->device, rig->files, &limits, NULL, NULL, &rig->model, &err);
+    if (!status)
+        status = model_create(rig->device, rig->files, &limits, MAX_MODEL_LEN, NULL, NULL, &rig->model, &err);
     if (!status)
         status = model_kv_pool_create(rig->model, setup->num_blocks, setup->num_host_blocks, setup->kv_dtype,
                                       &err);

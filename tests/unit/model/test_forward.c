@@ -245,7 +245,8 @@ static void dummy_weights_run(void **state)
                                  .max_model_len = 16,
                                  .num_steps_in_flight = 1};
     if (device_open("cpu", &(struct device_options){.cpu_isa = "auto", .num_threads = 1}, &d, &err) ||
-        model_files_open(directory, "dummy", &f, &err) || model_create(d, f, &limits, NULL, NULL, &m, &err) ||
+        model_files_open(directory, "dummy", &f, &err) ||
+        model_create(d, f, &limits, 16, NULL, NULL, &m, &err) ||
         model_kv_pool_create(m, 1, 0, DTYPE_BF16, &err))
         fail_msg("%s", err.text);
     int32_t ids[16], positions[16], slots[16], cu_seqlens[2] = {0, 16}, seqlen = 16, block = 0, row = 15;
