@@ -88,6 +88,9 @@ SNIPPETS = r'''
 {% for a, b in [1] %}{{ a }}{% endfor %}
 {% for (a, b), c in [((1, 2), 3)] %}{{ a }}{{ b }}{{ c }}{% endfor %}
 {% for x in list %}{% for y in words %}{{ loop.index }}{{ x }}{{ y }}{% if loop.last %}!{% endif %}{% endfor %}{{ loop.index }}{% endfor %}
+{% for x in range(3) %}{% if x == 0 %}{% break %}{% endif %}{{ x }}{% else %}none of {{ x|default("nothing") }}{% endfor %}|{% for x in range(3) %}{% if x == 1 %}{% break %}{% endif %}{{ x }}{% else %}none{% endfor %}
+{% for x in range(2) %}{% continue %}{% else %}all skipped{% endfor %}|{% for x in range(2) %}{% for y in [] %}{% else %}{% break %}{% endfor %}{{ x }}{% endfor %}
+{% set ns = namespace(a="before") %}{% for x in range(3) %}{% set ns.a %}{{ x }}{% break %}{% endset %}{% endfor %}{{ ns.a }}{% for x in range(3) %}{% filter upper %}a{% if x == 1 %}{% continue %}{% endif %}b{{ x }}{% endfilter %}{% endfor %}
 {% for x in range(5) %}{% if x == 1 %}{% continue %}{% endif %}{% if x == 3 %}{% break %}{% endif %}{{ x }}{% endfor %}
 {% for x in [1, 2] %}{% set y = x %}{% endfor %}{{ y }}|{{ x }}
 {% set y = 0 %}{% for x in [1, 2] %}{{ y }}{% set y = x %}{{ y }}{% endfor %}{{ y }}

@@ -90,17 +90,23 @@ static struct list *filter_items(struct run *r, const struct node *n, const stru
     return kept;
 }
 
-static void exec_iterations(struct run *r, const struct node *n, struct loop *loop)
+/* Whether any of them came to the end of the body. */
+static bool exec_iterations(struct run *r, const struct node *n, struct loop *loop)
 {
+    bool any = false;
     const struct name *loop_name = template_find_name(r->template, "loop", 4);
     for (; loop->at < loop->items->num && r->status == 0; loop->at++) {
         r->scope->num = 0; /* names set in one iteration are gone in the next */
         if (loop_name) scope_set(r, r->scope, loop_name, (struct value){.kind = VALUE_LOOP, .loop = loop});
         assign(r, n->a, loop->items->items[loop->at]);
-        if (exec_body(r, n->list) == FLOW_BREAK) break;
+        const enum flow flow = exec_body(r, n->list);
+        any |= flow == FLOW_NEXT;
+        if (flow == FLOW_BREAK) break;
     }
+    return any;
 }
 
+/* As in jinja2, `else` is also for a loop of which every iteration ends with break or continue. */
 static enum flow run_loop(struct run *r, const struct node *n, struct value iterable, int depth)
 {
     struct list *items = run_iterate(r, iterable);
@@ -108,13 +114,13 @@ static enum flow run_loop(struct run *r, const struct node *n, struct value iter
     if (n->c && r->status == 0) items = filter_items(r, n, items);
     struct loop *loop = heap_alloc(&r->heap, sizeof *loop);
     r->scope = scope_create(r, outer);
-    enum flow flow = FLOW_NEXT;
+    bool any = false;
     if (loop && items && r->scope && items->num > 0) {
         *loop = (struct loop){.items = items, .depth = depth, .node = n->flag ? n : NULL, .scope = outer};
-        exec_iterations(r, n, loop);
-    } else if (r->status == 0 && n->d) {
-        flow = exec_body(r, n->d);
+        any = exec_iterations(r, n, loop);
+        r->scope->num = 0;
     }
+    const enum flow flow = !any && r->status == 0 && n->d ? exec_body(r, n->d) : FLOW_NEXT;
     r->scope = outer;
     return flow;
 }
@@ -141,6 +147,7 @@ static enum flow exec_set_block(struct run *r, const struct node *n)
 {
     enum flow flow;
     struct value v = value_text(capture_scoped(r, n->list, &flow));
+    if (flow != FLOW_NEXT) return flow;
     if (n->b) v = eval_filters(r, n->b, v);
     assign(r, n->a, v);
     return flow;
@@ -171,6 +178,7 @@ static enum flow exec_filter_block(struct run *r, const struct node *n)
 {
     enum flow flow;
     const struct text *body = capture_scoped(r, n->list, &flow);
+    if (flow != FLOW_NEXT) return flow;
     struct value v = eval_filters(r, n->a, value_text(body));
     if (r->status == 0) value_print(r->out, v, r->depth_left);
     return flow;
