@@ -171,6 +171,12 @@ a{# comment #}b{#- comment -#} c {#- x +#} d
 {{ list|reverse|list }} {{ text|reverse }} {{ uni|reverse }} {{ (1, 2)|reverse|list }} {{ dict|reverse|list }}
 {{ list|sum }} {{ people|sum(attribute='age') }} {{ [1.5, 2]|sum }} {{ list|sum(start=10) }} {{ nil|sum }}
 {{ list|min }} {{ list|max }} {{ words|min }} {{ words|max }} {{ words|max(case_sensitive=true) }} {{ nil|min }}| {{ people|max(attribute='age') }}
+{{ messages|map(attribute='content.parts.0.text', default='?')|join(' ') }} {{ people|map(attribute='pet.name', default='none')|list }} {{ people|map(attribute='pet', default=none)|list|length }}
+{{ people|groupby('pet', default='none')|map('first')|list }} {{ messages|groupby('n', default=1)|map('last')|map('length')|list }} {{ people|groupby('pet.name', default='x')|map(attribute='0')|list }}
+{{ [none, none]|sort }} {{ people|sort(attribute='pet')|map(attribute='name')|list }} {{ [{'a': none, 'b': 2}, {'a': none, 'b': 1}]|sort(attribute='a,b')|map(attribute='b')|list }}
+{{ [none, 1]|sort }}
+{{ people|groupby('pet') }}
+{{ dict|items|reverse + [1] }}
 {{ [1, 2, 1, 'a', 'A']|unique|list }} {{ [1, 2, 1, 'a', 'A']|unique(true)|list }} {{ people|unique(attribute='age')|map(attribute='name')|list }}
 {{ people|map(attribute='name')|list }} {{ words|map('upper')|list }} {{ people|map(attribute='zz', default='d')|list }} {{ words|map('replace', 'a', 'Q')|join }} {{ nothing|map('upper')|list }}
 {{ people|map(attribute='zz')|list }}

@@ -69,5 +69,8 @@ const struct text *call_self_text(struct call *c); /* str(self) */
 struct list *call_self_list(struct call *c); /* what iterating self gives; empty on failure, never NULL */
 /* `a.b.0` looked up from v, as filters with attribute= do. attribute missing: v itself. */
 struct value call_attribute(struct call *c, struct value v, struct value attribute);
+/* Each part of it that is undefined is otherwise, unless that is missing or None. */
+struct value call_attribute_or(struct call *c, struct value v, struct value attribute,
+                               struct value otherwise);
 
 #endif

@@ -191,10 +191,18 @@ static bool is_digits(const struct text *t)
     return t->num_bytes > 0 && t->num_bytes < 10;
 }
 
-struct value call_attribute(struct call *c, struct value v, struct value attribute)
+/* v[key], or what stands for it where that is undefined. */
+static struct value item_or(struct call *c, struct value v, struct value key, struct value otherwise)
+{
+    const bool has_other = otherwise.kind != VALUE_MISSING && otherwise.kind != VALUE_NONE;
+    v = get_item(c->run, v, key);
+    return v.kind == VALUE_UNDEFINED && has_other ? otherwise : v;
+}
+
+struct value call_attribute_or(struct call *c, struct value v, struct value attribute, struct value otherwise)
 {
     if (attribute.kind == VALUE_MISSING || attribute.kind == VALUE_NONE) return v;
-    if (attribute.kind != VALUE_TEXT) return get_item(c->run, v, attribute);
+    if (attribute.kind != VALUE_TEXT) return item_or(c, v, attribute, otherwise);
     const struct text *path = attribute.text;
     struct text dot = {.bytes = ".", .num_bytes = 1};
     for (size_t begin = 0; begin <= path->num_bytes && c->run->status == 0;) {
@@ -202,10 +210,15 @@ struct value call_attribute(struct call *c, struct value v, struct value attribu
         const struct text *part = text_slice(c->heap, path, begin, end);
         char digits[16] = "";
         if (is_digits(part)) memcpy(digits, part->bytes, part->num_bytes);
-        v = get_item(c->run, v, digits[0] ? value_int(strtol(digits, NULL, 10)) : value_text(part));
+        v = item_or(c, v, digits[0] ? value_int(strtol(digits, NULL, 10)) : value_text(part), otherwise);
         begin = end + 1;
     }
     return v;
+}
+
+struct value call_attribute(struct call *c, struct value v, struct value attribute)
+{
+    return call_attribute_or(c, v, attribute, (struct value){.kind = VALUE_MISSING});
 }
 
 /* ---- macros ---- */

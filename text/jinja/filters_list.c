@@ -52,7 +52,7 @@ static struct value filter_reverse(struct call *c)
     const struct list *from = call_self_list(c);
     struct list *l = list_create(c->heap, from->num);
     for (int i = from->num; i-- > 0;) list_append(c->heap, l, from->items[i]);
-    return iterator(l);
+    return c->self.kind == VALUE_ITERATOR ? value_list(VALUE_LIST, l) : iterator(l);
 }
 
 static struct value filter_items(struct call *c)
@@ -69,31 +69,16 @@ struct keyed {
     struct value key, value;
 };
 
-/* key is a list of keys when there are several attributes. */
-static struct value sort_key(struct call *c, struct value v, struct value attribute, bool case_sensitive)
+static struct value fold_case(struct call *c, struct value v, bool case_sensitive)
 {
-    v = call_attribute(c, v, attribute);
     if (case_sensitive || v.kind != VALUE_TEXT) return v;
     run_charge(c->run, v.text->num_bytes * 32);
     return value_text(text_change_case(c->heap, v.text, CASE_LOWER));
 }
 
-static struct value sort_keys(struct call *c, struct value v, struct value attribute, bool case_sensitive)
+static struct value key_of(struct call *c, struct value v, struct value attribute, bool case_sensitive)
 {
-    struct text comma = {.bytes = ",", .num_bytes = 1};
-    if (attribute.kind != VALUE_TEXT ||
-        text_find(attribute.text, &comma, 0, attribute.text->num_bytes) == SIZE_MAX) {
-        return sort_key(c, v, attribute, case_sensitive);
-    }
-    struct list *keys = list_create(c->heap, 2);
-    for (size_t begin = 0; begin <= attribute.text->num_bytes && run_charge(c->run, 64);) {
-        size_t end = min_of(text_find(attribute.text, &comma, begin, attribute.text->num_bytes),
-                            attribute.text->num_bytes);
-        struct value one = value_text(text_slice(c->heap, attribute.text, begin, end));
-        list_append(c->heap, keys, sort_key(c, v, one, case_sensitive));
-        begin = end + 1;
-    }
-    return value_list(VALUE_LIST, keys);
+    return fold_case(c, call_attribute(c, v, attribute), case_sensitive);
 }
 
 static int compare_keys(struct call *c, struct value a, struct value b)
@@ -134,20 +119,49 @@ static struct list *sort_keyed(struct call *c, struct keyed *items, int num, boo
     return l;
 }
 
-static struct value sort_by(struct call *c, struct value attribute, bool case_sensitive, bool descending)
+static struct value sort_by(struct call *c, struct value (*key)(struct call *c, struct value item),
+                            bool descending)
 {
     const struct list *from = call_self_list(c);
     struct keyed *items = heap_alloc_array(c->heap, (size_t)from->num, sizeof *items);
     if (!items) return value_undefined();
-    for (int i = 0; i < from->num && c->run->status == 0; i++) {
-        items[i] = (struct keyed){sort_keys(c, from->items[i], attribute, case_sensitive), from->items[i]};
-    }
+    for (int i = 0; i < from->num && c->run->status == 0; i++)
+        items[i] = (struct keyed){key(c, from->items[i]), from->items[i]};
     return value_list(VALUE_LIST, sort_keyed(c, items, from->num, descending));
+}
+
+/* A list, of one key or of one for each attribute: keys that are equal need no order, as None has none. */
+static struct value sort_keys(struct call *c, struct value item)
+{
+    const struct text comma = {.bytes = ",", .num_bytes = 1};
+    const struct value attribute = c->args[2];
+    const bool case_sensitive = call_bool(c, 1, false);
+    const struct text *names = attribute.kind == VALUE_TEXT ? attribute.text : &text_empty;
+    struct list *keys = list_create(c->heap, 1);
+    if (attribute.kind != VALUE_TEXT) list_append(c->heap, keys, key_of(c, item, attribute, case_sensitive));
+    for (size_t begin = 0;
+         attribute.kind == VALUE_TEXT && begin <= names->num_bytes && run_charge(c->run, 64);) {
+        const size_t end = min_of(text_find(names, &comma, begin, names->num_bytes), names->num_bytes);
+        const struct value name = value_text(text_slice(c->heap, names, begin, end));
+        list_append(c->heap, keys, key_of(c, item, name, case_sensitive));
+        begin = end + 1;
+    }
+    return value_list(VALUE_LIST, keys);
 }
 
 static struct value filter_sort(struct call *c)
 {
-    return sort_by(c, c->args[2], call_bool(c, 1, false), call_bool(c, 0, false));
+    return sort_by(c, sort_keys, call_bool(c, 0, false));
+}
+
+static struct value name_of_pair(struct call *c, struct value pair)
+{
+    return fold_case(c, pair.list->items[0], call_bool(c, 0, false));
+}
+
+static struct value value_of_pair(struct call *c, struct value pair)
+{
+    return fold_case(c, pair.list->items[1], call_bool(c, 0, false));
 }
 
 static struct value filter_dictsort(struct call *c)
@@ -157,10 +171,9 @@ static struct value filter_dictsort(struct call *c)
         return call_fail(c, "dictsort needs a mapping, not %s", value_type_name(c->self));
     const struct text *by = call_text(c, 1, NULL);
     if (by && !text_is(by, "key") && !text_is(by, "value")) return call_fail(c, "dictsort: by key or value");
-    bool by_value = by && text_is(by, "value");
     struct call items = *c;
     items.self = value_list(VALUE_ITEMS, dict_list(c->heap, c->self.dict, VALUE_ITEMS));
-    return sort_by(&items, value_int(by_value), call_bool(c, 0, false), call_bool(c, 2, false));
+    return sort_by(&items, by && text_is(by, "value") ? value_of_pair : name_of_pair, call_bool(c, 2, false));
 }
 
 static struct value extreme(struct call *c, int wanted)
@@ -168,7 +181,7 @@ static struct value extreme(struct call *c, int wanted)
     const struct list *l = call_self_list(c);
     struct value best = value_undefined(), best_key = value_undefined();
     for (int i = 0; i < l->num && c->run->status == 0; i++) {
-        struct value key = sort_key(c, l->items[i], c->args[1], call_bool(c, 0, false));
+        struct value key = key_of(c, l->items[i], c->args[1], call_bool(c, 0, false));
         if (i > 0 && compare_keys(c, key, best_key) * wanted <= 0) continue;
         best = l->items[i];
         best_key = key;
@@ -199,7 +212,7 @@ static struct value filter_unique(struct call *c)
     const struct list *from = call_self_list(c);
     struct list *l = list_create(c->heap, 0), *keys = list_create(c->heap, 0);
     for (int i = 0; l && keys && i < from->num && c->run->status == 0; i++) {
-        struct value key = sort_key(c, from->items[i], c->args[1], call_bool(c, 0, false));
+        struct value key = key_of(c, from->items[i], c->args[1], call_bool(c, 0, false));
         if (key_is_in(c, keys, key)) continue;
         list_append(c->heap, keys, key);
         list_append(c->heap, l, from->items[i]);
@@ -207,19 +220,28 @@ static struct value filter_unique(struct call *c)
     return iterator(l);
 }
 
+static struct value group_name(struct call *c, struct value item)
+{
+    return call_attribute_or(c, item, c->args[0], c->args[1]);
+}
+
+static struct value group_key(struct call *c, struct value item)
+{
+    return fold_case(c, group_name(c, item), call_bool(c, 2, false));
+}
+
 static struct value filter_groupby(struct call *c)
 {
-    bool case_sensitive = call_bool(c, 2, false);
-    struct value sorted = sort_by(c, c->args[0], case_sensitive, false);
+    struct value sorted = sort_by(c, group_key, false);
     struct list *groups = list_create(c->heap, 0), *group = NULL;
     if (sorted.kind != VALUE_LIST) return value_undefined();
     struct value last = value_undefined();
     for (int i = 0; i < sorted.list->num && run_charge(c->run, 64); i++) {
-        struct value item = sorted.list->items[i], key = sort_key(c, item, c->args[0], case_sensitive);
+        struct value item = sorted.list->items[i], key = group_key(c, item);
         if (!group || !value_equal(c->heap, key, last, c->run->depth_left)) {
             group = list_create(c->heap, 0);
-            struct value name = call_attribute(c, item, c->args[0]);
-            list_append(c->heap, groups, value_tuple2(c->heap, name, value_list(VALUE_LIST, group)));
+            list_append(c->heap, groups,
+                        value_tuple2(c->heap, group_name(c, item), value_list(VALUE_LIST, group)));
             last = key;
         }
         list_append(c->heap, group, item);
@@ -255,13 +277,12 @@ static const struct list *list_if_true(struct call *c)
 
 static struct value map_attribute(struct call *c, const struct keyword *attribute)
 {
-    const struct keyword *otherwise = keyword_of(c->all, "default");
+    const struct keyword *keyword = keyword_of(c->all, "default");
+    const struct value otherwise = keyword ? keyword->value : (struct value){.kind = VALUE_MISSING};
     const struct list *from = list_if_true(c);
     struct list *l = list_create(c->heap, from->num);
-    for (int i = 0; i < from->num && c->run->status == 0; i++) {
-        struct value v = call_attribute(c, from->items[i], attribute->value);
-        list_append(c->heap, l, v.kind == VALUE_UNDEFINED && otherwise ? otherwise->value : v);
-    }
+    for (int i = 0; i < from->num && c->run->status == 0; i++)
+        list_append(c->heap, l, call_attribute_or(c, from->items[i], attribute->value, otherwise));
     return iterator(l);
 }
 
