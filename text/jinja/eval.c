@@ -64,15 +64,16 @@ struct value eval_filters(struct run *r, const struct node *n, struct value inpu
     return v;
 }
 
+/* A text that grows by one concatenation after the other is not copied by each (text_concat). */
 static struct value eval_concat(struct run *r, const struct node *n)
 {
-    struct text_builder b;
-    text_builder_init(&b, &r->heap);
-    for (const struct node *part = n->list; part; part = part->next) {
-        value_print(&b, eval(r, part), r->depth_left);
+    const struct text *t = value_to_text(&r->heap, eval(r, n->list), r->depth_left);
+    for (const struct node *part = n->list->next; part; part = part->next) {
+        const struct text *more = value_to_text(&r->heap, eval(r, part), r->depth_left);
+        run_charge(r, more->num_bytes);
+        t = text_concat(&r->heap, t, more);
     }
-    run_charge(r, b.num_bytes);
-    return value_text(text_builder_take(&b));
+    return value_text(text_as_markup(&r->heap, t, false));
 }
 
 /* a < b < c is a < b and b < c, each evaluated once. */

@@ -159,6 +159,20 @@ static void test_texts_are_immutable(void **state)
     expect_shown("{% set ns = namespace(t='') %}{% for i in range(4) %}{% set ns.t = ns.t + x[i:i+1] %}"
                  "{{ ns.t }};{% endfor %}{% set u = ns.t + 'z' %}{{ ns.t }}{{ u }}",
                  "[a];[ab];[abc];[abc];[abcabc]z");
+    expect_shown(
+        "{% set a = x ~ 1 %}{% set b = a ~ 2 %}{% set c = a ~ y %}{% set d = b ~ x %}"
+        "{{ a }} {{ b }} {{ c }} {{ d }} {{ a ~ a }} {{ b[2:] }} {{ a ~ none ~ [x] ~ (x|safe ~ '<')|e }}",
+        "[abc]1 [abc]12 [abc]1[yy] [abc]12[abc] [abc]1[abc]1 [c]12 [abc]1None['[abc]'][abc]&lt;");
+}
+
+/* With either operator: 20,000 texts of 50 letters, which copies of what was there would make 10 GB of. */
+static void test_a_text_grows_without_copies(void **state)
+{
+    (void)state;
+    expect_shown("{% set ns = namespace(a='', b='', t=x*0 + 'x'*50) %}{% for i in range(20000) %}"
+                 "{% set ns.a = ns.a + ns.t %}{% set ns.b = ns.b ~ ns.t %}{% endfor %}"
+                 "{{ ns.a|length }} {{ ns.a == ns.b }}",
+                 "1000000 True");
 }
 
 static void test_numbers_keep_their_form(void **state)
@@ -420,6 +434,7 @@ int main(void)
         cmocka_unit_test(test_numbers_keep_their_form),
         cmocka_unit_test(test_appends_behind_what_is_there),
         cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_a_text_grows_without_copies),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_depth_is_safe),
         cmocka_unit_test(test_every_allocation_fails),
