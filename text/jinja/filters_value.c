@@ -113,7 +113,7 @@ static struct value filter_round(struct call *c)
     if (method && !text_is(method, "common")) return call_fail(c, "method must be common, ceil or floor");
     if (value_is_integral(c->self) && precision >= 0) return value_int(value_as_int(c->self));
     double rounded = round_decimal(d, precision);
-    return value_is_integral(c->self) ? value_int((int64_t)rounded) : value_float(rounded);
+    return value_is_integral(c->self) ? float_to_int(rounded, c->self) : value_float(rounded);
 }
 
 static struct value filter_wordcount(struct call *c)

@@ -67,6 +67,21 @@ static struct value int_binary(struct run *r, char op, int64_t a, int64_t b)
     return overflow ? fail_overflow(r) : value_int(result);
 }
 
+/* As Python has it: of what fmod leaves, since a / b may have been rounded up to a whole number. */
+static double float_modulo(double a, double b)
+{
+    const double rest = fmod(a, b);
+    if (rest == 0) return copysign(0.0, b);
+    return (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+static double float_floor_divide(double a, double b)
+{
+    const double quotient = (a - float_modulo(a, b)) / b, whole = floor(quotient);
+    if (quotient == 0) return copysign(0.0, a / b);
+    return quotient - whole > 0.5 ? whole + 1 : whole;
+}
+
 static struct value float_binary(struct run *r, char op, double a, double b)
 {
     bool divides = op == OPERATOR_DIVIDE || op == OPERATOR_FLOOR_DIVIDE || op == OPERATOR_MODULO;
@@ -83,12 +98,9 @@ static struct value float_binary(struct run *r, char op, double a, double b)
     case OPERATOR_POWER:
         return value_float(pow(a, b));
     case OPERATOR_FLOOR_DIVIDE:
-        return value_float(floor(a / b));
-    default: {
-        double rest = fmod(a, b);
-        if (rest != 0 && (rest < 0) != (b < 0)) rest += b;
-        return value_float(rest == 0 ? copysign(0.0, b) : rest);
-    }
+        return value_float(float_floor_divide(a, b));
+    default:
+        return value_float(float_modulo(a, b));
     }
 }
 
