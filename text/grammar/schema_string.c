@@ -163,15 +163,20 @@ static void excluded_dfa(struct compiler *c, const struct shape *s, struct dfa *
 
 bool schema_string_dfa(struct compiler *c, const struct shape *s, struct dfa *out)
 {
-    const struct dfa *parts[DFA_PARTS_MAX + 4];
+    const struct dfa
+        *parts[DFA_PARTS_MAX + 2]; /* any text before the patterns, and what is excluded; refused later */
     uint32_t negated = 0;
     struct dfa excluded = {0};
     int n = 0, bound = bounding_pattern(s);
     const struct pattern any = {.text = ""};
     *out = (struct dfa){0};
+    if (s->patterns.count > DFA_PARTS_MAX)
+        schema_fail(c, STATUS_LIMIT, "one value has %d patterns; at most %d are supported", s->patterns.count,
+                    DFA_PARTS_MAX);
+    if (c->status) return false;
     parts[n++] =
         limited_regex(c, bound >= 0 ? &s->patterns.items[bound] : &any, s->min_length, s->max_length, NULL);
-    for (int i = 0; i < s->patterns.count && n < DFA_PARTS_MAX && !c->status; i++) {
+    for (int i = 0; i < s->patterns.count && !c->status; i++) {
         if (i == bound) continue;
         if (s->patterns.items[i].negated) negated |= 1u << n;
         parts[n++] = schema_regex(c, &s->patterns.items[i]);

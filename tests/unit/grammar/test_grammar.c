@@ -633,6 +633,34 @@ static void many_names_stand_once(void **state)
     buffer_deinit(&text);
 }
 
+static int try_patterns(int n, struct grammar **out, struct error *err)
+{
+    struct buffer text;
+    buffer_init(&text, 1 << 20);
+    buffer_append_text(&text, "{\"type\":\"string\",\"allOf\":[{\"minLength\":1}");
+    for (int i = 0; i < n; i++) buffer_printf(&text, ",{\"pattern\":\"^(?!x%02d)\"}", i);
+    buffer_append_text(&text, "]}");
+    int status = try_schema(text.data, out, err);
+    buffer_deinit(&text);
+    return status;
+}
+
+/* As many as can be followed; none of more is passed over. */
+static void all_patterns_of_a_string_count(void **state)
+{
+    static const char *const texts[] = {"\"x24\"", "\"a\"", "!\"x00\"", "!\"x23\"", "!\"\"", NULL};
+    struct grammar *g;
+    struct error err = {0};
+    (void)state;
+    if (try_patterns(24, &g, &err)) fail_msg("%s", err.text);
+    assert_accepts(g, "24 patterns", texts);
+    grammar_free(g);
+    for (int n = 25; n < 70; n += 7) {
+        assert_int_equal(try_patterns(n, &g, &err), STATUS_LIMIT);
+        assert_non_null(strstr(err.text, "patterns; at most 24"));
+    }
+}
+
 static void refusals_have_sentences(void **state)
 {
     static const struct {
@@ -941,6 +969,7 @@ int main(void)
         cmocka_unit_test(objects_that_list_properties_are_closed),
         cmocka_unit_test(alternatives_are_told_by_their_constants),
         cmocka_unit_test(many_names_stand_once),
+        cmocka_unit_test(all_patterns_of_a_string_count),
         cmocka_unit_test(refusals_have_sentences),
         cmocka_unit_test(lengths_beside_patterns),
         cmocka_unit_test(patterns_of_names_and_addresses),
