@@ -202,12 +202,73 @@ static void negate_pattern(struct negator *n, const cJSON *keyword)
     add_node(n, node);
 }
 
+/* One that is a remark holds of every string. */
+static void negate_format(struct negator *n, const cJSON *keyword)
+{
+    if (!schema_format_pattern(keyword->valuestring)) return;
+    cJSON *node = make_typed(n->c, "string");
+    append(node, make_alias(n->c, "!format", keyword));
+    add_node(n, node);
+}
+
+/* An element that is not of the schema at its place. */
+static void negate_prefix(struct negator *n, const cJSON *keyword)
+{
+    int index = 0;
+    for (const cJSON *part = keyword->child; part; part = part->next, index++) {
+        if (cJSON_IsTrue(part)) continue;
+        cJSON *node = make_typed(n->c, "array");
+        append(node, make_number(n->c, "minItems", index + 1));
+        cJSON *list = append(node, make(n->c, cJSON_Array, "prefixItems"));
+        for (int i = 0; i < index; i++) append(list, make(n->c, cJSON_True, NULL));
+        append(append(list, make(n->c, cJSON_Object, NULL)), make_alias(n->c, "not", part));
+        add_node(n, node);
+    }
+}
+
+/* An element behind those of a list. */
+static void negate_rest(struct negator *n, const cJSON *keyword, const cJSON *prefix)
+{
+    if (!cJSON_IsFalse(keyword)) {
+        n->is_partial |= !cJSON_IsTrue(keyword);
+        return;
+    }
+    cJSON *node = make_typed(n->c, "array");
+    append(node, make_number(n->c, "minItems", cJSON_GetArraySize(prefix) + 1));
+    add_node(n, node);
+}
+
 /* Some element that is not of the schema; no element that is. */
 static void negate_elements(struct negator *n, const cJSON *keyword, const char *other)
 {
     cJSON *node = make_typed(n->c, "array");
     append(append(node, make(n->c, cJSON_Object, other)), make_alias(n->c, "not", keyword));
     add_node(n, node);
+}
+
+static void negate_items(struct negator *n, const cJSON *keyword, const cJSON *node)
+{
+    const cJSON *prefix = schema_get(node, "prefixItems");
+    if (cJSON_IsArray(keyword))
+        negate_prefix(n, keyword);
+    else if (prefix)
+        negate_rest(n, keyword, prefix);
+    else
+        negate_elements(n, keyword, "contains");
+}
+
+/* The name, without one that must be beside it. */
+static void negate_dependent_names(struct negator *n, const cJSON *keyword)
+{
+    for (const cJSON *d = keyword->child; d; d = d->next)
+        for (const cJSON *name = cJSON_IsArray(d) ? d->child : NULL; name; name = name->next) {
+            if (!cJSON_IsString(name)) continue;
+            cJSON *node = make_typed(n->c, "object");
+            append(append(node, make(n->c, cJSON_Array, "required")), make_text(n->c, NULL, d->string));
+            append(append(node, make(n->c, cJSON_Object, "properties")),
+                   make(n->c, cJSON_False, name->valuestring));
+            add_node(n, node);
+        }
 }
 
 static void negate_any_of(struct negator *n, const cJSON *keyword)
@@ -255,11 +316,20 @@ static void negate_keyword(struct negator *n, const cJSON *k, const cJSON *node)
 {
     static const char *const counts[] = {"minLength", "maxLength",     "minItems",
                                          "maxItems",  "minProperties", "maxProperties"};
-    static const char *const remarks[] = {"then", "else", "format", "$defs", "definitions"};
-    static const char *const partial[] = {
-        "additionalProperties",  "patternProperties", "propertyNames",    "uniqueItems", "!multipleOf",
-        "dependencies",          "dependentRequired", "dependentSchemas", "prefixItems", "additionalItems",
-        "unevaluatedProperties", "unevaluatedItems",  "$recursiveRef",    "!enum",       "!pattern"};
+    static const char *const remarks[] = {"then", "else", "$defs", "definitions"};
+    static const char *const partial[] = {"additionalProperties",
+                                          "patternProperties",
+                                          "propertyNames",
+                                          "uniqueItems",
+                                          "!multipleOf",
+                                          "dependencies",
+                                          "dependentSchemas",
+                                          "unevaluatedProperties",
+                                          "unevaluatedItems",
+                                          "$recursiveRef",
+                                          "!enum",
+                                          "!format",
+                                          "!pattern"};
     const char *name = k->string;
     for (size_t i = 0; i < array_length(counts); i++)
         if (!strcmp(name, counts[i]) && cJSON_IsNumber(k)) negate_count(n, k);
@@ -274,18 +344,18 @@ static void negate_keyword(struct negator *n, const cJSON *k, const cJSON *node)
     if (!strcmp(name, "multipleOf")) negate_multiple(n, k);
     if (strstr(name, "inimum") || strstr(name, "aximum")) negate_bound(n, k, node);
     if (!strcmp(name, "pattern") && cJSON_IsString(k)) negate_pattern(n, k);
+    if (!strcmp(name, "format") && cJSON_IsString(k)) negate_format(n, k);
+    if (!strcmp(name, "dependentRequired")) negate_dependent_names(n, k);
+    if (!strcmp(name, "prefixItems")) negate_prefix(n, k);
+    if (!strcmp(name, "items")) negate_items(n, k, node);
+    if (!strcmp(name, "additionalItems") && cJSON_IsArray(schema_get(node, "items")))
+        negate_rest(n, k, schema_get(node, "items"));
     if (!strcmp(name, "anyOf")) negate_any_of(n, k);
     if (!strcmp(name, "oneOf")) negate_one_of(n, k);
     if (!strcmp(name, "not")) add_node(n, k);
     if (!strcmp(name, "if")) negate_if(n, k, node);
     if (!strcmp(name, "contains") && !schema_get(node, "minContains") && !schema_get(node, "maxContains"))
         negate_elements(n, k, "items");
-    if (!strcmp(name, "items")) {
-        if (cJSON_IsArray(k) || schema_get(node, "prefixItems"))
-            n->is_partial = true;
-        else
-            negate_elements(n, k, "contains");
-    }
     if (!strcmp(name, "allOf"))
         for (const cJSON *part = k->child; part; part = part->next) conjunction_add(n->c, add(n), part, true);
     if ((!strcmp(name, "$ref") || !strcmp(name, "$dynamicRef")) && cJSON_IsString(k)) {

@@ -199,7 +199,10 @@ static void read_format(struct reader *r, const cJSON *keyword)
         return;
     }
     const char *pattern = schema_format_pattern(keyword->valuestring);
-    if (pattern) add_pattern(r->c, r->s, (struct pattern){.text = pattern, .is_format = true});
+    if (pattern)
+        add_pattern(
+            r->c, r->s,
+            (struct pattern){.text = pattern, .is_format = true, .negated = keyword->string[0] == '!'});
 }
 
 /* ---- arrays and objects ---- */
@@ -383,6 +386,7 @@ static const struct {
     read_keyword *read;
 } keywords[] = {
     {"!enum", read_excluded},
+    {"!format", read_format},
     {"!multipleOf", read_multiple_of},
     {"!pattern", read_pattern},
     {"$recursiveRef", read_recursive_ref},
