@@ -664,12 +664,13 @@ static void end_parameters(struct tool_parser *p, size_t num_bytes)
     p->state = AFTER_ARGUMENTS;
 }
 
-/* Whether an answer is over behind the first mark of what ends a call, or only white space stands there. */
+/* Whether an answer is over behind the first mark of what ends a call, or by itself where only white space stands. */
 static bool match_begun_end(const struct tool_parser *p, size_t at)
 {
     const struct span rest = {p->held.data + at, p->held.num_bytes - at, .is_whole = false};
-    return rest.num_bytes == 0 || (match_mark(p->format->call_end, rest) >= 0 &&
-                                   match_text(p->format->call_end, rest, NULL) == MATCH_MORE);
+    if (rest.num_bytes == 0) return !p->is_cut;
+    return match_mark(p->format->call_end, rest) >= 0 &&
+           match_text(p->format->call_end, rest, NULL) == MATCH_MORE;
 }
 
 /* A key, or the end of the call, which is left for the next state. */
@@ -693,7 +694,8 @@ static bool step_before_key(struct tool_parser *p)
         end_parameters(p, at);
         return true;
     }
-    if (key < 0 && p->held.data[at] == *f->call_end && strchr("})", *f->call_end)) { /* without its mark */
+    if (key < 0 && at < p->held.num_bytes && p->held.data[at] == *f->call_end &&
+        strchr("})", *f->call_end)) { /* without its mark */
         end_parameters(p, at + 1);
         return true;
     }
@@ -987,7 +989,7 @@ static void finish_call(struct tool_parser *p)
     }
     if (p->state == IN_JSON) emit_held(p, TOOL_ARGUMENTS, p->held.num_bytes);
     if (p->state == IN_JSON_STRING) take(p, p->held.num_bytes);
-    bool is_parameters = p->state == BEFORE_KEY || p->state == AFTER_VALUE;
+    bool is_parameters = (p->state == BEFORE_KEY || p->state == AFTER_VALUE) && !p->is_cut;
     if (is_parameters && p->held.num_bytes == spaces_before(p, p->held.num_bytes) && !p->failed) {
         take(p, p->held.num_bytes);
         end_parameters(p, 0);

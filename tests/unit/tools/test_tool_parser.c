@@ -197,6 +197,12 @@ static void cut_off(void **state)
     check(FORMAT_RAW, "<calls><invoke=lo", "");
     check(FORMAT_JSON, "a <too", "T(a <too)");
     check(FORMAT_JSON, "Use <tool_call> and", "T(Use <tool_call> and)");
+    check(FORMAT_RAW, "<calls><invoke=look><parameter=city>Bern</parameter>",
+          "C(look)A({\"city\": \"Bern\")E(broken)");
+    check(FORMAT_RAW, "<calls><invoke=look>\n", "");
+    check(FORMAT_RAW, "<calls><invoke=look><parameter=city>Bern</parameter></invoke>",
+          "C(look)A({\"city\": \"Bern\"})E(whole)");
+    check(FORMAT_PYTHON, "<|run|>[look(city=\"Bern\", ", "C(look)A({\"city\": \"Bern\")E(broken)");
     answers_are_cut = false;
 }
 
