@@ -290,14 +290,12 @@ static void note_token_time(struct choice *c, const struct view *v, int32_t befo
         c->last_token_ns += (v->last_token_ns - from_ns) / (uint64_t)num_gaps * (uint64_t)num_taken;
 }
 
-/* A call that a stop string has cut off is none to make. */
+/* A call that has broken off is none to make. */
 static void take_pieces(struct choice *c)
 {
-    bool is_stopped = c->finish_reason && !strcmp(c->finish_reason, "stop"),
-         stops_at_text = c->text.stop_idx >= 0;
-    pieces_take(c->pieces, &c->ready, c->finish_reason != NULL, !is_stopped || stops_at_text);
-    if (is_stopped && c->pieces->num_calls > 0 && !(stops_at_text && c->pieces->breaks_off))
-        c->finish_reason = "tool_calls";
+    bool is_stopped = c->finish_reason && !strcmp(c->finish_reason, "stop");
+    pieces_take(c->pieces, &c->ready, c->finish_reason != NULL, !is_stopped || c->text.stop_idx >= 0);
+    if (is_stopped && pieces_call(c->pieces)) c->finish_reason = "tool_calls";
 }
 
 int choice_pull(struct choice *c, const struct choice_context *context, int max_tokens)

@@ -89,7 +89,7 @@ static void on_event(void *context, const struct tool_event *e)
         if (!p->skips) add_arguments(p, e);
         break;
     case TOOL_CALL_END:
-        if (!p->skips) p->breaks_off = !e->is_complete;
+        if (!p->skips) p->calls[p->num_calls - 1].breaks_off = !e->is_complete;
         break;
     }
 }
@@ -170,6 +170,11 @@ void pieces_collect(const struct pieces *p, enum piece_kind kind, int call_idx, 
         if (piece->kind == kind && !is_other_call && piece->end > piece->begin)
             buffer_append(out, p->bytes.data + piece->begin, piece->end - piece->begin);
     }
+}
+
+bool pieces_call(const struct pieces *p)
+{
+    return p->num_calls > 0 && !p->calls[p->num_calls - 1].breaks_off;
 }
 
 bool pieces_want(const struct pieces *p, const char *text, size_t num_bytes)

@@ -23,6 +23,7 @@ struct call {
     char name[TOOL_NAME_MAX + 1];
     char id[TOOL_ID_MAX + 1]; /* the model's own; "" when it gave none */
     bool is_custom;           /* its arguments are a text (custom_tools.h) */
+    bool breaks_off;          /* it has ended without all of its arguments */
     struct custom_input input;
 };
 
@@ -44,7 +45,6 @@ struct pieces {
     bool is_parallel, finished, failed;
     bool hides_reasoning; /* it is read and not told */
     bool skips;           /* a call that is not told */
-    bool breaks_off;      /* the last call that was told has ended without all of its arguments */
 };
 
 /* tools: the request's, NULL for none; they must live as long. is_parallel: more calls than one are told.
@@ -63,6 +63,9 @@ bool pieces_next_item(const struct pieces *p, int *at, struct piece *out, struct
 bool pieces_have(const struct pieces *p, enum piece_kind kind);
 /* Appends the bytes of every piece of a kind; those of calls: of this call. */
 void pieces_collect(const struct pieces *p, enum piece_kind kind, int call_idx, struct buffer *out);
+
+/* Whether the last call that was told is there to be made: it has all of its arguments. */
+bool pieces_call(const struct pieces *p);
 
 /* Whether a control token of this text is part of the notation and must reach the parser. */
 bool pieces_want(const struct pieces *p, const char *text, size_t num_bytes);

@@ -86,6 +86,19 @@ def test_blocks_of_messages_come_in_their_order(thinking):
     assert parts(final) == parts(whole)
 
 
+def test_a_call_that_breaks_off_is_incomplete(thinking):
+    """The answer itself is not: the model has ended it."""
+    client, script = thinking
+    script([("weather", f'{PING}\n<tool_call>\n{{"name": "get_weather", "arguments": {{"city": "Zür')])
+    ask = {"model": MODEL, "input": "The weather?", "tools": TOOLS}
+    whole = client.responses.create(**ask)
+    with client.responses.stream(**ask) as events:
+        streamed = events.get_final_response()
+    for response in whole, streamed:
+        assert [(i.name, i.status) for i in response.output] == [("ping", "completed"), ("get_weather", "incomplete")]
+        assert response.status == "completed"
+
+
 def test_members_that_open_responses_requires(thinking):
     client, script = thinking
     script([("weather", CALL)])

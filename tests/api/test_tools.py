@@ -153,6 +153,24 @@ def test_a_stop_string_within_a_call(thinking):
     assert (answer["stop_reason"], answer["stop_sequence"]) == ("stop_sequence", "See")
 
 
+@pytest.mark.parametrize("broken", ['{"city": "Zür', '{"city": "Zürich"', '{"city": ["Zürich"}}\n</tool_call>'])
+def test_a_call_that_the_model_breaks_off(thinking, broken):
+    """It is told as far as it came, and is no call to make; a whole one behind it is."""
+    server, script = thinking
+    call = f'<tool_call>\n{{"name": "get_weather", "arguments": {broken}'
+    script([("weather", f"{PING}\n{call}")])
+    content, _, calls, finish = both_ways(server)
+    assert (finish, [name for name, _ in calls]) == ("stop", ["ping", "get_weather"])
+    assert calls[1][1] and broken.startswith(calls[1][1])
+    tools = [{"name": t["function"]["name"], "input_schema": t["function"]["parameters"]} for t in TOOLS]
+    body = {"max_tokens": 100, "messages": ASK, "tools": tools}
+    assert server.post("/v1/messages", body).json()["stop_reason"] == "end_turn"
+    assert '"stop_reason":"end_turn"' in server.post("/v1/messages", {**body, "stream": True}).text
+    if broken.endswith(">"):
+        script([("weather", f"{call}\n{PING}")])
+        assert both_ways(server)[3] == "tool_calls"
+
+
 @pytest.mark.parametrize("which", ["thinking", "plain"])
 def test_a_round_with_a_tool(which, request):
     server, script = request.getfixturevalue(which)

@@ -107,6 +107,13 @@ static void append_text_members(struct buffer *out, const struct response_item *
     buffer_append_char(out, ']');
 }
 
+const char *response_item_status(const struct answer *a, const struct response_item *item, const char *status)
+{
+    const struct pieces *p = a->choices[0].pieces;
+    bool breaks_off = p && item->kind == PIECE_ARGUMENTS && p->calls[item->call.index].breaks_off;
+    return breaks_off ? "incomplete" : status;
+}
+
 void response_item_append(struct buffer *out, const struct answer *a, const struct response_item *item,
                           const char *status, const struct buffer *text, const struct buffer *logprobs)
 {
@@ -171,7 +178,7 @@ static void add_piece(struct response_output *o, const struct answer *a, const s
     bool is_call = piece->kind == PIECE_CALL;
     struct response_item item = {.kind = is_call ? PIECE_ARGUMENTS : piece->kind, .index = o->num_items};
     if (is_call) item.call = a->choices[0].pieces->calls[piece->call_idx];
-    response_output_add(o, a, &item, status, bytes, &no_logprobs);
+    response_output_add(o, a, &item, response_item_status(a, &item, status), bytes, &no_logprobs);
 }
 
 void response_output_add_all(struct response_output *o, const struct answer *a, const char *status,

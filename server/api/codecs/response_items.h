@@ -32,6 +32,9 @@ void response_item_append_name(struct buffer *out, const struct answer *a, const
 void response_logprobs_add(struct buffer *logprobs, const struct logprobs_part *part);
 void response_logprobs_append(struct buffer *out, const struct buffer *logprobs);
 
+/* Of an item that has ended, status where nothing is against it: a call that has broken off is incomplete. */
+const char *response_item_status(const struct answer *a, const struct response_item *item,
+                                 const char *status);
 /* text: the arguments of a call. NULL: the item as it begins, in progress and empty. */
 void response_item_append(struct buffer *out, const struct answer *a, const struct response_item *item,
                           const char *status, const struct buffer *text, const struct buffer *logprobs);

@@ -285,6 +285,7 @@ static void close_item(struct buffer *out, struct answer *a, const char *status)
 {
     struct stream *s = a->state;
     if (!s->open) return;
+    status = response_item_status(a, &s->item, status);
     append_item_text(out, a);
     append_part_event(out, a, "response.content_part.done", &s->text);
     append_item_event(out, a, "response.output_item.done", status, &s->text);
