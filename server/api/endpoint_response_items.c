@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "server/api/api.h"
 #include "server/api/codecs/canonical.h"
+#include "server/api/codecs/response_namespaces.h"
 #include "server/api/job.h"
 #include "server/api/json_field.h"
 #include "server/api/response_store.h"
@@ -72,9 +73,11 @@ static void add_reasoning(struct listing *l, const char *text)
 static void add_call(struct listing *l, const cJSON *call)
 {
     const cJSON *function = json_field_find(call, "function");
+    const char *name = canonical_text(function, "name"), *space = canonical_text(call, "namespace");
     cJSON *item = add_item(l, "fc", "function_call");
     add_text(l, item, "call_id", canonical_text(call, "id"));
-    add_text(l, item, "name", canonical_text(function, "name"));
+    add_text(l, item, "name", space && name ? response_namespaces_own_name(space, name) : name);
+    if (space) add_text(l, item, "namespace", space);
     add_text(l, item, "arguments", canonical_text(function, "arguments"));
     add_text(l, item, "status", "completed");
 }

@@ -194,6 +194,32 @@ def test_tools_of_namespaces(thinking):
     assert again.output_text == stored.output_text == "It is warm."
     assert again.usage.input_tokens == stored.usage.input_tokens
     assert client.responses.input_tokens.count(**{**options, "input": items}).input_tokens == again.usage.input_tokens
+    for answer in again, stored:  # the calls that the model made, and those that were sent
+        told = client.responses.input_items.list(answer.id, order="asc").data[1:4]
+        assert [(i.name, getattr(i, "namespace", None)) for i in told] == [("get_weather", "mcp__map"), ("ping", "sea__"), ("ping", None)]
+
+
+NEAR = {"type": "namespace", "name": "near", "description": "", "tools": [{**TOOLS[1], "name": "look"}]}
+FAR = {"type": "namespace", "name": "far", "description": "", "tools": [{**TOOLS[1], "name": name} for name in ("look", "wait")]}
+
+
+@pytest.mark.parametrize("choice, called", [
+    ({"name": "look", "namespace": "near"}, ("near", "look")), ({"name": "look", "namespace": "far"}, ("far", "look")),
+    ({"name": "wait"}, ("far", "wait")), ({"name": "far__wait"}, ("far", "wait")), ({"name": "ping"}, (None, "ping"))])
+def test_a_tool_of_a_namespace_is_chosen(client, model, choice, called):
+    """As its call has it, or by its name alone where no other tool has that."""
+    choice = {"type": "function", **choice}
+    for tool_choice in choice, {"type": "allowed_tools", "mode": "required", "tools": [choice]}:
+        response = client.responses.create(model=model, input="Go.", tools=[NEAR, FAR, TOOLS[1]], tool_choice=tool_choice,
+                                           parallel_tool_calls=False)
+        assert [(c.namespace, c.name) for c in response.output] == [called]
+        assert client.responses.retrieve(response.id).tool_choice == response.tool_choice
+
+
+@pytest.mark.parametrize("choice", [{"name": "look"}, {"name": "look", "namespace": "by"}])
+def test_a_tool_of_several_namespaces_is_chosen_by_both_names(client, model, choice):
+    with pytest.raises(openai.BadRequestError, match="none of the tools"):
+        client.responses.create(model=model, input="Go.", tools=[NEAR, FAR], tool_choice={"type": "function", **choice})
 
 
 def test_what_the_model_sees_of_a_namespace(thinking):

@@ -74,16 +74,27 @@ void response_item_append_part(struct buffer *out, const struct response_item *i
     buffer_append_char(out, '}');
 }
 
+/* NULL: the call is of a tool of no namespace. */
+static const struct namespaced_tool *find_namespaced(const struct answer *a, const struct call *call)
+{
+    const struct responses_request *request = a->context->params->kept;
+    return response_namespaces_find(request->namespaced, call->name);
+}
+
+static void append_namespace(struct buffer *out, const struct namespaced_tool *own)
+{
+    if (!own) return;
+    buffer_append_text(out, ",\"namespace\":");
+    buffer_append_json_text(out, own->space);
+}
+
 void response_item_append_name(struct buffer *out, const struct answer *a, const struct call *call,
                                bool tells_space)
 {
-    const struct responses_request *request = a->context->params->kept;
-    const struct namespaced_tool *own = response_namespaces_find(request->namespaced, call->name);
+    const struct namespaced_tool *own = find_namespaced(a, call);
     buffer_append_text(out, ",\"name\":");
     buffer_append_json_text(out, own ? own->name : call->name);
-    if (!own || !tells_space) return;
-    buffer_append_text(out, ",\"namespace\":");
-    buffer_append_json_text(out, own->space);
+    if (tells_space) append_namespace(out, own);
 }
 
 static void append_call_members(struct buffer *out, const struct answer *a, const struct response_item *item,
@@ -156,7 +167,9 @@ static void append_canonical_call(struct buffer *out, const struct answer *a, co
     buffer_append_json_text(out, call->name);
     buffer_append_text(out, ",\"arguments\":");
     append_canonical_arguments(out, call, arguments);
-    buffer_append_text(out, "}}");
+    buffer_append_char(out, '}');
+    append_namespace(out, find_namespaced(a, call));
+    buffer_append_char(out, '}');
 }
 
 void response_output_add(struct response_output *o, const struct answer *a, const struct response_item *item,

@@ -12,9 +12,14 @@ static bool ends_with(const char *text, const char *end)
     return n >= num_end && !strcmp(text + n - num_end, end);
 }
 
+static const char *between_of(const char *space)
+{
+    return ends_with(space, BETWEEN) ? "" : BETWEEN;
+}
+
 char *response_namespaces_join(struct arena *arena, const char *space, const char *name)
 {
-    const char *between = ends_with(space, BETWEEN) ? "" : BETWEEN;
+    const char *between = between_of(space);
     size_t n = strlen(space) + strlen(between) + strlen(name) + 1;
     char *joined = arena_alloc(arena, n);
     if (joined) snprintf(joined, n, "%s%s%s", space, between, name);
@@ -41,4 +46,21 @@ const struct namespaced_tool *response_namespaces_find(const struct namespaced_t
 {
     while (list && strcmp(list->joined, joined) != 0) list = list->next;
     return list;
+}
+
+const struct namespaced_tool *response_namespaces_find_own(const struct namespaced_tool *list,
+                                                           const char *name)
+{
+    const struct namespaced_tool *found = NULL;
+    for (; list; list = list->next) {
+        if (strcmp(list->name, name) != 0) continue;
+        if (found) return NULL;
+        found = list;
+    }
+    return found;
+}
+
+const char *response_namespaces_own_name(const char *space, const char *joined)
+{
+    return joined + strlen(space) + strlen(between_of(space));
 }

@@ -20,5 +20,10 @@ int response_namespaces_add(struct translation *t, const struct namespaced_tool 
 /* The tool that the model knows by this name; NULL: it is of no namespace. */
 const struct namespaced_tool *response_namespaces_find(const struct namespaced_tool *list,
                                                        const char *joined);
+/* The one that a client names by its own name alone; NULL: there are none or several. */
+const struct namespaced_tool *response_namespaces_find_own(const struct namespaced_tool *list,
+                                                           const char *name);
+/* The own name within a joined one. */
+const char *response_namespaces_own_name(const char *space, const char *joined);
 
 #endif

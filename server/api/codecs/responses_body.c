@@ -119,6 +119,17 @@ static int read_called_name(const struct place *p, const cJSON *item, const char
     return *name ? 0 : api_error_no_memory(p->t->err);
 }
 
+/* Adds the call that an item is; its namespace stays beside the name, for who asks for the items again. */
+static int add_call(const struct place *p, cJSON *message, const cJSON *item, const char *name,
+                    cJSON *arguments)
+{
+    const char *space = canonical_text(item, "namespace");
+    int status = canonical_add_call(p->t, message, canonical_text(item, "call_id"), name, arguments);
+    if (status < 0 || !space) return status;
+    const cJSON *calls = json_field_find(message, "tool_calls");
+    return codec_put(p->t, calls->child->prev, "namespace", cJSON_CreateString(space));
+}
+
 static int add_call_item(const struct place *p, cJSON *messages, cJSON *item)
 {
     const char *id = canonical_text(item, "call_id"), *name;
@@ -129,8 +140,7 @@ static int add_call_item(const struct place *p, cJSON *messages, cJSON *item)
                                  "%s needs call_id, name and arguments (strings)", p->path);
     message = assistant_message(messages, &parts);
     if (!message) return api_error_no_memory(p->t->err);
-    return canonical_add_call(p->t, message, id, name,
-                              cJSON_DetachItemFromObjectCaseSensitive(item, "arguments"));
+    return add_call(p, message, item, name, cJSON_DetachItemFromObjectCaseSensitive(item, "arguments"));
 }
 
 /* A call of a custom tool: its text is the one argument of a function. */
@@ -146,7 +156,7 @@ static int add_custom_call_item(const struct place *p, cJSON *messages, const cJ
     char *text = custom_tools_print_input(input);
     arguments = text ? cJSON_CreateString(text) : NULL;
     cJSON_free(text);
-    if (message && arguments) return canonical_add_call(p->t, message, id, name, arguments);
+    if (message && arguments) return add_call(p, message, item, name, arguments);
     cJSON_Delete(arguments);
     return api_error_no_memory(p->t->err);
 }
@@ -338,6 +348,18 @@ static int keep_history(struct translation *t)
     return kept->history ? 0 : api_error_no_memory(t->err);
 }
 
+/* A template knows calls by the joined names alone. */
+static void forget_namespaces(const cJSON *messages)
+{
+    const cJSON *message;
+    cJSON *call;
+    cJSON_ArrayForEach(message, messages)
+    {
+        cJSON_ArrayForEach(call, json_field_find(message, "tool_calls"))
+            cJSON_DeleteItemFromObjectCaseSensitive(call, "namespace");
+    }
+}
+
 static int add_instructions(struct translation *t, const char *text)
 {
     struct place at = {t, "instructions"};
@@ -397,6 +419,7 @@ int responses_translate(struct translation *t)
                                    "input is missing: a string or an array of items");
     if (status == 0) status = settle_contents(t);
     if (status == 0 && store) status = keep_history(t);
+    forget_namespaces(t->messages);
     if (status == 0 && instructions && !cJSON_IsNull(instructions))
         status = cJSON_IsString(instructions)
                      ? add_instructions(t, instructions->valuestring)
@@ -515,12 +538,51 @@ static int read_tools(struct translation *t, cJSON *value)
     return canonical_read_tools(t, value, read_tool);
 }
 
+static bool has_tool(const cJSON *tools, const char *name)
+{
+    const cJSON *tool;
+    cJSON_ArrayForEach(tool, tools)
+    {
+        const cJSON *function = json_field_find(tool, "function");
+        const char *own = canonical_text(function ? function : json_field_find(tool, "custom"), "name");
+        if (own && !strcmp(own, name)) return true;
+    }
+    return false;
+}
+
+/* What the model knows a tool as that a choice names as a call does, or by its own name where no other tool has that. NULL: no
+ * memory. */
+static const char *chosen_name(const struct translation *t, const cJSON *choice)
+{
+    const struct responses_request *kept = t->kept;
+    const char *name = canonical_text(choice, "name"), *space = canonical_text(choice, "namespace");
+    if (space) return response_namespaces_join(t->arena, space, name);
+    const struct namespaced_tool *own = response_namespaces_find_own(kept->namespaced, name);
+    return own && !has_tool(json_field_find(t->body, "tools"), name) ? own->joined : name;
+}
+
+static int name_allowed_tools(struct translation *t, cJSON *choice)
+{
+    cJSON *tool;
+    cJSON_ArrayForEach(tool, json_field_find(choice, "tools"))
+    {
+        if (!canonical_text(tool, "name")) continue;
+        const char *name = chosen_name(t, tool);
+        if (!name) return api_error_no_memory(t->err);
+        int status = codec_put(t, tool, "name", cJSON_CreateString(name));
+        if (status < 0) return status;
+    }
+    return codec_put(t, t->body, "tool_choice", cJSON_Duplicate(choice, true));
+}
+
 static int read_tool_choice(struct translation *t, cJSON *value)
 {
     const char *name = canonical_text(value, "name");
+    if (name && !(name = chosen_name(t, value))) return api_error_no_memory(t->err);
+    if (canonical_is(value, "allowed_tools")) return name_allowed_tools(t, value);
     if ((canonical_is(value, "function") || canonical_is(value, "custom")) && name)
         return codec_put(t, t->body, "tool_choice", canonical_named_choice(name));
-    if (cJSON_IsObject(value) && !canonical_is(value, "allowed_tools") && !json_field_find(value, "function"))
+    if (cJSON_IsObject(value) && !json_field_find(value, "function"))
         return api_error_invalid(t->err, "invalid_value", "tool_choice",
                                  "tool_choice must be \"none\", \"auto\", \"required\", {\"type\": "
                                  "\"function\", \"name\": ...} or {\"type\": \"allowed_tools\", ...}");
