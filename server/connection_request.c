@@ -130,8 +130,8 @@ struct body_check {
 static void check_body(struct pool_work *work)
 {
     struct body_check *check = (struct body_check *)work;
-    const struct connection *c = check->connection;
-    check->status = dispatch_check_body(c->listener, c->request, &check->why);
+    struct connection *c = check->connection;
+    check->status = dispatch_check_body(c->listener, c->request, &c->body, &check->why);
 }
 
 static bool is_wanted(struct pool_work *work)
@@ -182,7 +182,7 @@ void connection_end_body(struct connection *c)
     if (x->body_bytes > CHECK_ON_LOOP_BYTES && check_on_worker(c)) return;
     connection_set_state(c, CONNECTION_RESPONDING);
     struct refusal why;
-    if (dispatch_check_body(c->listener, c->request, &why))
+    if (dispatch_check_body(c->listener, c->request, &c->body, &why))
         refuse_body(c, &why);
     else
         run_request(c);

@@ -231,7 +231,8 @@ bool dispatch_head(struct listener *l, struct http_request *r)
     return find_route(l, r) && is_served_now(r, x) && is_readable(r, x) && meets_condition(x);
 }
 
-int dispatch_check_body(const struct listener *l, const struct http_request *r, struct refusal *why)
+int dispatch_check_body(const struct listener *l, const struct http_request *r, struct buffer *body,
+                        struct refusal *why)
 {
     if (!(r->route->flags & ROUTE_JSON)) return 0;
     const struct json_gate_limits limits = {
@@ -240,6 +241,7 @@ int dispatch_check_body(const struct listener *l, const struct http_request *r, 
         .max_keys = (int)l->config->max_json_keys,
     };
     struct error err = {0};
+    if (body->num_bytes > 0) json_gate_mend(body->data, body->num_bytes);
     int status = json_gate_check(r->x.body, r->x.body_bytes, &limits, &err);
     if (!status) return 0;
     if (!is_json_type(exchange_header(&r->x, "content-type")) && !begins_with_brace(r->x.body))

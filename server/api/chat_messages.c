@@ -232,11 +232,12 @@ static bool is_nothing(const cJSON *arguments)
     return cJSON_IsString(arguments) && !arguments->valuestring[strspn(arguments->valuestring, " \t\r\n")];
 }
 
-static cJSON *parse_arguments(const char *text)
+static cJSON *parse_arguments(char *text)
 {
     static const struct json_gate_limits limits = {.max_depth = 64, .max_nodes = 100000, .max_keys = 4096};
     struct error why;
     size_t n = strlen(text);
+    json_gate_mend(text, n);
     if (json_gate_check(text, n, &limits, &why) < 0 || nul_text_is_in(text, n)) return wrap_arguments(text);
     cJSON *parsed = cJSON_ParseWithLength(text, n);
     if (parsed && json_keep_numbers(parsed, text, n) == 0) {

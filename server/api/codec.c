@@ -195,9 +195,13 @@ static void append_object(struct buffer *out, const char *text, size_t n, const 
 void codec_append_arguments(struct buffer *out, const struct buffer *arguments)
 {
     const char *text = arguments->data ? arguments->data : "";
-    cJSON *object = cJSON_ParseWithLength(text, arguments->num_bytes);
+    struct buffer whole;
+    buffer_init(&whole, SIZE_MAX / 2);
+    buffer_append(&whole, text, arguments->num_bytes);
+    if (whole.num_bytes > 0) json_gate_mend(whole.data, whole.num_bytes);
+    cJSON *object = cJSON_ParseWithLength(whole.data, whole.num_bytes);
     if (cJSON_IsObject(object)) {
-        append_object(out, text, arguments->num_bytes, object);
+        append_object(out, whole.data, whole.num_bytes, object);
     } else if (cJSON_IsNull(object) || arguments->num_bytes == 0) {
         buffer_append_text(out, "{}");
     } else {
@@ -206,6 +210,8 @@ void codec_append_arguments(struct buffer *out, const struct buffer *arguments)
         buffer_append_char(out, '}');
     }
     cJSON_Delete(object);
+    if (buffer_failed(&whole)) out->failed = true;
+    buffer_deinit(&whole);
 }
 
 void codec_append_receipt(struct buffer *out, const struct answer *a)

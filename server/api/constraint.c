@@ -45,7 +45,7 @@ static int keep_json(struct reader *r, const char *param, const cJSON *value)
 }
 
 /* A schema that is written as a text. */
-static int keep_schema_text(struct reader *r, const char *param, const char *text)
+static int keep_schema_text(struct reader *r, const char *param, char *text)
 {
     const struct config *config = r->server->config;
     const struct json_gate_limits limits = {.max_depth = (int)config->max_json_depth,
@@ -53,6 +53,7 @@ static int keep_schema_text(struct reader *r, const char *param, const char *tex
                                             .max_keys = (int)config->max_json_keys};
     size_t n = strlen(text);
     struct error why = {0};
+    json_gate_mend(text, n);
     if (nul_text_is_in(text, n))
         return api_error_invalid(r->err, "invalid_value", param, "%s must not hold U+0000", param);
     if (json_gate_check(text, n, &limits, &why))

@@ -85,6 +85,19 @@ static int32_t decode_hex4(const unsigned char *p, size_t n)
     return unit;
 }
 
+/* The code unit of the \u escape at p, or -1. */
+static int32_t decode_unit(const unsigned char *p, size_t n)
+{
+    return n >= 2 && p[0] == '\\' && p[1] == 'u' ? decode_hex4(p + 2, n - 2) : -1;
+}
+
+/* Of the \u escape of half a pair at p: the other half behind it, or -1. */
+static int32_t decode_low(const unsigned char *p, size_t n)
+{
+    int32_t low = decode_unit(p, n) < 0xDC00 && n > 6 ? decode_unit(p + 6, n - 6) : -1;
+    return low >= 0xDC00 && low < 0xE000 ? low : -1;
+}
+
 /* A backslash is at g->i. */
 static int read_escape(struct gate *g, uint32_t *code_point)
 {
@@ -98,14 +111,13 @@ static int read_escape(struct gate *g, uint32_t *code_point)
         return 0;
     }
     if (left < 2 || p[1] != 'u') return fail(g, "unknown escape at byte %zu of the JSON", at);
-    int32_t unit = decode_hex4(p + 2, left - 2);
+    int32_t unit = decode_unit(p, left);
     if (unit < 0) return fail(g, "\\u at byte %zu of the JSON is not followed by four hex digits", at);
     g->i += 6;
     *code_point = (uint32_t)unit;
     if (unit < 0xD800 || unit >= 0xE000) return 0;
-    int32_t low =
-        unit < 0xDC00 && left >= 8 && p[6] == '\\' && p[7] == 'u' ? decode_hex4(p + 8, left - 8) : -1;
-    if (low < 0xDC00 || low >= 0xE000)
+    int32_t low = decode_low(p, left);
+    if (low < 0)
         return fail(g, "lone surrogate \\u%04x at byte %zu of the JSON: it is no character", (unsigned)unit,
                     at);
     g->i += 6;
@@ -384,4 +396,18 @@ int json_gate_check(const char *text, size_t n, const struct json_gate_limits *l
     int status = check_document(&g);
     if (g.keys != g.few_keys) free(g.keys);
     return status;
+}
+
+void json_gate_mend(char *text, size_t n)
+{
+    const char *next;
+    for (size_t at = 0; (next = memchr(text + at, '\\', n - at));) {
+        at = (size_t)(next - text);
+        const unsigned char *p = (const unsigned char *)next;
+        int32_t unit = decode_unit(p, n - at);
+        bool is_half = unit >= 0xD800 && unit < 0xE000, is_pair = is_half && decode_low(p, n - at) >= 0;
+        if (is_half && !is_pair) memcpy(text + at + 2, "fffd", 4);
+        at += is_pair ? 12 : unit >= 0 ? 6 : 2;
+        if (at >= n) return;
+    }
 }

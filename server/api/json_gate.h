@@ -27,4 +27,8 @@ enum { JSON_GATE_DEPTH_MAX = 512 };
 int json_gate_check(const char *text, size_t n, const struct json_gate_limits *limits,
                     struct error *err) must_check;
 
+/* Halves of surrogate pairs that are escaped become \ufffd, in place: clients leave them that cut a text within a character. Other
+ * text stays, JSON or not. For what is about to be checked. */
+void json_gate_mend(char *text, size_t n);
+
 #endif

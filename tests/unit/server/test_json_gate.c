@@ -190,6 +190,31 @@ static void refuses_surrogates_and_raw_nul(void **state)
     assert_int_not_equal(check_bytes("{}\0", 3), 0);
 }
 
+static void half_pairs_become_the_character_for_none(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"\"\\ud800\"", "\"\\ufffd\""},
+        {"\"\\uDfFf\"", "\"\\ufffd\""},
+        {"\"\\udc00\\ud800\"", "\"\\ufffd\\ufffd\""},
+        {"\"\\ud800\\ud83d\\ude00\"", "\"\\ufffd\\ud83d\\ude00\""},
+        {"\"\\ud83d\\ude00\\ude00\"", "\"\\ud83d\\ude00\\ufffd\""},
+        {"\"\\ud800x\\u00e9\"", "\"\\ufffdx\\u00e9\""},
+        {"{\"\\ud800\":1}", "{\"\\ufffd\":1}"},
+        /* None is there: an escaped backslash, fewer digits, the end. */
+        {"\"\\\\ud800\"", "\"\\\\ud800\""},
+        {"\"\\ud80\"", "\"\\ud80\""},
+        {"\"\\ud80", "\"\\ud80"},
+        {"\"\\", "\"\\"},
+    };
+    for (size_t i = 0; i < array_length(cases); i++) {
+        char text[64];
+        snprintf(text, sizeof text, "%s", cases[i][0]);
+        json_gate_mend(text, strlen(text));
+        assert_string_equal(text, cases[i][1]);
+    }
+}
+
 static void names_encodings(void **state)
 {
     (void)state;
@@ -340,6 +365,7 @@ int main(void)
         cmocka_unit_test(refuses_what_is_not_json),
         cmocka_unit_test(refuses_invalid_utf8),
         cmocka_unit_test(refuses_surrogates_and_raw_nul),
+        cmocka_unit_test(half_pairs_become_the_character_for_none),
         cmocka_unit_test(names_encodings),
         cmocka_unit_test(finds_duplicate_keys),
         cmocka_unit_test(finds_the_one_duplicate_among_many),
