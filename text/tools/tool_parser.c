@@ -490,6 +490,36 @@ static bool skip_members(const struct tool_parser *p, size_t *at)
     return n < left || left == TOOL_LITERAL_MAX || p->is_whole;
 }
 
+/* The first mark of a text, up to a slot; of no bytes: there is none. */
+static struct slice first_mark(const char *text)
+{
+    size_t n = strcspn(text, ">\x01\x02\x03");
+    return slice_strip((struct slice){text, n + (text[n] == '>')});
+}
+
+static ssize_t match_mark(const char *text, struct span at)
+{
+    const struct slice mark = first_mark(text);
+    return mark.n > 0 ? match_exact(mark.bytes, mark.n, at) : MATCH_NOT;
+}
+
+/* What follows the first mark of a text that has further ones; "": there is none. */
+static const char *next_mark(const char *text)
+{
+    const struct slice mark = first_mark(text);
+    const char *next = mark.bytes + mark.n;
+    return first_mark(next).n > 0 ? next : "";
+}
+
+/* The first of several marks that end a call, where the others were forgotten: a function's, in front of another one. */
+static ssize_t match_half_end(const struct tool_format *f, struct span at)
+{
+    const char *end = f->call_end;
+    if (f->notation != ARGUMENTS_TAGGED || !*next_mark(end) || strncmp(first_mark(end).bytes, "</", 2) != 0)
+        return MATCH_NOT;
+    return match_mark(end, at);
+}
+
 /* call_end, or its mark where a bracket was forgotten. */
 static ssize_t match_call_end(const struct tool_parser *p, size_t at)
 {
@@ -497,6 +527,7 @@ static ssize_t match_call_end(const struct tool_parser *p, size_t at)
     const char *mark = call_end_mark(p->format);
     ssize_t n = match_text(p->format->call_end, rest, NULL);
     if (n == MATCH_NOT && *mark) n = match_text(mark, rest, NULL);
+    if (n == MATCH_NOT) n = match_half_end(p->format, rest);
     if (n == MATCH_MORE && p->is_whole)
         n = (ssize_t)rest.num_bytes; /* cut within the mark, which is no text for that */
     return n;
@@ -553,16 +584,6 @@ static bool step_json_string(struct tool_parser *p)
 }
 
 /* ---- tagged arguments ---- */
-
-/* The first mark of a text, up to a slot. */
-static ssize_t match_mark(const char *text, struct span at)
-{
-    while (match_is_space(*text)) text++;
-    size_t n = strcspn(text, ">\x01\x02\x03");
-    n += text[n] == '>';
-    while (n > 0 && match_is_space(text[n - 1])) n--;
-    return n > 0 ? match_exact(text, n, at) : MATCH_NOT;
-}
 
 static bool is_key_byte(char c)
 {
@@ -680,6 +701,7 @@ static bool step_before_key(struct tool_parser *p)
     size_t at;
     if (!skip_spaces(p, &at)) return false;
     ssize_t end = match_text(f->call_end, held_from(p, at), NULL);
+    if (end == MATCH_NOT) end = match_half_end(f, held_from(p, at));
     if (end >= 0) {
         end_parameters(p, at);
         return true;
@@ -723,23 +745,39 @@ static ssize_t match_value_end(const struct tool_parser *p, size_t at, size_t *v
     return length;
 }
 
+/* The text whose first mark stands behind white space at *at, which moves behind it; MATCH_MORE or MATCH_NOT: none does (yet). */
+static ssize_t find_mark(const struct tool_parser *p, const char *const *texts, size_t count, size_t *at)
+{
+    ssize_t found = MATCH_NOT;
+    while (*at < p->held.num_bytes && match_is_space(p->held.data[*at])) ++*at;
+    const struct span rest = {p->held.data + *at, p->held.num_bytes - *at, .is_whole = false};
+    for (size_t i = 0; i < count; i++) {
+        ssize_t n = match_mark(texts[i], rest);
+        if (n == MATCH_MORE) found = MATCH_MORE;
+        if (n < 0) continue;
+        *at += (size_t)n;
+        return (ssize_t)i;
+    }
+    return found;
+}
+
 /* Whether what stands behind a value's end goes on with the call or ends it, or begins another: else the end is a part of the
- * value. An answer may end there. */
+ * value. So is one in front of a call's end that has several marks and is not gone on with. An answer may end there. */
 static ssize_t match_behind_value(const struct tool_parser *p, size_t at)
 {
     const struct tool_format *f = p->format;
-    const char *const texts[] = {f->key_begin,  f->call_end,      f->section_end,
-                                 f->call_begin, f->section_begin, f->call_separator};
-    ssize_t best = MATCH_NOT;
+    const char *texts[] = {f->call_end,      "",           f->section_end,   f->call_begin,
+                           f->section_begin, f->key_begin, f->call_separator};
+    enum { CALL_END, INNER_BEGIN, NUM_TEXTS = sizeof texts / sizeof *texts };
     if (*f->parameter_separator || !*f->key_begin || !*f->call_end) return 0;
-    while (at < p->held.num_bytes && match_is_space(p->held.data[at])) at++;
-    const struct span rest = {p->held.data + at, p->held.num_bytes - at, .is_whole = false};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        ssize_t n = match_mark(texts[i], rest);
-        if (n >= 0) return 0;
-        if (n == MATCH_MORE) best = MATCH_MORE;
+    ssize_t found = find_mark(p, texts, NUM_TEXTS, &at);
+    if (found == CALL_END && *next_mark(f->call_end)) {
+        texts[CALL_END] = next_mark(f->call_end);
+        texts[INNER_BEGIN] = next_mark(f->call_begin);
+        found = find_mark(p, texts, NUM_TEXTS, &at);
     }
-    return best == MATCH_MORE && p->is_whole ? 0 : best;
+    if (found == MATCH_MORE) return p->is_whole ? 0 : MATCH_MORE;
+    return found == MATCH_NOT ? MATCH_NOT : 0;
 }
 
 /* An end that was forgotten in front of the call's: the white space there, where behind the call's end comes another call, the

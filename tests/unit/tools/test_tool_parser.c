@@ -568,6 +568,12 @@ static void forgotten_marks(void **state)
           "<tool_call>\n<function=look>\n<parameter=city>\na\n</function>\n</tool_call> b\n</parameter>\n"
           "</function>\n</tool_call>",
           "C(look)A({\"city\": \"a\\n</function>\\n</tool_call> b\"})E(whole)");
+    check(FORMAT_NESTED,
+          "<tool_call>\n<function=look>\n<parameter=city>\n<function>\n<parameter>a</parameter>\n</function>\n"
+          "</file>\n</parameter>\n</function>\n</tool_call>",
+          "C(look)A({\"city\": \"<function>\\n<parameter>a</parameter>\\n</function>\\n</file>\"})E(whole)");
+    check(FORMAT_NESTED, "<tool_call>\n<function=look>\n" PARIS "</function>\n<function=look>\n" PARIS "</function>",
+          "C(look)A({\"city\": \"Paris\"})E(whole)C(look)A({\"city\": \"Paris\"})E(whole)");
     check(FORMAT_NUMBERED, "<call>look:0<arguments>{}</call>", "C(look)A({})E(whole)");
     check(FORMAT_QUOTED, "<|tool>call:look{days:3}", "C(look)A({\"days\": 3})E(whole)");
     check(FORMAT_QUOTED, "<|tool>look{days:3}<tool|>", "C(look)A({\"days\": 3})E(whole)");
