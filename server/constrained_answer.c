@@ -127,11 +127,17 @@ static void add_ends(const struct mask_language *l, const struct constrained_ans
     }
 }
 
+/* An answer that has to come does not end in front of it; a client's own stops end it anywhere. */
+static void remove_model_ends(const struct mask_language *l, uint64_t *words)
+{
+    for (int32_t i = 0; i < l->num_end_ids; i++) bit_set_remove(words, (size_t)l->end_ids[i]);
+}
+
 /* The engine draws none of them before min_tokens, so that with them alone nothing is left. */
 static void remove_ends(const struct mask_language *l, const struct constrained_answer *a, uint64_t *words)
 {
     if (a->num_taken + a->num_ahead >= a->min_tokens) return;
-    for (int32_t i = 0; i < l->num_end_ids; i++) bit_set_remove(words, (size_t)l->end_ids[i]);
+    remove_model_ends(l, words);
     for (int32_t i = 0; i < a->num_stop_token_ids; i++) bit_set_remove(words, (size_t)a->stop_token_ids[i]);
 }
 
@@ -152,6 +158,7 @@ int constrained_answer_make(struct constrained_answer *a, const struct mask_lang
 {
     if (!a->shared || is_free(a)) {
         memset(scratch->words, 0xFF, l->num_words * sizeof *scratch->words);
+        if (a->shared && a->must_begin) remove_model_ends(l, scratch->words);
     } else {
         if (!scratch->maker && mask_maker_new(a->shared->vocabulary, &scratch->maker))
             return STATUS_NO_MEMORY;
@@ -266,6 +273,7 @@ int constrained_answer_init(struct constrained_answer *a, const struct mask_lang
     int32_t reach = rules->limits ? token_limits_reach(rules->limits) : 0;
     *a = (struct constrained_answer){.min_tokens = input->min_tokens,
                                      .ignore_eos = input->ignore_eos,
+                                     .must_begin = rules->must_begin,
                                      .num_stop_token_ids = input->num_stop_token_ids,
                                      .trigger_bytes = trigger ? strlen(trigger) : 0};
     assert_always(a->trigger_bytes <= TRIGGER_BYTES_MAX);

@@ -51,7 +51,7 @@ struct constrained_answer {
     bool has_mask;                                /* of the next token: it was made ahead */
     uint64_t work, last_work;                     /* that its masks took, and the last one (mask.h) */
     int32_t min_tokens;
-    bool ignore_eos;
+    bool ignore_eos, must_begin;
     int32_t num_stop_token_ids;
     int32_t stop_token_ids[STOP_TOKEN_IDS_MAX];
     size_t trigger_bytes;

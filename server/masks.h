@@ -49,6 +49,7 @@ void masks_destroy(struct masks *m);
 struct mask_rules {
     const struct shared_grammar *grammar; /* NULL: it has no form */
     const char *trigger;                  /* what it is free until; NULL: nothing */
+    bool must_begin;                      /* the model does not end the answer before the trigger */
     const struct token_limits *limits;    /* NULL: none */
 };
 

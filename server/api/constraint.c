@@ -328,6 +328,7 @@ static int wait_for_reasoning(const struct server *server, struct answer_form *f
     if (strlen(close) > TRIGGER_BYTES_MAX)
         return error_set(why, STATUS_UNSUPPORTED, "this model's reasoning ends with too long a text");
     form->trigger = close;
+    form->must_begin = true;
     return 0;
 }
 

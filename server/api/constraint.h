@@ -24,6 +24,7 @@ struct answer_form {
     const char *param;                    /* where it stands in the body; static text */
     const struct shared_grammar *grammar; /* NULL: none */
     const char *trigger; /* NULL: from the first token; else the form begins behind this text */
+    bool must_begin;     /* with a trigger: the answer does not end before it has come */
 };
 
 /* Whether the body's members probably name one, whose preparation may be much work. */

@@ -454,7 +454,10 @@ static void fill_slots(struct generation *g, const struct prompts *prompts)
     for (int i = 0; i < g->num_choices; i++) {
         struct choice *c = &g->choices[i];
         slot_fill(g, c, prompts, num_tokens, salt);
-        const struct mask_rules rules = {g->params.form.grammar, g->params.form.trigger, g->params.limits};
+        const struct mask_rules rules = {.grammar = g->params.form.grammar,
+                                         .trigger = g->params.form.trigger,
+                                         .must_begin = g->params.form.must_begin,
+                                         .limits = g->params.limits};
         if (rules.grammar || rules.limits) masks_begin(server->masks, c->slot_idx, &rules);
     }
     g->params.input = NULL; /* each slot has them now */

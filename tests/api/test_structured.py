@@ -344,6 +344,11 @@ THINKING = """{%- for m in messages %}{{- '<|im_start|>' + m.role + '\\n' }}
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n[THINK]\\n' }}{% endif %}"""
 
 
+def end_of_turn(server):
+    [token] = server.post("/tokenize", {"prompt": "<|im_end|>", "add_special_tokens": False}).json()["tokens"]
+    return token
+
+
 def test_a_form_begins_behind_reasoning(start_server, tmp_path):
     """Where the prompt opens it, by the marks that the template has: a chat's, and a text."""
     path = tmp_path / "template.jinja"
@@ -352,6 +357,8 @@ def test_a_form_begins_behind_reasoning(start_server, tmp_path):
         form = {"structured_outputs": {"choice": ["yes"]}, "max_tokens": 8, "temperature": 0}
         choice = chat(server, **form)["choices"][0]
         assert choice["finish_reason"] == "length" and choice["message"]["reasoning_content"] and not choice["message"]["content"]
+        ending = chat(server, logit_bias={str(end_of_turn(server)): 100}, **form)["choices"][0]
+        assert ending["finish_reason"] == "length"  # a model that would end within its reasoning has not answered
         for prompt, bound in [("Well? [THINK]\n", False), ("Well? <think>\n", True), ("Well?", True)]:
             [choice] = completion(server, prompt=prompt, **form)
             assert (choice["text"] == "yes") == bound, choice

@@ -254,6 +254,23 @@ static void free_until_a_trigger(void **state)
     end(slot);
 }
 
+static void a_trigger_that_must_come(void **state)
+{
+    (void)state;
+    const struct shared_grammar *g = regex("a?");
+    int32_t slot = begin_with((struct mask_rules){.grammar = g, .trigger = "</t>", .must_begin = true},
+                              (struct request_slot_input){.num_stop_token_ids = 1, .stop_token_ids = {'x'}});
+    grammars_release(grammars, g);
+    for (const char *p = "y</t>"; *p; p++) {
+        const uint64_t *mask = request_slots_mask(link_slots(link_), slot, ask(slot) - 1);
+        assert_false(bit_set_has(mask, FAKE_EOS));
+        assert_true(bit_set_has(mask, 'x') && bit_set_has(mask, (size_t)*p));
+        publish(slot, *p);
+    }
+    assert_string_equal(allowed(slot), "ax$");
+    end(slot);
+}
+
 /* What must come is told, and may be drawn: k is the number of the token that is guessed first. */
 static void expect_guess(int32_t slot_idx, int32_t k, const int32_t *ids, int32_t num_ids,
                          const char *const *masks_ahead)
@@ -542,6 +559,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(followed_from_the_middle, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_ends_an_answer, set_up, tear_down),
         cmocka_unit_test_setup_teardown(free_until_a_trigger, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_trigger_that_must_come, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_guessed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_offered, set_up, tear_down),
         cmocka_unit_test_setup_teardown(where_guesses_end, set_up, tear_down),
