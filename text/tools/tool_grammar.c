@@ -14,6 +14,7 @@
 #include "text/tools/match.h"
 #include "text/tools/slice.h"
 #include "text/tools/tool_types.h"
+#include "text/tools/tool_variants.h"
 
 enum { EBNF_BYTES_MAX = 16 << 20, DEFINITIONS_BYTES_MAX = 64 << 20, LENGTH_STATES_MAX = 4000 };
 
@@ -26,6 +27,7 @@ struct writer {
     int status;
     bool only_strict;         /* arguments of other functions are free */
     int tool, parameter;      /* whose schemas these are; -1: of the answer, of all arguments */
+    bool names_parameter;     /* it is the one of that number in the function's own schema */
     size_t definitions_bytes; /* of all copies */
 };
 
@@ -389,8 +391,8 @@ static bool is_required(const struct required *r, const char *name)
     return r->num > 0 && bsearch(&name, r->names, r->num, sizeof *r->names, compare_texts);
 }
 
-/* Two rules for each parameter: what may come from it on when none has come, and when some has. */
-static void write_parameters(struct writer *w, const cJSON *function, int tool)
+/* Two rules for each parameter: what may come from it on when none has come, and when some has. id: in the names of all. */
+static void write_parameters(struct writer *w, const cJSON *function, const char *id)
 {
     const cJSON *parameters = tool_parameters(function), *properties = get(parameters, "properties"),
                 *property;
@@ -400,21 +402,70 @@ static void write_parameters(struct writer *w, const cJSON *function, int tool)
     {
         unsigned types = tool_schema_types(function, property);
         for (int some = 0; some < 2; some++) {
-            buffer_printf(w->out, "%s-%d-%d ::= ", some ? "more" : "none", tool, i);
+            buffer_printf(w->out, "%s-%s-%d ::= ", some ? "more" : "none", id, i);
             if (some) write_text(w, w->format->parameter_separator);
             if (some && *w->format->parameter_separator) buffer_append_text(w->out, "gap ");
-            buffer_printf(w->out, "value-%d-%d more-%d-%d ", tool, i, tool, i + 1);
+            buffer_printf(w->out, "value-%s-%d more-%s-%d ", id, i, id, i + 1);
             if (!is_required(&required, property->string))
-                buffer_printf(w->out, "| %s-%d-%d ", some ? "more" : "none", tool, i + 1);
+                buffer_printf(w->out, "| %s-%s-%d ", some ? "more" : "none", id, i + 1);
             buffer_append_char(w->out, '\n');
         }
-        w->parameter = i;
-        buffer_printf(w->out, "value-%d-%d ::= ", tool, i++);
+        if (w->names_parameter) w->parameter = i;
+        buffer_printf(w->out, "value-%s-%d ::= ", id, i++);
         write_parameter(w, function, property, types);
         buffer_append_char(w->out, '\n');
     }
     free(required.names);
-    buffer_printf(w->out, "none-%d-%d ::= \"\"\nmore-%d-%d ::= \"\"\n", tool, i, tool, i);
+    buffer_printf(w->out, "none-%s-%d ::= \"\"\nmore-%s-%d ::= \"\"\n", id, i, id, i);
+}
+
+/* ---- alternatives of all parameters ---- */
+
+/* How many of them a call has whose arguments are literals; 0: its schema says all of its parameters itself. */
+static int num_variants(const struct writer *w, const cJSON *function)
+{
+    const cJSON *list = tool_variants_alternatives(function);
+    if (w->format->values != VALUES_LITERAL) return 0;
+    return list ? cJSON_GetArraySize(list) : get(tool_parameters(function), "allOf") != NULL;
+}
+
+static void write_variant(struct writer *w, const cJSON *function, const cJSON *alternative, const char *id)
+{
+    cJSON *variant = w->status ? NULL : tool_variants_make(function, alternative);
+    if (!variant) {
+        fail(w, STATUS_NO_MEMORY, "no memory for the schemas of parameters");
+        return;
+    }
+    w->definitions_bytes += json_bytes(variant);
+    if (w->definitions_bytes > DEFINITIONS_BYTES_MAX)
+        fail(w, STATUS_LIMIT, TOO_LARGE);
+    else
+        write_parameters(w, variant, id);
+    cJSON_Delete(variant);
+}
+
+static void write_all_parameters(struct writer *w, const cJSON *function, int tool)
+{
+    const cJSON *list = tool_variants_alternatives(function), *alternative = list ? list->child : NULL;
+    int count = num_variants(w, function);
+    char id[32];
+    w->names_parameter = count == 0;
+    snprintf(id, sizeof id, "%d", tool);
+    if (count == 0) write_parameters(w, function, id);
+    for (int i = 0; i < count; i++) {
+        snprintf(id, sizeof id, "%d-%d", tool, i);
+        write_variant(w, function, alternative, id);
+        if (alternative) alternative = alternative->next;
+    }
+}
+
+/* Where the parameters of a call begin. */
+static void write_first_parameter(struct writer *w, const cJSON *function, int tool)
+{
+    int count = num_variants(w, function);
+    if (count == 0) buffer_printf(w->out, "none-%d-0 ", tool);
+    for (int i = 0; i < count; i++) buffer_printf(w->out, "%s none-%d-%d-0 ", i ? "|" : "(", tool, i);
+    if (count > 0) buffer_append_text(w->out, ") ");
 }
 
 /* ---- calls ---- */
@@ -455,7 +506,7 @@ static void write_call(struct writer *w, const cJSON *function, int tool, const 
     if (wants_object(w, function))
         write_object(w, function);
     else
-        buffer_printf(w->out, "none-%d-0 ", tool);
+        write_first_parameter(w, function, tool);
     if (f->notation == ARGUMENTS_JSON && !*f->call_end) {
         buffer_append_char(w->out, '\n');
         return;
@@ -499,7 +550,7 @@ static int write_calls(struct writer *w, const struct tool_demand *d, const char
         w->parameter = -1;
         if (!name || !is_allowed(d, name)) continue;
         write_call(w, function, i, begin, rule);
-        if (with_parameters && !wants_object(w, function)) write_parameters(w, function, i);
+        if (with_parameters && !wants_object(w, function)) write_all_parameters(w, function, i);
         buffer_printf(&names, "%s%s-%d ", count++ ? "| " : "", rule, i);
     }
     buffer_printf(w->out, "%s ::= %s\n", rule, names.data ? names.data : "");

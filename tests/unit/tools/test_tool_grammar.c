@@ -235,6 +235,47 @@ static void parameters_that_depend_on_each_other(void **state)
     cJSON_Delete(answer);
 }
 
+/* Where arguments are literals each alternative is a call of its own, with what the schema itself says. */
+static void alternatives_of_literals(void **state)
+{
+    (void)state;
+    static const char tools[] =
+        "[{\"function\":{\"name\":\"go\",\"parameters\":{\"type\":\"object\"," PROPERTIES_A_B
+        ",\"anyOf\":[{\"required\":[\"a\"]},{\"required\":[\"b\"],\"properties\":{\"b\":{\"minimum\":3}}}]}}}"
+        ","
+        "{\"function\":{\"name\":\"pet\",\"parameters\":{\"oneOf\":[{\"$ref\":\"#/$defs/cat\"},{\"$ref\":\"#/"
+        "$defs/"
+        "dog\"}],"
+        "\"$defs\":{\"cat\":{\"type\":\"object\",\"properties\":{\"kind\":{\"const\":\"cat\"},\"lives\":{\"$"
+        "ref\":"
+        "\"#/$defs/"
+        "number\"}},\"required\":[\"kind\",\"lives\"]},\"dog\":{\"type\":\"object\",\"properties\":{\"kind\":"
+        "{\"const\":\"dog\"}},\"required\":[\"kind\"]},\"number\":{\"type\":\"integer\"}}}}},"
+        "{\"function\":{\"name\":\"all\",\"parameters\":{\"allOf\":[{\"properties\":{\"x\":{\"type\":"
+        "\"integer\"}},"
+        "\"required\":[\"x\"]},{\"properties\":{\"y\":{\"type\":\"boolean\"}}}]}}}]";
+    struct rig r;
+    set_up_tools(&r, FORMAT_PYTHON, tools, (struct tool_demand){.is_parallel = true});
+    assert_true(accepts(&r, "<|run|>[go(a=\"x\")]"));
+    assert_true(accepts(&r, "<|run|>[go(b=3)]"));
+    assert_true(accepts(&r, "<|run|>[go(a=\"x\", b=1)]"));
+    assert_false(accepts(&r, "<|run|>[go(b=1)]"));
+    assert_false(accepts(&r, "<|run|>[go()]"));
+    assert_true(accepts(&r, "<|run|>[pet(kind=\"cat\", lives=9)]"));
+    assert_true(accepts(&r, "<|run|>[pet(kind=\"dog\"), go(b=4)]"));
+    assert_false(accepts(&r, "<|run|>[pet(kind=\"cat\")]"));
+    assert_false(accepts(&r, "<|run|>[pet(kind=\"cat\", lives=\"9\")]"));
+    assert_false(accepts(&r, "<|run|>[pet()]"));
+    assert_true(accepts(&r, "<|run|>[all(x=1)]"));
+    assert_false(accepts(&r, "<|run|>[all(y=true)]"));
+    tear_down(&r);
+    set_up_tools(&r, FORMAT_QUOTED, tools, (struct tool_demand){.name = "pet"});
+    assert_true(accepts(&r, "<|tool>call:pet{kind:<|q|>dog<|q|>}<tool|>"));
+    assert_false(accepts(&r, "<|tool>call:pet{kind:<|q|>cow<|q|>}<tool|>"));
+    assert_false(accepts(&r, "<|tool>call:pet{}<tool|>"));
+    tear_down(&r);
+}
+
 static void calls_or_an_answer(void **state)
 {
     (void)state;
@@ -545,6 +586,7 @@ int main(void)
                                        cmocka_unit_test(calls_in_parameters),
                                        cmocka_unit_test(parameters_whose_schemas_refer),
                                        cmocka_unit_test(parameters_that_depend_on_each_other),
+                                       cmocka_unit_test(alternatives_of_literals),
                                        cmocka_unit_test(calls_or_an_answer),
                                        cmocka_unit_test(null_parameters_are_absent),
                                        cmocka_unit_test(strict_functions_bind_no_others),
