@@ -203,10 +203,10 @@ static void add_properties(struct writer *w, cJSON *schema, const cJSON *propert
     refers_to_properties(schema, true);
 }
 
-static void write_value_schema(struct writer *w, const cJSON *property, const cJSON *function)
+/* Takes the schema. */
+static void write_own_schema(struct writer *w, cJSON *schema, const cJSON *function)
 {
     const cJSON *parameters = get(function, "parameters");
-    cJSON *schema = cJSON_Duplicate(property, true);
     if (schema && refers(schema)) {
         add_definitions(w, schema, get(parameters, "$defs"));
         add_definitions(w, schema, get(parameters, "definitions"));
@@ -215,7 +215,48 @@ static void write_value_schema(struct writer *w, const cJSON *property, const cJ
     write_schema(w, schema);
 }
 
+static void write_value_schema(struct writer *w, const cJSON *property, const cJSON *function)
+{
+    write_own_schema(w, cJSON_Duplicate(property, true), function);
+}
+
+static bool add_type(cJSON *list, const char *name)
+{
+    cJSON *type = cJSON_CreateString(name);
+    if (type && cJSON_AddItemToArray(list, type)) return true;
+    cJSON_Delete(type);
+    return false;
+}
+
+/* Those values of a property that are of these types. */
+static void write_values_of(struct writer *w, const cJSON *property, const cJSON *function, unsigned types)
+{
+    static const struct {
+        unsigned type;
+        const char *name;
+    } names[] = {{LITERAL_NUMBER, "number"}, {LITERAL_INTEGER, "integer"}, {LITERAL_BOOLEAN, "boolean"},
+                 {LITERAL_NULL, "null"},     {LITERAL_ARRAY, "array"},     {LITERAL_OBJECT, "object"}};
+    cJSON *schema = cJSON_CreateObject(), *list = cJSON_AddArrayToObject(schema, "type"),
+          *all = cJSON_AddArrayToObject(schema, "allOf"), *copy = cJSON_Duplicate(property, true);
+    bool made = list && all && copy && cJSON_AddItemToArray(all, copy);
+    for (size_t i = 0; i < array_length(names); i++)
+        if (types & names[i].type) made = made && add_type(list, names[i].name);
+    if (made) {
+        write_own_schema(w, schema, function);
+        return;
+    }
+    if (!all || !all->child) cJSON_Delete(copy);
+    cJSON_Delete(schema);
+    fail(w, STATUS_NO_MEMORY, "no memory for a schema");
+}
+
 /* ---- parameters ---- */
+
+/* Whether a value says that it is a string, by a name or its quotes. */
+static bool tells_strings(const struct tool_format *f)
+{
+    return *f->quote || strcmp(f->key_end[FOR_STRING], f->key_end[FOR_OTHER]) != 0;
+}
 
 /* A length that a schema asks for; -1: none, or more than is held. */
 static double length_of(const cJSON *schema, const char *key, size_t most)
@@ -258,8 +299,15 @@ static void write_text_of(struct writer *w, const cJSON *schema, struct slice ma
     buffer_append_text(w->out, "[\\s\\S]*$/ ");
 }
 
-/* The strings of an enum or const, or any text without the mark that the schema allows. Where other values than null may
- * stand, too, they look like text, and any is let in. */
+static bool has_text(const cJSON *items)
+{
+    const cJSON *item;
+    cJSON_ArrayForEach(item, items) if (cJSON_IsString(item)) return true;
+    return false;
+}
+
+/* The strings of an enum or const, or any text without the mark that the schema allows. Where other values may stand, too, and are
+ * not told from strings, they look like text: any is let in, or null beside what a schema allows. */
 static void write_raw(struct writer *w, const cJSON *schema, const cJSON *function, struct slice mark)
 {
     const cJSON *value = get(schema, "const"), *items = get(schema, "enum"), *item;
@@ -269,18 +317,23 @@ static void write_raw(struct writer *w, const cJSON *schema, const cJSON *functi
     }
     if (!items || !items->child) {
         unsigned types = tool_schema_types(function, schema);
-        if (types == (LITERAL_STRING | LITERAL_NULL)) buffer_append_text(w->out, "( \"null\" | ");
-        if (types == LITERAL_STRING || types == (LITERAL_STRING | LITERAL_NULL))
+        bool is_told = tells_strings(w->format),
+             or_null = types == (LITERAL_STRING | LITERAL_NULL) && !is_told;
+        if (or_null) buffer_append_text(w->out, "( \"null\" | ");
+        if (types == LITERAL_STRING || or_null || (is_told && (types & LITERAL_STRING)))
             write_text_of(w, schema, mark);
         else
             write_until(w, mark);
-        if (types == (LITERAL_STRING | LITERAL_NULL)) buffer_append_text(w->out, ") ");
+        if (or_null) buffer_append_text(w->out, ") ");
         return;
     }
-    buffer_append_text(w->out, "( ");
+    bool only_text = tells_strings(w->format) && has_text(items);
+    const char *between = "( ";
     cJSON_ArrayForEach(item, items)
     {
-        if (item != items->child) buffer_append_text(w->out, "| ");
+        if (!cJSON_IsString(item) && only_text) continue;
+        buffer_append_text(w->out, between);
+        between = "| ";
         char *text = cJSON_IsString(item) ? item->valuestring : cJSON_PrintUnformatted(item);
         if (text) write_bytes(w, text, strlen(text));
         if (!cJSON_IsString(item)) cJSON_free(text);
@@ -291,14 +344,13 @@ static void write_raw(struct writer *w, const cJSON *schema, const cJSON *functi
 /* One of the alternatives: a string's as it is, others as literals where strings and others look alike. */
 static void write_alternatives(struct writer *w, const cJSON *list, const cJSON *function, struct slice mark)
 {
-    bool is_told = strcmp(w->format->key_end[FOR_STRING], w->format->key_end[FOR_OTHER]) != 0;
     const char *between = "( ";
     const cJSON *item;
     cJSON_ArrayForEach(item, list)
     {
         unsigned types = tool_schema_types(function, item);
         bool is_text = types == 0 || (types & LITERAL_STRING);
-        if (!is_text && (is_told || *w->format->quote)) continue;
+        if (!is_text && tells_strings(w->format)) continue;
         buffer_append_text(w->out, between);
         between = "| ";
         if (is_text)
@@ -332,31 +384,42 @@ static void write_value_end(struct writer *w)
     buffer_append_text(w->out, "gap ");
 }
 
-static void write_value(struct writer *w, const cJSON *property, const cJSON *function, bool is_text)
+/* KEY key_end VALUE value_end, the value one of these types; 0: of any */
+static void write_pair(struct writer *w, const cJSON *function, const cJSON *property, unsigned types)
 {
     const struct tool_format *f = w->format;
-    if (f->values == VALUES_RAW && is_text) {
-        write_string(w, property, function, slice_strip(slice_text(f->value_end)));
-    } else if (*f->quote && is_text) {
-        write_text(w, f->quote);
-        write_string(w, property, function, slice_text(f->quote));
-        write_text(w, f->quote);
-    } else {
-        write_value_schema(w, property, function);
-    }
-    write_value_end(w);
-}
-
-/* KEY key_end VALUE value_end */
-static void write_parameter(struct writer *w, const cJSON *function, const cJSON *property, unsigned types)
-{
-    const struct tool_format *f = w->format;
-    const cJSON any = {.type = cJSON_Object};
+    const cJSON any = {.type = cJSON_Object}, *schema = is_free(w, function) ? &any : property;
     bool is_text = types == 0 || (types & LITERAL_STRING);
     write_text(w, f->key_begin);
     write_bytes(w, property->string, strlen(property->string));
     write_text(w, f->key_end[is_text ? FOR_STRING : FOR_OTHER]);
-    write_value(w, is_free(w, function) ? &any : property, function, is_text);
+    if (f->values == VALUES_RAW && is_text) {
+        write_string(w, schema, function, slice_strip(slice_text(f->value_end)));
+    } else if (*f->quote && is_text) {
+        write_text(w, f->quote);
+        write_string(w, schema, function, slice_text(f->quote));
+        write_text(w, f->quote);
+    } else if (types == tool_schema_types(function, property) || is_free(w, function)) {
+        write_value_schema(w, schema, function);
+    } else {
+        write_values_of(w, schema, function, types);
+    }
+    write_value_end(w);
+}
+
+/* What may be a string or something else is either, where they are told from each other. */
+static void write_parameter(struct writer *w, const cJSON *function, const cJSON *property, unsigned types)
+{
+    unsigned others = types & ~(unsigned)LITERAL_STRING;
+    if (others == 0 || others == types || !tells_strings(w->format)) {
+        write_pair(w, function, property, types);
+        return;
+    }
+    buffer_append_text(w->out, "( ");
+    write_pair(w, function, property, LITERAL_STRING);
+    buffer_append_text(w->out, "| ");
+    write_pair(w, function, property, others);
+    buffer_append_text(w->out, ") ");
 }
 
 /* The names of parameters that a call must have, sorted. */

@@ -276,6 +276,45 @@ static void alternatives_of_literals(void **state)
     tear_down(&r);
 }
 
+/* Where strings are told from other values, by a name or quotes, what may be both has either as what it is. */
+static void strings_or_others(void **state)
+{
+    (void)state;
+    static const char tools[] =
+        "[{\"function\":{\"name\":\"go\",\"parameters\":{\"type\":\"object\",\"properties\":{"
+        "\"note\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"null\"}]},"
+        "\"pick\":{\"enum\":[1,\"two\",null]},\"size\":{\"$ref\":\"#/$defs/size\"}},"
+        "\"$defs\":{\"size\":{\"type\":[\"string\",\"integer\"],\"maxLength\":3,\"maximum\":5}}}}}]";
+    static const struct {
+        const char *typed, *quoted;
+        bool fits;
+    } cases[] = {
+        {"note:type=null<|sep|>null", "note:null", true},
+        {"note:type=string<|sep|>null", "note:<|q|>null<|q|>", true}, /* a text */
+        {"pick:type=number<|sep|>1", "pick:1", true},
+        {"pick:type=string<|sep|>two", "pick:<|q|>two<|q|>", true},
+        {"pick:type=string<|sep|>1", "pick:<|q|>1<|q|>", false},
+        {"pick:type=number<|sep|>2", "pick:2", false},
+        {"size:type=number<|sep|>5", "size:5", true},
+        {"size:type=string<|sep|>6", "size:<|q|>6<|q|>", true},
+        {"size:type=number<|sep|>6", "size:6", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[160];
+        struct rig r;
+        set_up_tools(&r, FORMAT_TYPED, tools, (struct tool_demand){0});
+        snprintf(text, sizeof text,
+                 "<|open|>call=go<|sep|><|open|>key=%s<|close|>key<|sep|><|close|>call<|sep|>",
+                 cases[i].typed);
+        if (accepts(&r, text) != cases[i].fits) fail_msg("%s", text);
+        tear_down(&r);
+        set_up_tools(&r, FORMAT_QUOTED, tools, (struct tool_demand){0});
+        snprintf(text, sizeof text, "<|tool>call:go{%s}<tool|>", cases[i].quoted);
+        if (accepts(&r, text) != cases[i].fits) fail_msg("%s", text);
+        tear_down(&r);
+    }
+}
+
 static void calls_or_an_answer(void **state)
 {
     (void)state;
@@ -587,6 +626,7 @@ int main(void)
                                        cmocka_unit_test(parameters_whose_schemas_refer),
                                        cmocka_unit_test(parameters_that_depend_on_each_other),
                                        cmocka_unit_test(alternatives_of_literals),
+                                       cmocka_unit_test(strings_or_others),
                                        cmocka_unit_test(calls_or_an_answer),
                                        cmocka_unit_test(null_parameters_are_absent),
                                        cmocka_unit_test(strict_functions_bind_no_others),
