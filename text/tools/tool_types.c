@@ -6,8 +6,8 @@
 #include "text/json_pointer.h"
 #include "text/tools/literal_json.h"
 
-/* Schemas that are looked at for one parameter; references that follow each other. */
-enum { SCHEMAS_MAX = 64, REFERENCES_MAX = 8 };
+/* Schemas that are looked at for one parameter, references among them; references that follow each other. */
+enum { SCHEMAS_MAX = 128, REFERENCES_MAX = 8 };
 
 static const cJSON *get(const cJSON *object, const char *key)
 {
@@ -74,9 +74,10 @@ static unsigned type_of_value(const cJSON *value)
 
 /* ---- references ---- */
 
-static const cJSON *follow(const cJSON *document, const cJSON *schema)
+/* No more than num_left, of which they are taken. */
+static const cJSON *follow(const cJSON *document, const cJSON *schema, int *num_left)
 {
-    for (int i = 0; i < REFERENCES_MAX; i++) {
+    for (int i = 0; i < REFERENCES_MAX && *num_left >= 0; i++) {
         const char *reference = cJSON_GetStringValue(get(schema, "$ref"));
         const cJSON *all = get(schema, "allOf");
         if (reference)
@@ -85,13 +86,14 @@ static const cJSON *follow(const cJSON *document, const cJSON *schema)
             schema = all->child;
         else
             return schema;
+        --*num_left;
     }
     return NULL;
 }
 
 const cJSON *tool_schema_follow(const cJSON *function, const cJSON *schema)
 {
-    return follow(get(function, "parameters"), schema);
+    return follow(get(function, "parameters"), schema, &(int){REFERENCES_MAX});
 }
 
 const cJSON *tool_parameters(const cJSON *function)
@@ -140,7 +142,7 @@ static unsigned types_of(struct look *l, const cJSON *schema)
 {
     const cJSON *item;
     if (l->num_left-- <= 0) return 0;
-    schema = follow(l->document, schema);
+    schema = follow(l->document, schema, &l->num_left);
     const cJSON *type = get(schema, "type");
     unsigned types = type_named(cJSON_GetStringValue(type));
     if (cJSON_IsArray(type)) {

@@ -8,6 +8,8 @@
 #include <cmocka.h>
 
 #include "text/tools/match.h"
+#include "text/tools/literal_json.h"
+#include "text/tools/tool_types.h"
 #include "unit/tools/tool_answers.h"
 
 static struct tool_format *formats[NUM_FORMATS];
@@ -568,11 +570,13 @@ static void forgotten_marks(void **state)
           "<tool_call>\n<function=look>\n<parameter=city>\na\n</function>\n</tool_call> b\n</parameter>\n"
           "</function>\n</tool_call>",
           "C(look)A({\"city\": \"a\\n</function>\\n</tool_call> b\"})E(whole)");
+    check(
+        FORMAT_NESTED,
+        "<tool_call>\n<function=look>\n<parameter=city>\n<function>\n<parameter>a</parameter>\n</function>\n"
+        "</file>\n</parameter>\n</function>\n</tool_call>",
+        "C(look)A({\"city\": \"<function>\\n<parameter>a</parameter>\\n</function>\\n</file>\"})E(whole)");
     check(FORMAT_NESTED,
-          "<tool_call>\n<function=look>\n<parameter=city>\n<function>\n<parameter>a</parameter>\n</function>\n"
-          "</file>\n</parameter>\n</function>\n</tool_call>",
-          "C(look)A({\"city\": \"<function>\\n<parameter>a</parameter>\\n</function>\\n</file>\"})E(whole)");
-    check(FORMAT_NESTED, "<tool_call>\n<function=look>\n" PARIS "</function>\n<function=look>\n" PARIS "</function>",
+          "<tool_call>\n<function=look>\n" PARIS "</function>\n<function=look>\n" PARIS "</function>",
           "C(look)A({\"city\": \"Paris\"})E(whole)C(look)A({\"city\": \"Paris\"})E(whole)");
     check(FORMAT_NUMBERED, "<call>look:0<arguments>{}</call>", "C(look)A({})E(whole)");
     check(FORMAT_QUOTED, "<|tool>call:look{days:3}", "C(look)A({\"days\": 3})E(whole)");
@@ -583,6 +587,33 @@ static void forgotten_marks(void **state)
     check_from(FORMAT_JSON, true,
                "hm\n<tool_call>\n{\"name\": \"no\", \"arguments\": {}}\n</tool_call></think>So.",
                "R(hm\n<tool_call>\n{\"name\": \"no\", \"arguments\": {}}\n</tool_call>)T(So.)");
+}
+
+/* Schemas and references: a hundred of both are looked at for a parameter, not chains of them for each alternative. */
+static void references_are_counted(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *alternative;
+        int count;
+        unsigned types;
+    } cases[] = {{"#/$defs/g", 60, LITERAL_STRING}, {"#/$defs/a", 10, LITERAL_STRING}, {"#/$defs/a", 60, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cJSON *function = cJSON_Parse("{\"parameters\":{\"$defs\":{\"a\":{\"$ref\":\"#/$defs/"
+                                      "b\"},\"b\":{\"$ref\":\"#/$defs/c\"},\"c\":{\"$ref\":"
+                                      "\"#/$defs/d\"},\"d\":{\"$ref\":\"#/$defs/e\"},\"e\":{\"$ref\":\"#/"
+                                      "$defs/f\"},\"f\":{\"$ref\":\"#/$defs/g\"},"
+                                      "\"g\":{\"type\":\"string\"}}}}");
+        cJSON *property = cJSON_CreateObject(), *list = cJSON_AddArrayToObject(property, "anyOf");
+        for (int n = 0; n < cases[i].count; n++) {
+            cJSON *item = cJSON_CreateObject();
+            cJSON_AddStringToObject(item, "$ref", cases[i].alternative);
+            cJSON_AddItemToArray(list, item);
+        }
+        assert_int_equal(tool_schema_types(function, property), cases[i].types);
+        cJSON_Delete(property);
+        cJSON_Delete(function);
+    }
 }
 
 static void channels(void **state)
@@ -763,6 +794,7 @@ int main(void)
         cmocka_unit_test(marks_of_no_template),
         cmocka_unit_test(python_of_a_family),
         cmocka_unit_test(forgotten_marks),
+        cmocka_unit_test(references_are_counted),
         cmocka_unit_test(channels),
         cmocka_unit_test(released),
         cmocka_unit_test(other_objects_are_released),
