@@ -10,7 +10,7 @@
 #include "text/tools/tool_types.h"
 
 enum {
-    TOOLS_MAX = 2048,   /* also of those that are allowed: each is looked for among the others */
+    TOOLS_MAX = 2048,   /* also of those that are allowed */
     CALL_SPACES_MAX = 2 /* white space between two tokens of arguments */
 };
 
@@ -61,21 +61,30 @@ static int compare_names(const void *a, const void *b)
     return order ? order : (x->index > y->index) - (x->index < y->index);
 }
 
-/* A call names one of them, and its arguments have that one's form. */
-static int check_names_differ(const cJSON *tools, struct api_error *err)
+/* Those of tools that have been checked, sorted; the caller frees them. NULL: no memory. */
+static struct named_tool *sort_names(const cJSON *tools, int *count)
 {
-    int n = cJSON_GetArraySize(tools), i = 0, twice = -1;
-    struct named_tool *names = calloc((size_t)n, sizeof *names);
+    struct named_tool *names = calloc((size_t)cJSON_GetArraySize(tools), sizeof *names);
     const cJSON *tool;
-    if (!names) return api_error_no_memory(err);
+    *count = 0;
+    if (!names) return NULL;
     cJSON_ArrayForEach(tool, tools)
     {
         const char *name = json_field_find(json_field_find(tool, "function"), "name")->valuestring;
-        names[i] = (struct named_tool){name, i};
-        i++;
+        names[*count] = (struct named_tool){name, *count};
+        ++*count;
     }
-    qsort(names, (size_t)n, sizeof *names, compare_names);
-    for (i = 1; i < n && twice < 0; i++)
+    qsort(names, (size_t)*count, sizeof *names, compare_names);
+    return names;
+}
+
+/* A call names one of them, and its arguments have that one's form. */
+static int check_names_differ(const cJSON *tools, struct api_error *err)
+{
+    int n, twice = -1;
+    struct named_tool *names = sort_names(tools, &n);
+    if (!names) return api_error_no_memory(err);
+    for (int i = 1; i < n && twice < 0; i++)
         if (!strcmp(names[i].name, names[i - 1].name)) twice = i;
     if (twice > 0) {
         char at[48];
@@ -138,6 +147,20 @@ static const cJSON *find_allowed(const cJSON *choice)
     return inner ? inner : choice;
 }
 
+static int compare_name(const void *name, const void *tool)
+{
+    return strcmp(name, ((const struct named_tool *)tool)->name);
+}
+
+static int check_allowed(const cJSON *tool, const struct named_tool *names, int n, struct api_error *err)
+{
+    const cJSON *function = json_field_find(tool, "function");
+    const char *name = cJSON_GetStringValue(json_field_find(function ? function : tool, "name"));
+    if (name && bsearch(name, names, (size_t)n, sizeof *names, compare_name)) return 0;
+    return api_error_invalid(err, "invalid_value", "tool_choice",
+                             "allowed_tools names `%.64s`, which is none of the tools", name ? name : "");
+}
+
 /* The model sees all tools, and calls some: what it may call is a matter of the grammar, behind free text, too. */
 static int read_allowed(const cJSON *allowed, const cJSON *tools, struct params *out, struct api_error *err)
 {
@@ -147,18 +170,16 @@ static int read_allowed(const cJSON *allowed, const cJSON *tools, struct params 
     if ((!out->must_call && !is_text(mode, "auto")) || !cJSON_IsArray(list) || !list->child)
         return api_error_invalid(err, "invalid_value", "tool_choice",
                                  "allowed_tools needs a mode (\"auto\" or \"required\") and tools");
-    int status = check_count(list, "tool_choice", err);
+    int status = check_count(list, "tool_choice", err), n;
     if (status < 0) return status;
+    struct named_tool *names = sort_names(tools, &n);
+    if (!names) return api_error_no_memory(err);
     cJSON_ArrayForEach(tool, list)
     {
-        const cJSON *function = json_field_find(tool, "function");
-        const char *name = cJSON_GetStringValue(json_field_find(function ? function : tool, "name"));
-        if (!name || !tool_find(tools, name, strlen(name)))
-            return api_error_invalid(err, "invalid_value", "tool_choice",
-                                     "allowed_tools names `%.64s`, which is none of the tools",
-                                     name ? name : "");
+        if (status == 0) status = check_allowed(tool, names, n, err);
     }
-    return 0;
+    free(names);
+    return status;
 }
 
 /* none, auto, required or Mistral's any; some say it as an object's type. */

@@ -18,6 +18,12 @@
 
 enum { EBNF_BYTES_MAX = 16 << 20, DEFINITIONS_BYTES_MAX = 64 << 20, LENGTH_STATES_MAX = 4000 };
 
+/* Sorted. */
+struct names {
+    const char **texts;
+    size_t num;
+};
+
 struct writer {
     const struct tool_format *format;
     struct buffer *out;
@@ -29,6 +35,7 @@ struct writer {
     int tool, parameter;      /* whose schemas these are; -1: of the answer, of all arguments */
     bool names_parameter;     /* it is the one of that number in the function's own schema */
     size_t definitions_bytes; /* of all copies */
+    struct names allowed;     /* of functions, where only some are */
 };
 
 /* ---- texts ---- */
@@ -92,17 +99,55 @@ static void write_pattern(struct writer *w, const char *before, const char *patt
     buffer_append_text(w->out, behind);
 }
 
-/* ---- schemas ---- */
+/* ---- parts ---- */
 
 static const cJSON *get(const cJSON *object, const char *key)
 {
     return cJSON_GetObjectItemCaseSensitive(object, key);
 }
 
+static const cJSON *function_of(const cJSON *tool)
+{
+    const cJSON *function = get(tool, "function");
+    return function ? function : tool;
+}
+
 static void fail(struct writer *w, int status, const char *what)
 {
     if (w->status == 0) w->status = error_set(w->err, status, "%s", what);
 }
+
+/* ---- names ---- */
+
+static int compare_texts(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Those of a list of texts, or of functions; the caller frees texts. */
+static struct names collect_names(struct writer *w, const cJSON *list)
+{
+    struct names n = {.texts = calloc((size_t)cJSON_GetArraySize(list) + 1, sizeof *n.texts)};
+    const cJSON *item;
+    if (!n.texts) {
+        fail(w, STATUS_NO_MEMORY, "no memory for names");
+        return n;
+    }
+    cJSON_ArrayForEach(item, list)
+    {
+        const cJSON *name = cJSON_IsObject(item) ? get(function_of(item), "name") : item;
+        if (cJSON_IsString(name)) n.texts[n.num++] = name->valuestring;
+    }
+    qsort(n.texts, n.num, sizeof *n.texts, compare_texts);
+    return n;
+}
+
+static bool has_name(const struct names *n, const char *name)
+{
+    return n->num > 0 && bsearch(&name, n->texts, n->num, sizeof *n->texts, compare_texts);
+}
+
+/* ---- schemas ---- */
 
 /* Adds a schema under a name of its own, which says whose it is (tool_grammar_find_field), and writes the name. */
 static void write_schema(struct writer *w, cJSON *schema)
@@ -422,44 +467,12 @@ static void write_parameter(struct writer *w, const cJSON *function, const cJSON
     buffer_append_text(w->out, ") ");
 }
 
-/* The names of parameters that a call must have, sorted. */
-struct required {
-    const char **names;
-    size_t num;
-};
-
-static int compare_texts(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-static struct required collect_required(struct writer *w, const cJSON *parameters)
-{
-    const cJSON *list = get(parameters, "required"), *item;
-    struct required r = {.names = calloc((size_t)cJSON_GetArraySize(list) + 1, sizeof *r.names)};
-    if (!r.names) {
-        fail(w, STATUS_NO_MEMORY, "no memory for the names of parameters");
-        return r;
-    }
-    cJSON_ArrayForEach(item, list)
-    {
-        if (cJSON_IsString(item)) r.names[r.num++] = item->valuestring;
-    }
-    qsort(r.names, r.num, sizeof *r.names, compare_texts);
-    return r;
-}
-
-static bool is_required(const struct required *r, const char *name)
-{
-    return r->num > 0 && bsearch(&name, r->names, r->num, sizeof *r->names, compare_texts);
-}
-
 /* Two rules for each parameter: what may come from it on when none has come, and when some has. id: in the names of all. */
 static void write_parameters(struct writer *w, const cJSON *function, const char *id)
 {
     const cJSON *parameters = tool_parameters(function), *properties = get(parameters, "properties"),
                 *property;
-    struct required required = collect_required(w, parameters);
+    struct names required = collect_names(w, get(parameters, "required"));
     int i = 0;
     cJSON_ArrayForEach(property, properties)
     {
@@ -469,7 +482,7 @@ static void write_parameters(struct writer *w, const cJSON *function, const char
             if (some) write_text(w, w->format->parameter_separator);
             if (some && *w->format->parameter_separator) buffer_append_text(w->out, "gap ");
             buffer_printf(w->out, "value-%s-%d more-%s-%d ", id, i, id, i + 1);
-            if (!is_required(&required, property->string))
+            if (!has_name(&required, property->string))
                 buffer_printf(w->out, "| %s-%s-%d ", some ? "more" : "none", id, i + 1);
             buffer_append_char(w->out, '\n');
         }
@@ -478,7 +491,7 @@ static void write_parameters(struct writer *w, const cJSON *function, const char
         write_parameter(w, function, property, types);
         buffer_append_char(w->out, '\n');
     }
-    free(required.names);
+    free(required.texts);
     buffer_printf(w->out, "none-%s-%d ::= \"\"\nmore-%s-%d ::= \"\"\n", id, i, id, i);
 }
 
@@ -579,22 +592,9 @@ static void write_call(struct writer *w, const cJSON *function, int tool, const 
     buffer_append_char(w->out, '\n');
 }
 
-static const cJSON *function_of(const cJSON *tool)
+static bool is_allowed(const struct writer *w, const struct tool_demand *d, const char *name)
 {
-    const cJSON *function = get(tool, "function");
-    return function ? function : tool;
-}
-
-static bool is_allowed(const struct tool_demand *d, const char *name)
-{
-    const cJSON *tool;
-    bool any = !d->allowed;
-    cJSON_ArrayForEach(tool, d->allowed)
-    {
-        const char *allowed = cJSON_GetStringValue(get(function_of(tool), "name"));
-        any = any || (allowed && !strcmp(allowed, name));
-    }
-    return any && (!d->name || !strcmp(d->name, name));
+    return (!d->allowed || has_name(&w->allowed, name)) && (!d->name || !strcmp(d->name, name));
 }
 
 /* The rules of every call that may be made, and in *names what they are called. */
@@ -611,7 +611,7 @@ static int write_calls(struct writer *w, const struct tool_demand *d, const char
         const char *name = cJSON_GetStringValue(get(function, "name"));
         w->tool = i++;
         w->parameter = -1;
-        if (!name || !is_allowed(d, name)) continue;
+        if (!name || !is_allowed(w, d, name)) continue;
         write_call(w, function, i, begin, rule);
         if (with_parameters && !wants_object(w, function)) write_all_parameters(w, function, i);
         buffer_printf(&names, "%s%s-%d ", count++ ? "| " : "", rule, i);
@@ -658,6 +658,7 @@ int tool_grammar_write(const struct tool_format *f, const struct tool_demand *d,
     bool is_parallel = d->is_parallel && f->is_parallel;
     bool behind_trigger = d->behind_trigger && has_trigger(f);
     bool begins_with_call = !*f->section_begin && behind_trigger;
+    w.allowed = collect_names(&w, d->allowed);
     buffer_append_text(ebnf, "root ::= ");
     write_answer(&w, d->answer);
     if (d->behind_trigger && !behind_trigger) write_other_text(&w);
@@ -673,6 +674,7 @@ int tool_grammar_write(const struct tool_format *f, const struct tool_demand *d,
     buffer_append_text(ebnf, "\ngap ::= [ \\n]{0,2}\n");
     int count = write_calls(&w, d, f->call_begin, "call", true);
     if (begins_with_call) write_calls(&w, d, "", "first", false);
+    free(w.allowed.texts);
     if (count == 0) fail(&w, STATUS_INVALID, "there is no function of this name to call");
     if (buffer_failed(ebnf)) fail(&w, STATUS_NO_MEMORY, "no memory for the grammar of calls");
     return w.status;
