@@ -90,6 +90,7 @@ struct lora_part {
 struct lora_desc {
     int32_t num_adapters;
     const struct lora_part (*parts)[LINEAR_PARTS_MAX];
+    int32_t max_rank; /* of each part that lora_set may put in an adapter's place; 0: nothing is put there */
 };
 
 struct lora; /* device's own */
@@ -447,6 +448,10 @@ struct kernel_table {
     /* As linear_create: of one that was made before. NULL where the device has none, and linear_lora. */
     int (*lora_create)(struct device *d, const struct linear *w, const struct lora_desc *desc,
                        struct lora **out, struct error *err) must_check;
+    /* Adapter i, from 0 on, becomes these parts, each a rank of desc.max_rank at most; data NULL: it adds nothing. After seal, too; no
+     * sequence of a step in flight has it. When this fails it is to be set again before one has. */
+    int (*lora_set)(struct device *d, const struct linear *w, struct lora *l, int32_t i,
+                    const struct lora_part parts[LINEAR_PARTS_MAX], struct error *err) must_check;
     /* As linear_create, for a mixture of experts. NULL where the device has none. */
     int (*moe_create)(struct device *d, const struct moe_desc *desc, struct moe **out,
                       struct error *err) must_check;

@@ -206,7 +206,7 @@ static struct lora *create_lora(struct builder *b, const struct linear *w, const
             parts[i][part] = lora_files_part(model_files_lora(b->files, i), roles[part], layer);
             is_any |= parts[i][part].down.data != NULL;
         }
-    const struct lora_desc desc = {num, (const struct lora_part(*)[LINEAR_PARTS_MAX])parts};
+    const struct lora_desc desc = {num, (const struct lora_part(*)[LINEAR_PARTS_MAX])parts, 0};
     if (is_any && !d->ops->lora_create)
         b->status = error_set(b->err, STATUS_UNSUPPORTED, "the device %s has no adapters", d->name);
     else if (is_any)

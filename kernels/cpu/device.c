@@ -269,6 +269,7 @@ static const struct kernel_table cpu_kernel_table = {
     .linear_create = cpu_linear_take,
     .linear_bytes = cpu_linear_size,
     .lora_create = cpu_lora_create,
+    .lora_set = cpu_lora_set,
     .moe_create = cpu_moe_create,
     .latent_create = cpu_latent_create,
     .delta_net_create = cpu_delta_net_create,

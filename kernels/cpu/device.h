@@ -116,6 +116,8 @@ int cpu_linear_take(struct device *d, const struct linear_desc *desc, struct lin
                     struct error *err) must_check;
 int cpu_lora_create(struct device *d, const struct linear *w, const struct lora_desc *desc, struct lora **out,
                     struct error *err) must_check;
+int cpu_lora_set(struct device *d, const struct linear *w, struct lora *l, int32_t i,
+                 const struct lora_part parts[LINEAR_PARTS_MAX], struct error *err) must_check;
 void cpu_linear_lora(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
                      const struct linear *w, const struct lora *lora);
 void cpu_loras_destroy(struct cpu_device *c);

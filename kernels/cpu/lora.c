@@ -51,12 +51,16 @@ static int make_item(struct cpu_device *c, struct lora_item *item, const struct 
     return down.num_parts == 0 ? STATUS_OK : cpu_linear_create(&down, c->level, c->pool, &item->down, err);
 }
 
+static void clear_item(struct lora_item *item)
+{
+    cpu_linear_destroy(item->down);
+    for (int part = 0; part < LINEAR_PARTS_MAX; part++) free(item->up[part]);
+    *item = (struct lora_item){.down = NULL};
+}
+
 static void lora_destroy(struct lora *l)
 {
-    for (int32_t i = 0; i < l->num_items; i++) {
-        cpu_linear_destroy(l->items[i].down);
-        for (int part = 0; part < LINEAR_PARTS_MAX; part++) free(l->items[i].up[part]);
-    }
+    for (int32_t i = 0; i < l->num_items; i++) clear_item(&l->items[i]);
     free(l->items);
     free(l);
 }
@@ -87,6 +91,7 @@ static int make_items(struct cpu_device *c, struct lora *l, const struct linear 
     int status = STATUS_OK;
     l->cols = w->cols;
     l->num_items = desc->num_adapters;
+    l->num_ranks = desc->max_rank * w->num_parts;
     for (int32_t i = 0; i < desc->num_adapters && !status; i++) {
         status = make_item(c, &l->items[i], desc->parts[i], w, err);
         l->num_ranks = max_of(l->num_ranks, l->items[i].num_ranks);
@@ -110,6 +115,17 @@ int cpu_lora_create(struct device *d, const struct linear *w, const struct lora_
     }
     *out = c->loras[c->num_loras++] = l;
     return make_items(c, l, w, desc, err);
+}
+
+int cpu_lora_set(struct device *d, const struct linear *w, struct lora *l, int32_t i,
+                 const struct lora_part parts[LINEAR_PARTS_MAX], struct error *err)
+{
+    struct lora_item *item = &l->items[i];
+    assert_always(i >= 0 && i < l->num_items);
+    clear_item(item);
+    int status = make_item(cpu_device_of(d), item, parts, w, err);
+    assert_always(item->num_ranks <= l->num_ranks);
+    return status;
 }
 
 void cpu_loras_destroy(struct cpu_device *c)

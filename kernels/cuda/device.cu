@@ -198,6 +198,7 @@ constexpr struct kernel_table make_table()
     t.linear_create = cuda_linear_create;
     t.linear_bytes = cuda_linear_bytes;
     t.lora_create = cuda_lora_create;
+    t.lora_set = cuda_lora_set;
     t.moe_create = cuda_moe_create;
     t.weights_done = weights_done;
     t.kv_pool_bytes = cuda_kv_pool_bytes;

@@ -347,6 +347,8 @@ void cuda_weights_close_stages(struct cuda_device *d);
 /* lora.cu */
 int cuda_lora_create(struct device *d, const struct linear *w, const struct lora_desc *desc,
                      struct lora **out, struct error *err);
+int cuda_lora_set(struct device *d, const struct linear *w, struct lora *l, int32_t i,
+                  const struct lora_part parts[LINEAR_PARTS_MAX], struct error *err);
 void cuda_linear_lora(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
                       const struct linear *w, const struct lora *l);
 

@@ -35,15 +35,16 @@ enum {
 
 /* One adapter's, of one linear. Ranks are padded to multiples of RANK_TILE, with zeros. */
 struct lora_item {
-    const __nv_bfloat16 *down;                 /* [num_ranks][K]; of all parts, one after the other */
-    const __nv_bfloat16 *up[LINEAR_PARTS_MAX]; /* [rows of the part][rank] */
-    int32_t first[LINEAR_PARTS_MAX + 1];       /* of each part among the ranks; as many as the next: none */
+    __nv_bfloat16 *down;                 /* [num_ranks][K]; of all parts, one after the other */
+    __nv_bfloat16 *up[LINEAR_PARTS_MAX]; /* [rows of the part][rank] */
+    int32_t first[LINEAR_PARTS_MAX + 1]; /* of each part among the ranks; as many as the next: none */
     float scale[LINEAR_PARTS_MAX];
 };
 
 struct lora {
-    struct lora_item *items; /* device memory: of adapter i the one at i - 1 */
-    int32_t num_ranks;       /* the most that an item has */
+    struct lora_item *items;             /* device memory: of adapter i the one at i - 1 */
+    std::vector<struct lora_item> rooms; /* what there is memory for in each: as many ranks as come at most */
+    int32_t num_ranks;                   /* the most that an item has */
     int32_t n, k;
     int32_t part_ends[LINEAR_PARTS_MAX];
     int32_t num_units; /* wide_kernel's */
@@ -347,52 +348,71 @@ __global__ void __launch_bounds__(WIDE_THREADS)
 
 /* ---- making them ---- */
 
-int32_t padded_rank(const struct lora_part *p)
+int32_t padded(int64_t rank)
 {
-    return p->down.data ? ((int32_t)p->down.rows + RANK_TILE - 1) / RANK_TILE * RANK_TILE : 0;
+    return ((int32_t)rank + RANK_TILE - 1) / RANK_TILE * RANK_TILE;
 }
 
-/* [rows][cols] of v in bf16, with zeros behind. NULL: no room. */
-__nv_bfloat16 *upload(struct cuda_device *d, const std::vector<const struct weight_view *> &views,
-                      const std::vector<int32_t> &rows, int32_t cols)
+int32_t padded_rank(const struct lora_part *p)
+{
+    return p->down.data ? padded(p->down.rows) : 0;
+}
+
+__nv_bfloat16 *alloc_values(struct cuda_device *d, size_t num)
+{
+    return (__nv_bfloat16 *)cuda_alloc(&d->base, num * sizeof(__nv_bfloat16), "adapters");
+}
+
+/* [rows][cols] of views in bf16, with zeros behind. */
+bool upload(struct cuda_device *d, __nv_bfloat16 *to, const std::vector<const struct weight_view *> &views,
+            const std::vector<int32_t> &rows, int32_t cols)
 {
     size_t num_rows = 0;
     for (int32_t r : rows) num_rows += (size_t)r;
     std::vector<float> row((size_t)cols);
     std::vector<__nv_bfloat16> values(num_rows * cols, __float2bfloat16_rn(0));
-    __nv_bfloat16 *to = values.data();
-    for (size_t i = 0; i < views.size(); to += (size_t)rows[i++] * cols)
+    __nv_bfloat16 *at = values.data();
+    for (size_t i = 0; i < views.size(); at += (size_t)rows[i++] * cols)
         for (int64_t r = 0; r < views[i]->rows; r++) {
             weight_view_row_to_f32(views[i], r, row.data());
-            for (int64_t c = 0; c < views[i]->cols; c++) to[r * cols + c] = __float2bfloat16_rn(row[c]);
+            for (int64_t c = 0; c < views[i]->cols; c++) at[r * cols + c] = __float2bfloat16_rn(row[c]);
         }
-    void *memory = cuda_alloc(&d->base, values.size() * sizeof values[0], "adapters");
-    const bool ok =
-        memory && cuda_upload(&d->base, memory, values.data(), values.size() * sizeof values[0]) == STATUS_OK;
-    return ok ? (__nv_bfloat16 *)memory : NULL;
+    return cuda_upload(&d->base, to, values.data(), values.size() * sizeof values[0]) == STATUS_OK;
 }
 
-bool make_item(struct cuda_device *d, const struct linear *w, const struct lora_part *parts, int num_parts,
-               struct lora_item *item)
+/* Memory for the parts, or for max_rank of each where that is more. */
+bool make_room_of(struct cuda_device *d, const struct linear *w, const struct lora_part *parts,
+                  int32_t max_rank, struct lora_item *room)
+{
+    *room = {};
+    for (int i = 0; i < LINEAR_PARTS_MAX; i++) {
+        const int32_t rank = i < w->num_parts ? max(padded_rank(&parts[i]), padded(max_rank)) : 0;
+        room->first[i + 1] = room->first[i] + rank;
+        if (rank > 0 && !(room->up[i] = alloc_values(d, (size_t)w->part_rows[i] * rank))) return false;
+    }
+    const size_t num_ranks = (size_t)room->first[LINEAR_PARTS_MAX];
+    return num_ranks == 0 || (room->down = alloc_values(d, num_ranks * w->k));
+}
+
+/* What the parts are in the room that is theirs. */
+bool fill_room(struct cuda_device *d, const struct linear *w, const struct lora_part *parts,
+               const struct lora_item *room, struct lora_item *item)
 {
     std::vector<const struct weight_view *> downs;
     std::vector<int32_t> ranks;
-    *item = {};
+    *item = *room;
     for (int i = 0; i < LINEAR_PARTS_MAX; i++) {
-        const int32_t rank = i < num_parts ? padded_rank(&parts[i]) : 0;
+        const int32_t rank = i < w->num_parts ? padded_rank(&parts[i]) : 0;
         item->first[i + 1] = item->first[i] + rank;
         if (rank == 0) continue;
         assert_always(parts[i].down.cols == w->k && parts[i].down.rows == parts[i].up.cols &&
-                      parts[i].up.rows == w->part_rows[i]);
+                      parts[i].up.rows == w->part_rows[i] && rank <= room->first[i + 1] - room->first[i]);
         downs.push_back(&parts[i].down);
         ranks.push_back(rank);
         item->scale[i] = parts[i].scale;
-        item->up[i] = upload(d, {&parts[i].up}, {(int32_t)parts[i].up.rows}, rank);
-        if (!item->up[i]) return false;
+        if (!upload(d, item->up[i], {&parts[i].up}, {(int32_t)parts[i].up.rows}, rank)) return false;
     }
-    if (downs.empty()) return true;
-    item->down = upload(d, downs, ranks, w->k);
-    return item->down != NULL;
+    return downs.empty() || upload(d, item->down, downs, ranks, w->k);
 }
 
 /* False: 8 columns could be of two parts, or 16 bytes of two rows. */
@@ -433,9 +453,13 @@ bool make_room(struct cuda_device *d, const struct lora *l)
 bool make_items(struct cuda_device *d, struct lora *l, const struct linear *w, const struct lora_desc *desc)
 {
     std::vector<struct lora_item> items((size_t)desc->num_adapters);
+    l->rooms.resize(items.size());
     for (int32_t i = 0; i < desc->num_adapters; i++) {
-        if (!make_item(d, w, desc->parts[i], w->num_parts, &items[i])) return false;
-        l->num_ranks = max(l->num_ranks, items[i].first[LINEAR_PARTS_MAX]);
+        struct lora_item *room = &l->rooms[(size_t)i];
+        if (!make_room_of(d, w, desc->parts[i], desc->max_rank, room) ||
+            !fill_room(d, w, desc->parts[i], room, &items[(size_t)i]))
+            return false;
+        l->num_ranks = max(l->num_ranks, room->first[LINEAR_PARTS_MAX]);
     }
     const size_t bytes = items.size() * sizeof items[0];
     l->items = (struct lora_item *)cuda_alloc(&d->base, bytes, "adapters");
@@ -462,6 +486,19 @@ int cuda_lora_create(struct device *device, const struct linear *w, const struct
         return error_set(err, STATUS_NO_MEMORY, "the GPU has no room for the adapters");
     *out = l;
     return STATUS_OK;
+}
+
+int cuda_lora_set(struct device *device, const struct linear *w, struct lora *l, int32_t i,
+                  const struct lora_part parts[LINEAR_PARTS_MAX], struct error *err)
+{
+    struct cuda_device *d = cuda_enter(device);
+    struct lora_item item;
+    assert_always(i >= 0 && (size_t)i < l->rooms.size());
+    if (fill_room(d, w, parts, &l->rooms[(size_t)i], &item) &&
+        cuda_upload(&d->base, l->items + i, &item, sizeof item) == STATUS_OK)
+        return STATUS_OK;
+    return error_set(err, STATUS_DEVICE, "the GPU does not take an adapter in: %s",
+                     cudaGetErrorString(d->first_error));
 }
 
 void cuda_loras_forget(struct cuda_device *d)

@@ -306,6 +306,7 @@ static struct kernel_table full_table(void)
                              .linear_create = group_linear_create,
                              .linear_bytes = group_linear_bytes,
                              .lora_create = group_lora_create,
+                             .lora_set = group_lora_set,
                              .moe_create = group_moe_create,
                              .latent_create = group_latent_create,
                              .delta_net_create = group_delta_net_create,
@@ -335,6 +336,7 @@ static struct kernel_table table_of(const struct kernel_table *members)
 #define AS_MEMBERS(operation)                                                                                \
     if (!members->operation) t.operation = NULL
     AS_MEMBERS(lora_create);
+    AS_MEMBERS(lora_set);
     AS_MEMBERS(moe_create);
     AS_MEMBERS(latent_create);
     AS_MEMBERS(delta_net_create);

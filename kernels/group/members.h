@@ -103,6 +103,8 @@ int group_linear_create(struct device *d, const struct linear_desc *desc, struct
 uint64_t group_linear_bytes(struct device *d, const struct linear *l);
 int group_lora_create(struct device *d, const struct linear *w, const struct lora_desc *desc,
                       struct lora **out, struct error *err) must_check;
+int group_lora_set(struct device *d, const struct linear *w, struct lora *l, int32_t i,
+                   const struct lora_part parts[LINEAR_PARTS_MAX], struct error *err) must_check;
 int group_moe_create(struct device *d, const struct moe_desc *desc, struct moe **out,
                      struct error *err) must_check;
 int group_latent_create(struct device *d, const struct latent_desc *desc, struct latent **out,

@@ -131,7 +131,16 @@ uint64_t group_linear_bytes(struct device *d, const struct linear *l)
     return bytes;
 }
 
-/* Adapters' rows go where the linear's are. */
+/* An adapter's rows go where the linear's are. */
+static void own_parts(const struct member *m, const struct group_linear *l,
+                      const struct lora_part from[LINEAR_PARTS_MAX], struct lora_part to[LINEAR_PARTS_MAX])
+{
+    for (int part = 0; part < l->num_parts; part++) {
+        to[part] = from[part];
+        to[part].up = rows_of(&from[part].up, l->shares[m->idx][part]);
+    }
+}
+
 int group_lora_create(struct device *d, const struct linear *w, const struct lora_desc *desc,
                       struct lora **out, struct error *err)
 {
@@ -147,16 +156,27 @@ int group_lora_create(struct device *d, const struct linear *w, const struct lor
     int status = STATUS_OK;
     EACH_MEMBER(d, m)
     {
-        for (int32_t i = 0; i < desc->num_adapters; i++)
-            for (int part = 0; part < l->num_parts; part++) {
-                parts[i][part] = desc->parts[i][part];
-                parts[i][part].up = rows_of(&desc->parts[i][part].up, l->shares[m.idx][part]);
-            }
-        const struct lora_desc o = {desc->num_adapters, (const struct lora_part(*)[LINEAR_PARTS_MAX])parts};
+        for (int32_t i = 0; i < desc->num_adapters; i++) own_parts(&m, l, desc->parts[i], parts[i]);
+        const struct lora_desc o = {desc->num_adapters, (const struct lora_part(*)[LINEAR_PARTS_MAX])parts,
+                                    desc->max_rank};
         if (!status) status = m.ops->lora_create(m.d, own(&m, w), &o, (struct lora **)&loras->of[m.idx], err);
     }
     free(parts);
     *out = (struct lora *)loras;
+    return status;
+}
+
+int group_lora_set(struct device *d, const struct linear *w, struct lora *lora, int32_t i,
+                   const struct lora_part parts[LINEAR_PARTS_MAX], struct error *err)
+{
+    const struct group_linear *l = (const struct group_linear *)w;
+    int status = STATUS_OK;
+    EACH_MEMBER(d, m)
+    {
+        struct lora_part o[LINEAR_PARTS_MAX] = {{.scale = 0}};
+        own_parts(&m, l, parts, o);
+        if (!status) status = m.ops->lora_set(m.d, own(&m, w), own(&m, lora), i, o, err);
+    }
     return status;
 }
 

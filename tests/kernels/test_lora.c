@@ -1,10 +1,19 @@
 /* test_lora.c - products with adapters of low rank (linear_lora) against double precision: prompts and decoding sequences with other
  * adapters, with one that adds nothing to this matrix, and with none, whose rows have the bits of the product without adapters;
- * rows alone, and rows of logits, have the bits that they have among all. */
+ * rows alone, and rows of logits, have the bits that they have among all. So do rows of adapters that are set one after another behind
+ * seal, in places where others were. */
 #include "fixture.h"
 #include "gates.h"
 
-enum { ADAPTERS = 4, TOKENS_MAX = 64, PARTS = 3, NUM_PROMPTS = 3, NUM_DECODING = 14, BLOCK = 128 };
+enum {
+    ADAPTERS = 4,
+    TOKENS_MAX = 64,
+    PARTS = 3,
+    NUM_PROMPTS = 3,
+    NUM_DECODING = 14,
+    BLOCK = 128,
+    RANK_MAX = 64
+};
 
 enum format { BF16, E4M3_ROWS, INT8_ROWS, INT4 };
 
@@ -23,7 +32,7 @@ struct rig {
     struct test_step *step;
     int32_t seq_loras[NUM_PROMPTS + NUM_DECODING], *loras; /* of each sequence, and of those of a step */
     struct linear *w;
-    struct lora *lora;
+    struct lora *lora, *later; /* the same adapters: made with them, and set afterwards */
     void *x, *out;
     float *host_x, *weight, *bias; /* weight [n][K], of BF16 */
     struct lora_part parts[ADAPTERS][LINEAR_PARTS_MAX];
@@ -97,7 +106,9 @@ static struct weight_view random_half(struct rig *r, int32_t rows, int32_t cols,
 
 static void make_lora(struct rig *r)
 {
-    const struct lora_desc desc = {ADAPTERS, (const struct lora_part(*)[LINEAR_PARTS_MAX])r->parts};
+    static const struct lora_part none[ADAPTERS][LINEAR_PARTS_MAX];
+    const struct lora_desc desc = {ADAPTERS, (const struct lora_part(*)[LINEAR_PARTS_MAX])r->parts, 0},
+                           empty = {ADAPTERS, none, RANK_MAX};
     struct error err = {0};
     for (int a = 0; a < ADAPTERS; a++)
         for (int i = 0; i < r->shape.num_parts; i++) {
@@ -108,6 +119,17 @@ static void make_lora(struct rig *r)
                 random_half(r, r->shape.rows[i], rank, 1 / sqrtf((float)rank)), 0.5f + 0.25f * (float)a};
         }
     if (r->d->ops->lora_create(r->d, r->w, &desc, &r->lora, &err)) fail_msg("lora_create: %s", err.text);
+    if (r->d->ops->lora_create(r->d, r->w, &empty, &r->later, &err)) fail_msg("lora_create: %s", err.text);
+}
+
+/* Where another one was. */
+static void set_loras(struct rig *r)
+{
+    struct error err = {0};
+    for (int32_t a = 0; a < ADAPTERS; a++)
+        if (r->d->ops->lora_set(r->d, r->w, r->later, a, r->parts[(a + 2) % ADAPTERS], &err) ||
+            r->d->ops->lora_set(r->d, r->w, r->later, a, r->parts[a], &err))
+            fail_msg("lora_set: %s", err.text);
 }
 
 /* ---- steps ---- */
@@ -291,6 +313,16 @@ static void check_shape(const char *isa, const struct shape *shape, enum format 
         end(&r, own, 1);
         if (num_bits_different(out + (size_t)t * row, own, row))
             fail_msg("kind %d, token %d, adapter %d: other bits alone", (int)shape->kind, t, a);
+    }
+    r.d->ops->seal(r.d);
+    for (int is_set = 0; is_set < 2; is_set++) { /* at first they add nothing */
+        if (is_set) set_loras(&r);
+        b = begin(&r, r.host_x, num_tokens, -1, 0);
+        k->linear_lora(r.d, b, ROWS_TOKENS, r.out, r.x, r.w, r.later);
+        end(&r, own, num_tokens);
+        if (num_bits_different(is_set ? out : plain, own, (size_t)num_tokens * row))
+            fail_msg("kind %d, adapters %s: other bits", (int)shape->kind,
+                     is_set ? "that were set later" : "that are still to come");
     }
     enum { LOGITS = 12 }; /* every other token */
     float *picked = malloc((size_t)(LOGITS * shape->k) * sizeof *picked);
