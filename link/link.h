@@ -101,6 +101,21 @@ uint32_t link_num_calls(const struct link *l);
 void link_sleep(struct link *l, uint32_t seen);
 void link_sleep_at_most(struct link *l, uint32_t seen, uint64_t timeout_ns);
 
+/* ---- adapters that come and go while the engine serves (config/lora_modules.h) ---- */
+
+enum { LORA_PLACES_MAX = 64, LORA_PATH_BYTES = 4096 /* with its NUL */ };
+
+/* [loop] The adapter in a place, from 1 on, is the one in this folder, "": none; the next engine begins with what was told last. */
+void link_tell_lora(struct link *l, int32_t place, const char *path);
+const char *link_lora(const struct link *l, int32_t place); /* [engine] */
+/* [loop] This engine is to take in what was told of the place, of which no request is the engine's. One order at a time. */
+void link_order_lora(struct link *l, int32_t place);
+/* [loop] True, once: what became of the order. status: 0, or text says why not. */
+bool link_hear_lora(struct link *l, int *status, const char **text);
+/* [engine] The place that an order is of; 0: there is none. */
+int32_t link_ordered_lora(const struct link *l);
+void link_answer_lora(struct link *l, int status, const char *text); /* [engine] */
+
 /* ---- to the front ---- */
 
 /* [engine] What it computes is what it dies of. Async-signal-safe. */
@@ -130,7 +145,7 @@ void link_sleep_until_made(struct link *l, uint32_t seen, uint64_t timeout_ns);
 
 /* ---- [loop] when an engine has died ---- */
 
-/* Ring and sleeper as at the beginning, LOADING; every slot that is the engine's, and what is submitted from
+/* Ring and sleeper as at the beginning, LOADING, an order of an adapter failed; every slot that is the engine's, and what is submitted from
  * now on, waits for link_hand_over or link_let_through. Nobody may be attached. */
 void link_reset(struct link *l);
 /* Slots that were submitted, in that order, and are neither finished nor with an engine: the first after

@@ -78,6 +78,7 @@ void link_reset(struct link *l)
     atomic_store(&r->calls.sleepers, 0);
     atomic_store(&r->masks_made.sleepers, 0);
     atomic_store(&r->fault, false);
+    if (link_ordered_lora(l)) link_answer_lora(l, STATUS_DEVICE, "the engine died before it had it");
     atomic_store(&r->state, LINK_LOADING);
     l->holding = true;
 }

@@ -11,6 +11,13 @@
 
 enum { ERROR_TEXT_BYTES = 512 };
 
+/* An order of an adapter: answered once both numbers are equal. */
+struct lora_order {
+    _Atomic uint32_t num_asked, num_answered;
+    int32_t place, status;
+    char text[ERROR_TEXT_BYTES]; /* written before num_answered */
+};
+
 struct region {
     struct link_facts facts; /* valid once num_opened > 0 */
     _Atomic int32_t num_opened;
@@ -27,6 +34,8 @@ struct region {
     struct wake_word calls; /* the engine sleeps on it */
     _Atomic bool stopping;
     struct ring_ends submitted;
+    struct lora_order lora_order;
+    char loras[LORA_PLACES_MAX][LORA_PATH_BYTES]; /* of place i the one at i - 1 */
 
     struct wake_word masks_wanted; /* the mask threads sleep on it, */
     struct wake_word masks_made;   /* the engine on this one */
@@ -49,6 +58,7 @@ struct link {
     int32_t *listed; /* [num_slots]: a walk over what waits; link_next_waiting */
     int32_t num_listed, list_at;
     uint64_t last_serial;
+    uint32_t num_loras_heard;
     bool holding;
 };
 

@@ -279,6 +279,38 @@ static void test_a_released_slot_forgets_what_was_not_published(void **state)
     }
 }
 
+/* One that has died may have died of it: the next begins with what is told by then. */
+static void test_adapters_are_ordered_and_outlive_the_engine(void **state)
+{
+    (void)state;
+    struct pair p = create();
+    const char *text;
+    int status;
+    assert_int_equal(link_ordered_lora(p.engine), 0);
+    link_tell_lora(p.front, 3, "/adapters/a");
+    link_order_lora(p.front, 3);
+    assert_int_equal(link_ordered_lora(p.engine), 3);
+    assert_string_equal(link_lora(p.engine, 3), "/adapters/a");
+    assert_false(link_hear_lora(p.front, &status, &text));
+    link_answer_lora(p.engine, STATUS_INVALID, "no adapter");
+    assert_int_equal(link_ordered_lora(p.engine), 0);
+    assert_true(link_hear_lora(p.front, &status, &text));
+    assert_int_equal(status, STATUS_INVALID);
+    assert_string_equal(text, "no adapter");
+    assert_false(link_hear_lora(p.front, &status, &text));
+
+    link_tell_lora(p.front, LORA_PLACES_MAX, "/adapters/b");
+    link_order_lora(p.front, LORA_PLACES_MAX);
+    die(&p);
+    assert_int_equal(link_ordered_lora(p.engine), 0);
+    assert_true(link_hear_lora(p.front, &status, &text));
+    assert_int_equal(status, STATUS_DEVICE);
+    assert_string_equal(link_lora(p.engine, 3), "/adapters/a");
+    die(&p);
+    assert_false(link_hear_lora(p.front, &status, &text));
+    destroy(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -291,6 +323,7 @@ int main(void)
         cmocka_unit_test(test_totals_go_on_and_steps_in_flight_never_end),
         cmocka_unit_test(test_finishing_in_the_engines_place),
         cmocka_unit_test(test_a_released_slot_forgets_what_was_not_published),
+        cmocka_unit_test(test_adapters_are_ordered_and_outlive_the_engine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
