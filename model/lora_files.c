@@ -272,6 +272,14 @@ static int place_rows(struct lora_files *f, const struct model_files *model, enu
     return STATUS_OK;
 }
 
+/* Projections of latent attention are none of those that adapters work on. */
+static bool find_matrix(const struct model_files *model, enum weight_role role, int32_t layer,
+                        struct matrix_in_directory *m)
+{
+    const bool has_latents = model_files_config(model)->latent.rank > 0;
+    return (!has_latents || role > WEIGHT_O) && model_files_in_directory(model, role, layer, m);
+}
+
 static int find_part(struct lora_files *f, const struct model_files *model, int32_t layer, int role_idx,
                      struct error *err)
 {
@@ -279,7 +287,7 @@ static int find_part(struct lora_files *f, const struct model_files *model, int3
     const size_t i = (size_t)layer * NUM_ROLES + (size_t)role_idx;
     struct lora_part *part = &f->parts[i];
     struct matrix_in_directory m;
-    if (!model_files_in_directory(model, role, layer, &m)) return STATUS_OK;
+    if (!find_matrix(model, role, layer, &m)) return STATUS_OK;
     struct entry *down = find_entry(f, &m, false), *up = find_entry(f, &m, true);
     if (!down && !up) return STATUS_OK;
     if (!down || !up)
@@ -300,15 +308,13 @@ static int find_part(struct lora_files *f, const struct model_files *model, int3
 static int find_parts(struct lora_files *f, const struct model_files *model, struct error *err)
 {
     const struct model_config *c = model_files_config(model);
-    const bool has_latents = c->latent.rank > 0;
     int status = STATUS_OK;
     f->num_parts = (size_t)c->num_layers * NUM_ROLES;
     f->parts = calloc(f->num_parts, sizeof *f->parts);
     f->turned = calloc(f->num_parts, sizeof *f->turned);
     if (!f->parts || !f->turned) return error_set(err, STATUS_NO_MEMORY, "%s: no memory", f->path);
     for (int32_t layer = 0; layer < c->num_layers && !status; layer++)
-        for (int i = 0; i < NUM_ROLES && !status; i++)
-            if (!has_latents || adapted_roles[i] > WEIGHT_O) status = find_part(f, model, layer, i, err);
+        for (int i = 0; i < NUM_ROLES && !status; i++) status = find_part(f, model, layer, i, err);
     for (uint64_t i = 0; i < f->num_entries && !status; i++)
         if (!f->entries[i].is_used) status = refuse_tensor(f, f->entries[i].tensor, err);
     return status;
@@ -362,9 +368,35 @@ uint64_t lora_files_bytes(const struct lora_files *f)
     return bytes;
 }
 
+int32_t lora_files_rank(const struct lora_files *f)
+{
+    int64_t rank = 0;
+    for (size_t i = 0; i < f->num_parts; i++) rank = max_of(rank, f->parts[i].down.rows);
+    return (int32_t)rank;
+}
+
+bool lora_files_may_add(const struct model_files *model, enum weight_role role, int32_t layer)
+{
+    struct matrix_in_directory m;
+    for (int i = 0; i < NUM_ROLES; i++)
+        if (adapted_roles[i] == role) return find_matrix(model, role, layer, &m);
+    return false;
+}
+
+uint64_t lora_files_most_bytes(const struct model_files *model, int32_t rank)
+{
+    const struct model_config *c = model_files_config(model);
+    struct matrix_in_directory m;
+    uint64_t values = 0;
+    for (int32_t layer = 0; layer < c->num_layers && !c->is_encoder; layer++)
+        for (int i = 0; i < NUM_ROLES; i++)
+            if (find_matrix(model, adapted_roles[i], layer, &m)) values += (uint64_t)(m.rows + m.cols);
+    return values * (uint64_t)rank * dtype_infos[DTYPE_BF16].block_bytes;
+}
+
 struct lora_part lora_files_part(const struct lora_files *f, enum weight_role role, int32_t layer)
 {
-    for (int i = 0; i < NUM_ROLES; i++)
+    for (int i = 0; i < NUM_ROLES && f; i++)
         if (adapted_roles[i] == role) return f->parts[(size_t)layer * NUM_ROLES + (size_t)i];
     return (struct lora_part){.scale = 0};
 }

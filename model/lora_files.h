@@ -20,8 +20,15 @@ void lora_files_close(struct lora_files *f);
 
 /* Of all that it adds, as stored. */
 uint64_t lora_files_bytes(const struct lora_files *f);
+/* The highest of all that it adds. */
+int32_t lora_files_rank(const struct lora_files *f);
 
-/* What it adds to a matrix; down.data NULL: nothing. */
+/* What it adds to a matrix; down.data NULL: nothing. f NULL: there is none. */
 struct lora_part lora_files_part(const struct lora_files *f, enum weight_role role, int32_t layer);
+
+/* Whether an adapter of this model may add to the matrix. */
+bool lora_files_may_add(const struct model_files *model, enum weight_role role, int32_t layer);
+/* Of one that adds as much of this rank as it may, in bf16. */
+uint64_t lora_files_most_bytes(const struct model_files *model, int32_t rank);
 
 #endif

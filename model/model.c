@@ -187,49 +187,102 @@ static bool may_be(const struct model *m, enum weight_role role)
     return weight_may_be(m->config.family->weight_changes, role);
 }
 
-/* What adapters add to a linear of these roles; NULL: nothing. */
-static struct lora *create_lora(struct builder *b, const struct linear *w, const enum weight_role *roles,
-                                int num_roles, int32_t layer)
+/* A linear that adapters may add to. */
+struct lora_place {
+    struct lora **lora;
+    const struct linear *linear;
+    enum weight_role roles[LINEAR_PARTS_MAX]; /* of its parts */
+    int num_roles;
+};
+
+enum { LORA_LINEARS_MAX = 4 };
+
+/* Of a layer. Returns how many. */
+static int lora_places(struct model *m, int32_t i, struct lora_place places[LORA_LINEARS_MAX])
+{
+    const struct layer_config l = model_config_layer(&m->config, i);
+    const enum weight_role v = l.v_is_k ? WEIGHT_K : WEIGHT_V;
+    struct layer *layer = &m->layers[i];
+    int num = 0;
+    if (layer->qkv) {
+        places[num++] = (struct lora_place){
+            &layer->qkv_lora, layer->qkv, {WEIGHT_Q, WEIGHT_K, v}, l.shares_kv ? 1 : LINEAR_PARTS_MAX};
+        places[num++] = (struct lora_place){&layer->o_lora, layer->o, {WEIGHT_O}, 1};
+    }
+    if (layer->gate_up && may_be(m, WEIGHT_GATE))
+        places[num++] =
+            (struct lora_place){&layer->gate_up_lora, layer->gate_up, {WEIGHT_GATE, WEIGHT_UP}, 2};
+    else if (layer->gate_up)
+        places[num++] = (struct lora_place){&layer->gate_up_lora, layer->gate_up, {WEIGHT_UP}, 1};
+    if (layer->down) places[num++] = (struct lora_place){&layer->down_lora, layer->down, {WEIGHT_DOWN}, 1};
+    return num;
+}
+
+/* What it adds there. Returns whether it is anything; f NULL: nothing. */
+static bool find_lora_parts(const struct lora_files *f, const struct lora_place *p, int32_t layer,
+                            struct lora_part parts[LINEAR_PARTS_MAX])
+{
+    bool is_any = false;
+    for (int part = 0; part < p->num_roles; part++) {
+        parts[part] = lora_files_part(f, p->roles[part], layer);
+        is_any |= parts[part].down.data != NULL;
+    }
+    return is_any;
+}
+
+/* Whether adapters that come later may add to it. */
+static bool may_be_added_to(const struct model_files *files, const struct lora_place *p, int32_t layer)
+{
+    bool may = false;
+    for (int part = 0; part < p->num_roles && model_files_lora_rank(files) > 0; part++)
+        may |= lora_files_may_add(files, p->roles[part], layer);
+    return may;
+}
+
+/* What adapters add to a linear; none where nothing is added, nor ever will be. */
+static void create_lora(struct builder *b, const struct lora_place *p, int32_t layer)
 {
     struct device *d = b->m->device;
     const int32_t num = model_files_num_loras(b->files);
-    struct lora *lora = NULL;
-    bool is_any = false;
-    if (b->status || num == 0) return NULL;
+    if (b->status || num == 0) return;
     struct lora_part(*parts)[LINEAR_PARTS_MAX] = calloc((size_t)num, sizeof *parts);
     if (!parts) {
         b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for a list of adapters");
-        return NULL;
+        return;
     }
+    bool is_any = may_be_added_to(b->files, p, layer);
     for (int32_t i = 0; i < num; i++)
-        for (int part = 0; part < num_roles; part++) {
-            parts[i][part] = lora_files_part(model_files_lora(b->files, i), roles[part], layer);
-            is_any |= parts[i][part].down.data != NULL;
-        }
-    const struct lora_desc desc = {num, (const struct lora_part(*)[LINEAR_PARTS_MAX])parts, 0};
+        is_any |= find_lora_parts(model_files_lora(b->files, i), p, layer, parts[i]);
+    const struct lora_desc desc = {num, (const struct lora_part(*)[LINEAR_PARTS_MAX])parts,
+                                   model_files_lora_rank(b->files)};
     if (is_any && !d->ops->lora_create)
         b->status = error_set(b->err, STATUS_UNSUPPORTED, "the device %s has no adapters", d->name);
     else if (is_any)
-        b->status = d->ops->lora_create(d, w, &desc, &lora, b->err);
+        b->status = d->ops->lora_create(d, p->linear, &desc, p->lora, b->err);
     free(parts);
-    return lora;
 }
 
 static void create_loras(struct builder *b, int32_t i)
 {
-    const bool v_is_k = model_config_layer(&b->m->config, i).v_is_k;
-    const enum weight_role qkv[] = {WEIGHT_Q, WEIGHT_K, v_is_k ? WEIGHT_K : WEIGHT_V}, o[] = {WEIGHT_O},
-                           gate_up[] = {WEIGHT_GATE, WEIGHT_UP}, up[] = {WEIGHT_UP}, down[] = {WEIGHT_DOWN};
-    struct layer *layer = &b->m->layers[i];
-    const bool shares_kv = model_config_layer(&b->m->config, i).shares_kv,
-               has_gate = may_be(b->m, WEIGHT_GATE);
-    if (layer->qkv) {
-        layer->qkv_lora = create_lora(b, layer->qkv, qkv, shares_kv ? 1 : 3, i);
-        layer->o_lora = create_lora(b, layer->o, o, 1, i);
+    struct lora_place places[LORA_LINEARS_MAX];
+    const int num = lora_places(b->m, i, places);
+    for (int k = 0; k < num; k++) create_lora(b, &places[k], i);
+}
+
+int model_lora_set(struct model *m, int32_t place, const struct lora_files *f, int32_t layer,
+                   struct error *err)
+{
+    struct lora_place places[LORA_LINEARS_MAX];
+    const int num = lora_places(m, layer, places);
+    int status = STATUS_OK;
+    for (int k = 0; k < num && !status; k++) {
+        struct lora_part parts[LINEAR_PARTS_MAX] = {{.scale = 0}};
+        find_lora_parts(f, &places[k], layer, parts);
+        if (*places[k].lora)
+            status =
+                m->device->ops->lora_set(m->device, places[k].linear, *places[k].lora, place, parts, err);
     }
-    if (layer->gate_up)
-        layer->gate_up_lora = create_lora(b, layer->gate_up, has_gate ? gate_up : up, has_gate ? 2 : 1, i);
-    if (layer->down) layer->down_lora = create_lora(b, layer->down, down, 1, i);
+    return status;
 }
 
 static int64_t q_width(const struct model_config *c, int32_t layer)

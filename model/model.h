@@ -22,6 +22,11 @@ const struct model_config *model_config(const struct model *m);
 /* Of layers, whose block tables a step has: 1, or as many as limits->num_kv_groups asked for. */
 int32_t model_num_kv_groups(const struct model *m);
 
+/* A layer of the adapter becomes what is in the place, from 0 on, or nothing does (f NULL), once for each layer, while no step in flight has
+ * a sequence with this adapter. Only where model_files_lora_rank is what it has at most. f is not needed afterwards. */
+int model_lora_set(struct model *m, int32_t place, const struct lora_files *f, int32_t layer,
+                   struct error *err) must_check;
+
 /* Host blocks are memory of the host, taken when it is needed, where blocks can be saved. */
 int model_kv_pool_create(struct model *m, int32_t num_blocks, int32_t num_host_blocks, enum dtype kv_dtype,
                          struct error *err) must_check;

@@ -53,7 +53,7 @@ struct model_files {
     struct dense_files dense;
     struct joined *joined;
     struct lora_files **loras;
-    int32_t num_loras;
+    int32_t num_loras, lora_rank;
     struct weight_view
         *views; /* [FIRST_LAYER_ROLE + num_layers * views_per_layer]; dummy: filled in when asked for */
     uint64_t weight_bytes;
@@ -952,9 +952,20 @@ int model_files_add_lora(struct model_files *f, const char *path, struct error *
     struct lora_files **list = realloc(f->loras, ((size_t)f->num_loras + 1) * sizeof(struct lora_files *));
     if (!list) return error_set(err, STATUS_NO_MEMORY, "%s: no memory", path);
     f->loras = list;
-    int status = lora_files_open(path, f, &list[f->num_loras], err);
+    list[f->num_loras] = NULL;
+    int status = path[0] ? lora_files_open(path, f, &list[f->num_loras], err) : STATUS_OK;
     if (!status) f->num_loras++;
     return status;
+}
+
+void model_files_set_lora_rank(struct model_files *f, int32_t max_rank)
+{
+    f->lora_rank = max_rank;
+}
+
+int32_t model_files_lora_rank(const struct model_files *f)
+{
+    return f->lora_rank;
 }
 
 int32_t model_files_num_loras(const struct model_files *f)
@@ -970,8 +981,10 @@ const struct lora_files *model_files_lora(const struct model_files *f, int32_t i
 
 uint64_t model_files_lora_bytes(const struct model_files *f)
 {
+    const uint64_t most = lora_files_most_bytes(f, f->lora_rank);
     uint64_t bytes = 0;
-    for (int32_t i = 0; i < f->num_loras; i++) bytes += lora_files_bytes(f->loras[i]);
+    for (int32_t i = 0; i < f->num_loras; i++)
+        bytes += max_of(most, f->loras[i] ? lora_files_bytes(f->loras[i]) : 0);
     return bytes;
 }
 

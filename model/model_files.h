@@ -47,11 +47,14 @@ bool model_files_in_directory(const struct model_files *f, enum weight_role role
 struct weight_view model_files_cut(const struct model_files *f, enum weight_role role, int32_t layer,
                                    const struct weight_view *tensor);
 
-/* Adapters of low rank (lora_files.h) that are served beside the model, in their order. */
+/* Adapters of low rank (lora_files.h) that are served beside the model, each in a place, in their order. "": the place is empty. */
 int model_files_add_lora(struct model_files *f, const char *path, struct error *err) must_check;
-int32_t model_files_num_loras(const struct model_files *f);
-const struct lora_files *model_files_lora(const struct model_files *f, int32_t i);
-/* Of all of them, as stored. */
+/* Other adapters may take the places later (model_lora_set), of this rank at most; 0 at first: none. */
+void model_files_set_lora_rank(struct model_files *f, int32_t max_rank);
+int32_t model_files_lora_rank(const struct model_files *f);
+int32_t model_files_num_loras(const struct model_files *f);                        /* places */
+const struct lora_files *model_files_lora(const struct model_files *f, int32_t i); /* NULL: empty */
+/* Of all of them, as stored, or of the largest that may come. */
 uint64_t model_files_lora_bytes(const struct model_files *f);
 
 /* Behind an embedding's pooling. */
