@@ -201,7 +201,7 @@ int inspect_run(const struct config *config, bool measures)
     struct model_files *files;
     struct model_cost cost;
     struct error err = {0};
-    if (load_files_open(config, &files, &err)) {
+    if (load_files_open(config, NULL, &files, &err)) {
         fprintf(stderr, "flashd: %s\n", err.text);
         return EXIT_FAILURE;
     }

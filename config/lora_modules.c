@@ -19,6 +19,9 @@ int lora_modules_check(const struct config *config, struct error *err)
     if (list->num_items > LORA_MODULES_MAX)
         return error_set(err, STATUS_INVALID, "--lora-modules: %d adapters; up to %d are served",
                          list->num_items, (int)LORA_MODULES_MAX);
+    if (list->num_items > lora_modules_num_places(config))
+        return error_set(err, STATUS_INVALID, "--lora-modules: %d adapters are more than --max-loras %d",
+                         list->num_items, (int)config->max_loras);
     for (int i = 0; i < list->num_items; i++) {
         const char *item = list->items[i];
         const size_t n = name_bytes(item);
@@ -34,6 +37,11 @@ int lora_modules_check(const struct config *config, struct error *err)
                                  (int)n, item);
     }
     return STATUS_OK;
+}
+
+int lora_modules_num_places(const struct config *config)
+{
+    return config->lora_dir ? (int)config->max_loras : config->lora_modules.num_items;
 }
 
 const char *lora_module_path(const struct config *config, int i)

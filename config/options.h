@@ -21,6 +21,9 @@
 SECTION("Model") \
 X(LIST,  served_model_name, "served-model-name", NULL, 0, 0, "name", "name(s) of the model in the API, such as claude-*; the first is echoed in answers (default: the last part of MODEL)") \
 X(LIST,  lora_modules, "lora-modules", NULL, 0, 0, "name=path", "LoRA adapter(s) served beside the model: the name that requests ask for as their model, and a directory as PEFT saves it, with adapter_config.json and adapter_model.safetensors") \
+X(TEXT,  lora_dir, "lora-dir", NULL, 0, 0, "folder", "LoRA adapters in this folder may be loaded and unloaded while the server runs: POST /v1/load_lora_adapter and /v1/unload_lora_adapter, for API keys marked admin, without keys on a loopback address; unset: none may") \
+X(INT,   max_loras, "max-loras", 8, 1, 64, "adapters", "with --lora-dir: adapters that there may be at once, those of --lora-modules among them; a GPU sets memory for as many aside") \
+X(INT,   max_lora_rank, "max-lora-rank", 16, 1, 512, "rank", "with --lora-dir: highest rank of an adapter that is loaded while the server runs") \
 X(TEXT,  load_format, "load-format", "auto", 0, 0, "auto|dummy", "dummy: random weights from config.json alone") \
 X(INT,   max_model_len, "max-model-len", 0, 0, 16777216, "tokens", "longest prompt and answer together; 0: what the model says, or what fits") \
 X(TEXT,  generation_config, "generation-config", "auto", 0, 0, "auto|vllm", "auto: sampling defaults from the model's generation_config.json, or its GGUF file's general.sampling; vllm: none") \

@@ -192,6 +192,7 @@ void engine_destroy(struct engine *e)
     free(e->seq_of_slot);
     free(e->drafters);
     engine_energy_deinit(e);
+    engine_drop_lora(e);
     free(e);
 }
 

@@ -37,6 +37,7 @@ struct engine_options {
     bool leaves_requests; /* when the device fails: another engine takes over */
     enum dtype kv_dtype;
     struct energy_meter *energy_meter; /* stays the caller's; NULL: nothing is measured */
+    const struct model_files *files;   /* likewise: the model's, with places for adapters; NULL: none come */
 };
 
 /* That may be in flight on the device. */

@@ -6,6 +6,7 @@
  *   engine_draft.c    what may follow
  *   engine_guess.c    what a form lets follow, as the front guesses it
  *   engine_masks.c    what constrained rows may draw
+ *   engine_loras.c    adapters that come and go
  *   engine_copies.c   K/V blocks to host memory and back, and states
  *   engine_publish.c  results into request slots, and how a request ends
  *   engine_energy.c   what of the device's energy each of them took
@@ -38,6 +39,12 @@ struct energy_window {
     int32_t num_slots;
 };
 
+/* An order of an adapter that is under way. */
+struct lora_exchange {
+    struct lora_files *files; /* NULL: the place becomes empty, or it has not begun */
+    int32_t num_layers;       /* that are in the place */
+};
+
 struct engine {
     struct model *model;
     struct link *link;
@@ -67,6 +74,7 @@ struct engine {
     struct step_cost cost;
     struct step_pace pace;
     struct energy_window energy;
+    struct lora_exchange lora;
 };
 
 /* engine.c */
@@ -114,6 +122,11 @@ void engine_await_guess(struct engine *e, const struct sequence *seq, uint64_t d
 void engine_settle_masks(struct engine *e, int flight_idx);
 /* The sequence's row was withheld: because nothing may follow, or nothing is known? */
 void engine_end_if_masked(struct engine *e, int32_t seq_id);
+
+/* engine_loras.c */
+/* A part of what the front has ordered. False when there is nothing to do. */
+bool engine_exchange_lora(struct engine *e);
+void engine_drop_lora(struct engine *e);
 
 /* engine_copies.c */
 /* What the plan wants copied before its step; says what became of those who were preempted. num_before: steps in

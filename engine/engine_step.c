@@ -287,6 +287,7 @@ bool engine_step(struct engine *e)
 {
     bool worked = drain_until_turn(e);
     if (!e->failed) worked = forward(e) || worked;
+    if (!e->failed) worked = engine_exchange_lora(e) || worked;
     if (worked) engine_copy_scheduler_stats(e);
     wake_front(e);
     return worked;

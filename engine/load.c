@@ -361,6 +361,7 @@ static struct engine_options engine_options_of(const struct load *load)
         .leaves_requests = load->leaves_requests,
         .kv_dtype = load->kv_dtype,
         .energy_meter = load->energy_meter,
+        .files = load->files,
     };
 }
 
@@ -547,6 +548,19 @@ static void log_states(const struct load *load)
              load->facts.max_num_seqs, (double)each / (double)MIB, load->num_states);
 }
 
+/* A CPU takes memory as they come. */
+static void log_adapters(const struct load *load)
+{
+    const double mib = (double)model_files_lora_bytes(load->files) / (double)MIB;
+    const int32_t num = model_files_num_loras(load->files), rank = model_files_lora_rank(load->files);
+    if (rank == 0)
+        log_info("%d adapters beside the weights: %.1f MiB", num, mib);
+    else if (load->device->is_gpu)
+        log_info("places for %d adapters up to rank %d beside the weights: %.1f MiB", num, rank, mib);
+    else
+        log_info("places for %d adapters, of which those that come later have a rank up to %d", num, rank);
+}
+
 static void log_memory_plan(const struct load *load, uint64_t block_bytes)
 {
     double mib = 1.0 / (double)MIB;
@@ -557,9 +571,7 @@ static void log_memory_plan(const struct load *load, uint64_t block_bytes)
              (double)block_bytes * load->facts.num_blocks * mib, load->facts.num_blocks, BLOCK_SIZE,
              dtype_infos[load->kv_dtype].text, load->facts.max_model_len, load->facts.max_num_seqs,
              load->facts.max_num_batched_tokens, (double)block_bytes * load->num_host_blocks * mib);
-    if (model_files_num_loras(load->files) > 0)
-        log_info("%d adapters beside the weights: %.1f MiB", model_files_num_loras(load->files),
-                 (double)model_files_lora_bytes(load->files) * mib);
+    if (model_files_num_loras(load->files) > 0) log_adapters(load);
     if (kv_beside_bytes(load) > MIB)
         log_info("beside the K/V cache: %.1f MiB, for padding and for what prompts read of codes or latents",
                  (double)kv_beside_bytes(load) * mib);
@@ -667,7 +679,7 @@ static int load_engine(struct load *load, struct error *err)
 
 static int load_files(struct load *load, struct error *err)
 {
-    return load_files_open(load->config, &load->files, err);
+    return load_files_open(load->config, load->link, &load->files, err);
 }
 
 int load_run(struct load *load, struct error *err)

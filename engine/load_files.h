@@ -4,9 +4,11 @@
 #define ENGINE_LOAD_FILES_H
 
 #include "config/config.h"
+#include "link/link.h"
 #include "model/model_files.h"
 
-/* NULL in *out where it fails. */
-int load_files_open(const struct config *config, struct model_files **out, struct error *err) must_check;
+/* NULL in *out where it fails. link: one that another engine had opened says which adapters there are by now; NULL: there is none. */
+int load_files_open(const struct config *config, const struct link *link, struct model_files **out,
+                    struct error *err) must_check;
 
 #endif

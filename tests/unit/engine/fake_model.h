@@ -90,7 +90,8 @@ struct model {
     uint64_t forbidden; /* a bit_set */
     uint8_t *written;   /* [num_blocks * BLOCK_SIZE], by the step being checked */
     int64_t num_steps_ended, num_tokens_computed, num_mixed_steps, num_late_inputs, num_histories,
-        num_blocks_loaded, num_states_kept, num_states_loaded;
+        num_blocks_loaded, num_states_kept, num_states_loaded, num_lora_layers;
+    int32_t lora_place;
 };
 
 /* ---- the strict device ---- */
@@ -565,6 +566,16 @@ int model_kv_load(struct model *m, const int32_t *block_ids, const int32_t *host
 {
     m->num_blocks_loaded += num_blocks;
     return fake_copy(m, false, block_ids, host_ids, num_blocks);
+}
+
+/* It has no adapters: what is put into a place is counted. */
+int model_lora_set(struct model *m, int32_t place, const struct lora_files *f, int32_t layer,
+                   struct error *err)
+{
+    (void)f, (void)layer, (void)err;
+    m->lora_place = place;
+    m->num_lora_layers++;
+    return STATUS_OK;
 }
 
 const struct model_config *model_config(const struct model *m)

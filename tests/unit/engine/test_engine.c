@@ -444,6 +444,34 @@ static void test_what_is_shown_after_drafts(void **state)
     }
 }
 
+/* While a sequence runs, which it does not hurt. */
+static void test_an_order_of_an_adapter_is_answered(void **state)
+{
+    static const struct {
+        const char *path;
+        int status, num_layers;
+    } orders[] = {{"", STATUS_OK, 1}, {"/adapters/a", STATUS_UNSUPPORTED, 0}};
+    for (size_t i = 0; i < array_length(orders); i++) {
+        struct rig rig = create(*(int *)*state);
+        struct request_slot_input input = input_default(20, 8);
+        const char *text;
+        int status;
+        int32_t slot_idx = rig_submit(&rig, &input, prompt);
+        engine_step(rig.engine);
+        link_tell_lora(rig.link, 3, orders[i].path);
+        link_order_lora(rig.link, 3);
+        engine_step(rig.engine);
+        assert_true(link_hear_lora(rig.link, &status, &text));
+        assert_int_equal(status, orders[i].status);
+        assert_int_equal(rig.model->num_lora_layers, orders[i].num_layers);
+        assert_true(status || rig.model->lora_place == 2);
+        assert_int_equal(link_ordered_lora(rig.link), 0);
+        rig_run(&rig);
+        rig_expect_solo(&rig, slot_idx);
+        rig_destroy(&rig);
+    }
+}
+
 static int one = 1, two = 2;
 
 #define BOTH(test)                                                                                           \
@@ -456,6 +484,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BOTH(test_max_tokens),
+        BOTH(test_an_order_of_an_adapter_is_answered),
         BOTH(test_stop_ids_and_min_tokens),
         BOTH(test_end_of_sequence),
         BOTH(test_scoring_without_generation),
