@@ -85,6 +85,14 @@ struct metric *metric_add_counter(const char *name, const char *help, const char
     return m;
 }
 
+void metric_set_labels(struct metric *m, const char *labels)
+{
+    char *own = strdup(labels);
+    if (!own) return;
+    free(m->labels);
+    m->labels = own;
+}
+
 void metric_register_read(enum metric_type type, const char *name, const char *help,
                           double (*read)(const void *context), const void *context)
 {

@@ -26,6 +26,9 @@ struct metric *metric_register(enum metric_type type, const char *name, const ch
  * NULL: there is no memory. */
 struct metric *metric_add_counter(const char *name, const char *help, const char *labels);
 
+/* It is a series with other labels from now on, for the thread that renders the page. Without memory it stays what it is. */
+void metric_set_labels(struct metric *m, const char *labels);
+
 /* A value that somebody else keeps: read is called with context for each page. Counters and gauges. */
 void metric_register_read(enum metric_type type, const char *name, const char *help,
                           double (*read)(const void *context), const void *context);

@@ -7,7 +7,6 @@
 
 #include "base/buffer.h"
 #include "base/digest.h"
-#include "config/lora_modules.h"
 #include "server/fingerprint.h"
 
 static void add_stat(struct sha256_ctx *hash, const char *name, const struct stat *st)
@@ -74,12 +73,14 @@ static int64_t add_folder(struct sha256_ctx *hash, DIR *folder, bool engines_alo
     return num_bytes;
 }
 
-static void add_adapter(struct sha256_ctx *hash, const char *path)
+struct digest_text identity_of_adapter(const char *path)
 {
     DIR *folder = opendir(path);
-    if (!folder) return;
-    add_folder(hash, folder, true);
-    closedir(folder);
+    struct sha256_ctx hash;
+    sha256_init(&hash);
+    if (folder) add_folder(&hash, folder, true);
+    if (folder) closedir(folder);
+    return digest_end(&hash);
 }
 
 /* Returns the model's bytes. A folder's own times say nothing of what an engine reads there. */
@@ -93,7 +94,6 @@ static int64_t look_at(const struct config *config, bool engines_alone, uint8_t 
     if (!folder || !engines_alone) num_bytes = add_file(&hash, model);
     if (!folder) num_bytes += add_parts(&hash, model);
     if (!engines_alone) add_file(&hash, config->chat_template);
-    for (int i = 1; i <= config->lora_modules.num_items; i++) add_adapter(&hash, lora_module_path(config, i));
     if (folder) {
         num_bytes = add_folder(&hash, folder, engines_alone);
         closedir(folder);
@@ -121,7 +121,6 @@ static void add_options(struct sha256_ctx *hash, const struct config *c)
                                  c->cuda_path};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         digest_add_text(hash, texts[i] ? texts[i] : "");
-    for (int i = 0; i < c->lora_modules.num_items; i++) digest_add_text(hash, c->lora_modules.items[i]);
     digest_add_int(hash, c->separate_reasoning);
     digest_add_int(hash, c->report_cached_tokens);
     digest_add_int(hash, c->report_energy);
@@ -130,7 +129,8 @@ static void add_options(struct sha256_ctx *hash, const struct config *c)
 }
 
 void identity_make(const struct config *config, const struct identity_files *files,
-                   const struct link_facts *facts, const char *model_name, uint8_t out[IDENTITY_BYTES])
+                   const struct link_facts *facts, const char *model_name, const struct digest_text *adapters,
+                   uint8_t out[IDENTITY_BYTES])
 {
     struct buffer program;
     struct sha256_ctx hash;
@@ -143,6 +143,7 @@ void identity_make(const struct config *config, const struct identity_files *fil
     digest_add_int(&hash, facts->vocab_size);
     digest_add_int(&hash, facts->max_model_len);
     digest_add_text(&hash, model_name);
+    digest_add_text(&hash, adapters->text);
     add_options(&hash, config);
     sha256_digest(&hash, IDENTITY_BYTES, out);
     buffer_deinit(&program);

@@ -8,8 +8,8 @@
 #include "base/log.h"
 #include "base/log_writer.h"
 #include "base/metrics.h"
-#include "config/lora_modules.h"
 #include "server/api/api.h"
+#include "server/api/loras.h"
 #include "server/http_metrics.h"
 #include "server/journal.h"
 #include "server/life/life.h"
@@ -59,22 +59,6 @@ static int add_default_names(struct life *life, struct error *err)
     return status;
 }
 
-static int add_lora_names(struct life *life, struct error *err)
-{
-    struct server *server = &life->server;
-    char name[LORA_NAME_BYTES];
-    int status = STATUS_OK;
-    for (int i = 1; i <= server->config->lora_modules.num_items && !status; i++) {
-        lora_module_name(server->config, i, name);
-        for (int k = 0; k < server->num_model_names; k++)
-            if (!strcmp(server->model_names[k], name))
-                return error_set(err, STATUS_INVALID, "--lora-modules: \"%s\" is the model's own name", name);
-        status = add_model_name(life, name, strlen(name), err);
-    }
-    server->num_loras = server->config->lora_modules.num_items;
-    return status;
-}
-
 static int choose_model_names(struct life *life, struct error *err)
 {
     const struct text_list *names = &life->server.config->served_model_name;
@@ -85,7 +69,7 @@ static int choose_model_names(struct life *life, struct error *err)
     for (int i = 0; i < names->num_items && !status; i++)
         status = add_model_name(life, names->items[i], strlen(names->items[i]), err);
     if (names->num_items == 0) status = add_default_names(life, err);
-    return status ? status : add_lora_names(life, err);
+    return status;
 }
 
 /* The front's and the engine's. */
@@ -156,6 +140,7 @@ static int start(struct life *life, struct error *err)
     int status = choose_model_names(life, err);
     if (!status) status = link_create(&server->link, err);
     life->engine.link = server->link;
+    if (!status) status = loras_create(server, life->config, err);
     if (!status) status = api_init(server, err);
     if (status) return status;
     http_metrics_register(server_routes, server->config);
@@ -195,6 +180,7 @@ static void release(struct life *life)
         api_on_engine_wake(&life->server);
     }
     if (life->server.api) api_deinit(&life->server);
+    loras_destroy(life->server.loras);
     span_export_destroy(life->server.spans);
     journal_destroy(life->server.journal);
     masks_destroy(life->server.masks);

@@ -20,6 +20,7 @@ struct fim_tokens;
 struct grammars;
 struct inherited;
 struct journal;
+struct loras;
 struct rerank_template;
 struct span_export;
 struct masks;
@@ -47,7 +48,6 @@ struct server {
     const struct fim_tokens *fim;              /* how it fills in the middle of a text; NULL: not at all */
     struct rerank_template *reranker;          /* NULL: the model is none */
     struct model_identity identity;            /* where answers have receipts */
-    const struct digest_text *lora_identities; /* [num_loras] likewise: of the weights with each adapter */
     struct digest_text files_digest; /* of which files the model is, by their names, sizes and times, */
     int64_t files_bytes;             /* and how large they are */
     bool makes_receipts;             /* --receipts, --journal */
@@ -56,6 +56,7 @@ struct server {
     struct request_slots *slots; /* the link's */
     struct grammars *grammars;   /* of answers that must have a form, */
     struct masks *masks;         /* and what follows them */
+    bool is_replaced;            /* another process loads, or has loaded, to take this one's place */
     bool engine_is_down;         /* it loads, for the first time or again; what is submitted waits */
     uint64_t engine_start_ns;    /* monotonic: when it was started, or the one before it died */
     uint64_t engine_ready_ns;    /* monotonic: since when the engine serves */
@@ -63,8 +64,8 @@ struct server {
         engine_excused_ns; /* engine_watch.c's: when it looked last, and what was before does not count */
     double engine_load_seconds;     /* from a start until it served, the longest so far; 0: not known */
     const char *const *model_names; /* the first is echoed in responses; num_model_names >= 1 */
-    int num_model_names,
-        num_loras; /* of the names, the last so many: adapters', in their order (config/lora_modules.h) */
+    int num_model_names;
+    struct loras *loras;       /* adapters, which have names of their own (api/loras.h) */
     struct span_export *spans; /* NULL: nobody wants any */
     struct api *api;           /* server/api's own: from api_init to api_deinit */
     struct work_queue works;   /* on the worker pool, and for it */
@@ -124,6 +125,8 @@ void endpoint_llama_infill(struct exchange *x);     /* POST /infill */
 void endpoint_llama_embedding(struct exchange *x);  /* POST /embedding, /embeddings */
 void endpoint_slot_action(struct exchange *x);      /* POST /slots/<id>?action= */
 void endpoint_lora_adapters(struct exchange *x);    /* GET /lora-adapters */
+void endpoint_load_lora(struct exchange *x);        /* POST /v1/load_lora_adapter */
+void endpoint_unload_lora(struct exchange *x);      /* POST /v1/unload_lora_adapter */
 void endpoint_props(struct exchange *x);            /* GET /props */
 void endpoint_slots(struct exchange *x);            /* GET /slots */
 void endpoint_ollama_chat(struct exchange *x);      /* POST /api/chat */

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "server/api/generation.h"
 #include "server/api/job.h"
+#include "server/api/loras.h"
 #include "server/api/request_metrics.h"
 #include "server/api/response_store.h"
 #include "server/loop_watch.h"
@@ -109,6 +110,7 @@ void api_on_engine_wake(struct server *server)
         next = g->next;
         generation_pump(g);
     }
+    loras_pump(server->loras); /* behind those that have ended */
 }
 
 void api_on_engine_death(struct server *server)
@@ -148,8 +150,22 @@ void api_abort_all(struct server *server, int http_status, const char *type, con
     if (http_status == 429 || http_status == 503) error.retry_after_seconds = 1;
     error.may_pass = true;
     job_abort_waiting(server, &error);
+    loras_give_up(server->loras, message);
     for (struct generation *g = server->api->generations; g; g = next) {
         next = g->next;
+        generation_abort(g, &error, OUTCOME_ABORTED);
+        generation_pump(g);
+    }
+}
+
+void api_abort_lora(struct server *server, int place)
+{
+    struct api_error error;
+    struct generation *next;
+    loras_refuse_lost(&error);
+    for (struct generation *g = server->api->generations; g; g = next) {
+        next = g->next;
+        if (g->preparing || g->params.lora != place || !generation_is_live(g)) continue;
         generation_abort(g, &error, OUTCOME_ABORTED);
         generation_pump(g);
     }

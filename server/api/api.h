@@ -36,6 +36,9 @@ struct api {
     uv_timer_t ping_timer;
 };
 
+/* Ends the requests with the adapter in this place, which is lost (loras.h); those that are prepared find out. */
+void api_abort_lora(struct server *server, int place);
+
 /* A stream began: looks for silent ones until nothing is in flight. */
 void api_start_pings(struct api *api);
 

@@ -1,10 +1,9 @@
 /* endpoint_llama.c - llama.cpp's /completion, /infill and /embedding, and what its clients ask about the server: /props, /slots,
  * /lora-adapters. */
 #include "base/version.h"
-#include "config/lora_modules.h"
 #include "server/api/endpoint_tokenizer_info.h"
 #include "server/api/generation.h"
-#include "server/api/model_names.h"
+#include "server/api/loras.h"
 
 enum { PAGE_BYTES_MAX = 16 << 20 };
 
@@ -72,15 +71,17 @@ void endpoint_slot_action(struct exchange *x)
 /* They are chosen by their names, as the model: without that none counts. */
 void endpoint_lora_adapters(struct exchange *x)
 {
-    const struct server *server = x->server;
+    const struct loras *loras = x->server->loras;
     struct buffer body;
+    int num = 0;
     buffer_init(&body, PAGE_BYTES_MAX);
     buffer_append_char(&body, '[');
-    for (int i = 1; i <= server->num_loras; i++) {
-        buffer_printf(&body, "%s{\"id\":%d,\"name\":", i > 1 ? "," : "", i - 1);
-        buffer_append_json_text(&body, model_name_of_lora(server, i));
+    for (int i = 1; i <= loras_num_places(loras); i++) {
+        if (!loras_is_there(loras, i)) continue;
+        buffer_printf(&body, "%s{\"id\":%d,\"name\":", num++ > 0 ? "," : "", i - 1);
+        buffer_append_json_text(&body, loras_name(loras, i));
         buffer_append_text(&body, ",\"path\":");
-        buffer_append_json_text(&body, lora_module_path(server->config, i));
+        buffer_append_json_text(&body, loras_path(loras, i));
         buffer_append_text(&body, ",\"scale\":0}");
     }
     buffer_append_char(&body, ']');

@@ -132,13 +132,12 @@ static void reply_models(struct exchange *x, bool running)
 {
     const struct server *server = x->server;
     struct buffer body;
-    int count = 0;
+    int at = 0;
     buffer_init(&body, PAGE_BYTES_MAX);
     buffer_append_text(&body, "{\"models\":[");
-    for (int i = 0; i < server->num_model_names; i++) {
-        if (model_name_is_pattern(server->model_names[i])) continue;
-        if (count++ > 0) buffer_append_char(&body, ',');
-        begin_model(&body, server, server->model_names[i]);
+    for (const char *name; (name = model_name_next(server, &at));) {
+        if (at > 1) buffer_append_char(&body, ','); /* the first is no pattern */
+        begin_model(&body, server, name);
         if (running) {
             buffer_append_text(&body, ",\"size_vram\":0,\"expires_at\":\"9999-12-31T23:59:59Z\"");
             buffer_printf(&body, ",\"context_length\":%d", server->facts->max_model_len);

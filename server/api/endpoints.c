@@ -3,8 +3,8 @@
 #include <strings.h>
 #include <time.h>
 
-#include "config/lora_modules.h"
 #include "server/api/generation.h"
+#include "server/api/loras.h"
 #include "server/api/model_names.h"
 
 enum { PAGE_BYTES_MAX = 16 << 20 };
@@ -55,10 +55,10 @@ static void append_model(struct buffer *out, const struct server *server, const 
 {
     buffer_append_text(out, "{\"id\":");
     buffer_append_json_text(out, name);
-    const int lora = model_name_lora(server, name);
+    const int lora = loras_find(server->loras, name);
     buffer_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"flashd\",\"root\":",
                   (long long)server->created);
-    buffer_append_json_text(out, lora ? lora_module_path(server->config, lora) : server->model_names[0]);
+    buffer_append_json_text(out, lora ? loras_path(server->loras, lora) : server->model_names[0]);
     buffer_append_text(out, ",\"parent\":");
     if (lora)
         buffer_append_json_text(out, server->model_names[0]);
@@ -70,10 +70,10 @@ static void append_model(struct buffer *out, const struct server *server, const 
 static void append_models(struct buffer *out, const struct server *server)
 {
     buffer_append_text(out, "{\"object\":\"list\",\"data\":[");
-    for (int i = 0; i < server->num_model_names; i++) {
-        if (model_name_is_pattern(server->model_names[i])) continue; /* the first is none */
-        if (i > 0) buffer_append_char(out, ',');
-        append_model(out, server, server->model_names[i]);
+    int at = 0;
+    for (const char *name; (name = model_name_next(server, &at));) {
+        if (at > 1) buffer_append_char(out, ','); /* the first is no pattern */
+        append_model(out, server, name);
     }
     buffer_append_text(out, "]}");
 }
@@ -107,10 +107,10 @@ static void append_anthropic_models(struct buffer *out, const struct server *ser
 {
     const char *last = server->model_names[0];
     buffer_append_text(out, "{\"data\":[");
-    for (int i = 0; i < server->num_model_names; i++) {
-        if (model_name_is_pattern(server->model_names[i])) continue; /* the first is none */
-        if (i > 0) buffer_append_char(out, ',');
-        append_anthropic_model(out, server, last = server->model_names[i]);
+    int at = 0;
+    for (const char *name; (name = model_name_next(server, &at));) {
+        if (at > 1) buffer_append_char(out, ','); /* the first is no pattern */
+        append_anthropic_model(out, server, last = name);
     }
     buffer_append_text(out, "],\"has_more\":false,\"first_id\":");
     buffer_append_json_text(out, server->model_names[0]);

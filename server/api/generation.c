@@ -9,7 +9,7 @@
 #include "config/api_keys.h"
 #include "server/api/generation_output.h"
 #include "server/api/journal_lines.h"
-#include "server/api/model_names.h"
+#include "server/api/loras.h"
 #include "server/api/receipt.h"
 #include "server/api/moved_stream.h"
 #include "server/api/request_log.h"
@@ -88,6 +88,8 @@ static void generation_free(struct generation *g)
     if (g->answer.state && g->answer.codec->forget) g->answer.codec->forget(g->answer.state);
     grammars_release(g->api->server->grammars, g->params.form.grammar);
     token_limits_release(g->params.limits);
+    loras_let_go(g->api->server->loras, g->params.lora);
+    loras_pump(g->api->server->loras);
     cJSON_Delete(g->params.tools);
     tenant_forget(g);
     if (g->receipt) buffer_deinit(g->receipt);
@@ -343,8 +345,8 @@ static int make_answer(struct generation *g, struct preparation *p)
         a->id = join(&g->arena, a->codec->id_prefix, g->params.request_id);
     if (!a->id) return api_error_no_memory(&p->error);
     a->created = p->in.now_seconds;
-    const int32_t lora = g->params.input->lora;
-    a->model = lora ? model_name_of_lora(g->api->server, lora) : g->api->server->model_names[0];
+    a->model =
+        g->params.lora ? loras_name(g->api->server->loras, g->params.lora) : g->api->server->model_names[0];
     a->request_id = g->request_id;
     a->api_key_idx = g->api_key_idx;
     a->tenant = g->tenant;
@@ -418,6 +420,14 @@ static int check_timeout(struct generation *g, struct preparation *p)
                          (double)(g->deadline_ns - g->arrival_ns) * 1e-9);
 }
 
+/* It may have been lost while the request was prepared. */
+static int check_lora(const struct generation *g, struct api_error *err)
+{
+    if (!g->params.lora || !loras_is_lost(g->api->server->loras, g->params.lora)) return 0;
+    loras_refuse_lost(err);
+    return STATUS_INVALID;
+}
+
 static int check_admission(struct generation *g, struct preparation *p)
 {
     const struct server *server = g->api->server;
@@ -425,7 +435,8 @@ static int check_admission(struct generation *g, struct preparation *p)
     uint64_t num_tokens = 0;
     for (int i = 0; i < p->prompts.count; i++)
         num_tokens += (uint64_t)g->params.n * (uint64_t)p->prompts.items[i].tokens.num_ids;
-    int status = tenant_check(g, num_sequences, num_tokens, &p->error);
+    int status = check_lora(g, &p->error);
+    if (status == 0) status = tenant_check(g, num_sequences, num_tokens, &p->error);
     if (status == 0) status = check_timeout(g, p);
     if (status == 0) slow_readers_make_room(g->api, g->api_key_idx, g->tenant, num_sequences);
     if (status == 0)
@@ -445,7 +456,8 @@ static void fill_slots(struct generation *g, const struct prompts *prompts)
     int64_t num_tokens = 0;
     for (int i = 0; i < prompts->count; i++) num_tokens += prompts->items[i].tokens.num_ids;
     const struct cache_salt_parts parts = {key, g->params.cache_salt, g->params.cache_salt_bytes,
-                                           g->params.input->lora};
+                                           g->params.lora ? loras_files(server->loras, g->params.lora)
+                                                          : NULL};
     slot_fill_cache_salt(&parts, salt);
     if (g->trace) {
         g->trace->temperature = (double)g->params.input->sampling.temperature;

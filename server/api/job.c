@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "server/api/api.h"
+#include "server/api/loras.h"
 #include "server/api/prepare.h"
 #include "server/api/tenant.h"
 #include "server/loop_watch.h"
@@ -32,22 +33,29 @@ static void run_job(struct pool_work *work)
 static void free_job(struct job *job)
 {
     job->server->api->num_jobs--;
+    loras_pump(job->server->loras); /* it may have had one */
     buffer_deinit(&job->answer);
     free(job->body);
     free(job);
 }
 
-static void end_job(struct pool_work *work, bool has_run)
+void job_end(struct job *job)
 {
-    struct job *job = (struct job *)work;
     struct exchange *x = job->x;
-    loop_watch_enter(job->name);
-    if (!has_run) job->status = api_error_no_memory(&job->error);
     if (x && job->status < 0)
         api_error_send(x, &job->error);
     else if (x)
         exchange_reply(x, 200, "application/json", job->answer.data, job->answer.num_bytes);
     free_job(job);
+}
+
+static void end_job(struct pool_work *work, bool has_run)
+{
+    struct job *job = (struct job *)work;
+    loop_watch_enter(job->name);
+    if (!has_run) job->status = api_error_no_memory(&job->error);
+    if (job->status == 0 && job->then && job->then(job)) return;
+    job_end(job);
 }
 
 /* With a copy of the body, as the exchange may go. */

@@ -20,6 +20,8 @@ struct job {
     /* On a worker: fills answer in, JSON, or error, which its status says. body: the request's, with numbers as they were
      * written; NULL: the route has none. */
     int (*run)(struct job *job, cJSON *body);
+    /* On the loop, when it has succeeded: more to do, which may fill error in. True: job_end follows later. NULL: nothing is. */
+    bool (*then)(struct job *job);
     bool has_body;
     char *body;       /* our copy, while the worker reads it */
     const char *text; /* body, or the exchange's while it waits */
@@ -33,6 +35,8 @@ struct job {
 void *job_create(struct exchange *x, size_t num_bytes, size_t answer_bytes_max);
 /* is_long: work_queue.h. */
 void job_start(struct job *job, bool is_long);
+/* Answers and frees one of which then has said that this follows. */
+void job_end(struct job *job);
 /* Answers those that have not begun. */
 void job_abort_waiting(struct server *server, const struct api_error *error);
 

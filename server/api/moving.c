@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "config/api_keys.h"
 #include "server/api/generation_output.h"
+#include "server/api/loras.h"
 #include "server/api/moved_stream.h"
 #include "server/api/request_span.h"
 
@@ -24,11 +25,18 @@ static bool is_running(const struct generation *g, const struct choice *c)
     return atomic_load_explicit(&slot->finish_reason, memory_order_acquire) == FINISH_NONE;
 }
 
+/* Another process would find no adapter by that name, or another one. */
+static bool has_left_lora(const struct generation *g)
+{
+    return g->params.lora && !loras_is_there(g->api->server->loras, g->params.lora);
+}
+
 /* All that was there to tell is told, and more is to come, of every choice. */
 static bool can_move(const struct generation *g)
 {
     if (!g->x || !g->admitted || !g->streaming || !g->record || g->stays || g->blocked || g->broken)
         return false;
+    if (has_left_lora(g)) return false;
     for (int i = 0; i < g->num_choices; i++)
         if (!is_running(g, &g->choices[i])) return false;
     return true;

@@ -7,6 +7,7 @@
 #include "server/api/field_table.h"
 #include "server/api/json_field.h"
 #include "server/api/logit_bias.h"
+#include "server/api/loras.h"
 #include "server/api/model_names.h"
 #include "server/api/nul_text.h"
 #include "server/api/token_offsets.h"
@@ -535,20 +536,31 @@ int params_refuse_model(const struct server *server, const char *name, struct ap
         name, server->model_names[0]);
 }
 
-int params_check_model(const struct server *server, const cJSON *body, struct api_error *err)
+/* Where given. */
+static int find_model_name(const cJSON *body, const char **name, struct api_error *err)
 {
     const cJSON *model = json_field_find(body, "model");
-    if (!model) return 0;
-    if (!cJSON_IsString(model)) return json_field_refuse_type(model, "model", "a string", err);
-    if (model_name_is_served(server, model->valuestring)) return 0;
-    return params_refuse_model(server, model->valuestring, err);
+    *name = cJSON_IsString(model) ? model->valuestring : NULL;
+    return model && !*name ? json_field_refuse_type(model, "model", "a string", err) : 0;
 }
 
-/* The adapter that the name is of; a name that stands for all that begin alike is the model's. */
-static int32_t lora_of(const struct server *server, const cJSON *body)
+/* A name that stands for all that begin alike is the model's, unless it is an adapter's. */
+static int take_model(const struct server *server, const cJSON *body, struct params *out,
+                      struct api_error *err)
 {
-    const cJSON *model = json_field_find(body, "model");
-    return model ? model_name_lora(server, model->valuestring) : 0;
+    const char *name;
+    int status = find_model_name(body, &name, err);
+    if (status < 0 || !name) return status;
+    out->lora = loras_take(server->loras, name);
+    return out->lora || model_name_is_models(server, name) ? 0 : params_refuse_model(server, name, err);
+}
+
+int params_check_model(const struct server *server, const cJSON *body, struct api_error *err)
+{
+    struct params params = {.lora = 0};
+    int status = take_model(server, body, &params, err);
+    loras_let_go(server->loras, params.lora);
+    return status;
 }
 
 typedef int step(struct reader *r);
@@ -589,8 +601,8 @@ int params_read(const struct server *server, enum api_kind kind, const cJSON *bo
     set_defaults(server, kind, out);
     out->has_nul = nul_text_is_in(text, text_bytes);
     if (!cJSON_IsObject(body)) return json_field_refuse_type(body, "body", "a JSON object", err);
-    int status = params_check_model(server, body, err);
-    if (status == 0) out->input->lora = (uint8_t)lora_of(server, body); /* LORA_MODULES_MAX at most */
+    int status = take_model(server, body, out, err);
+    out->input->lora = (uint8_t)out->lora; /* LORA_MODULES_MAX at most */
     step *const *next = kind == API_POOLING ? pooling_steps : kind == API_SCORING ? scoring_steps : steps;
     for (; status == 0 && *next; next++) status = (*next)(&r);
     if (status == 0) settle_sampling(&out->input->sampling);

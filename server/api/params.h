@@ -55,6 +55,7 @@ struct params {
      * sequence (prompt length, max_tokens, seed, times) are filled in when a slot is */
     struct request_slot_input *input;
     struct request_payload *payload;
+    int lora; /* the adapter's place, which whoever owns params lets go of (loras.h); 0: none */
     int32_t n,
         num_returned;   /* answers of each prompt that are made, and those of them that are the likeliest */
     int32_t max_tokens; /* MAX_TOKENS_DEFAULT: not given */
@@ -107,7 +108,7 @@ struct params {
     const char *warnings;            /* what the answer's head shall say; NULL: nothing */
 };
 
-/* out->input and out->payload are set by the caller. */
+/* out->input and out->payload are set by the caller. An adapter is taken even where it fails. */
 int params_read(const struct server *server, enum api_kind kind, const cJSON *body, const char *text,
                 size_t text_bytes, struct arena *arena, struct params *out, struct api_error *err) must_check;
 

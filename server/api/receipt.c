@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "server/api/json_field.h"
-#include "server/api/model_names.h"
+#include "server/api/loras.h"
 #include "server/fingerprint.h"
 
 /* ---- the request ---- */
@@ -145,7 +145,6 @@ static void append_kernels(struct buffer *out, const struct server *server)
 static void append_members(struct buffer *out, const struct generation *g, const struct receipt_chain *chain)
 {
     const struct server *server = g->api->server;
-    const int lora = model_name_lora(server, g->answer.model);
     const char *template = server->chat_template ? chat_template_source(server->chat_template) : NULL;
     buffer_printf(out,
                   "{\"answer\":\"%s\",\"chain\":\"%016llx\",\"created\":%lld,\"id\":", digest_answer(g).text,
@@ -153,7 +152,8 @@ static void append_members(struct buffer *out, const struct generation *g, const
     buffer_append_json_text(out, g->answer.id);
     append_kernels(out, server);
     append_digest(out, "model",
-                  lora ? server->lora_identities[lora - 1].text : server->identity.weights.text);
+                  g->params.lora ? loras_identity(server->loras, g->params.lora)
+                                 : server->identity.weights.text);
     buffer_printf(out, ",\"number\":%llu,\"path\":\"%s\"", (unsigned long long)chain->number,
                   g->answer.codec->path);
     append_digest(out, "previous", chain->last.text);

@@ -4,10 +4,11 @@
 
 #include "base/arena.h"
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/metrics.h"
 #include "base/version.h"
 #include "config/lora_modules.h"
-#include "server/api/model_names.h"
+#include "server/api/loras.h"
 #include "server/grammars.h"
 #include "server/masks.h"
 
@@ -37,7 +38,7 @@ struct follower {
 
 static struct {
     bool registered;
-    struct metric *running, *waiting, *waiting_for_room, *kv_usage, *cache_config;
+    struct metric *running, *waiting, *waiting_for_room, *kv_usage, *cache_config, *loras;
     struct metric *prompt_tokens, *prompt_computed, *prompt_hit, *prompt_cached, *generation_tokens;
     struct metric *success[NUM_FINISHED_REASONS];
     struct follower preemptions, saved, prefix_queries, prefix_hits, discarded, drafts_accepted,
@@ -121,23 +122,36 @@ static void register_sleep_state(void)
                    i == 0);
 }
 
-/* The adapters of LoRA, all of which are always there, as gateways look for them that send requests to where theirs is. */
-static void register_lora(const struct server *server)
+/* Which adapters there are, as gateways look for them that send requests to where theirs is: all that are there can run at once. */
+static void append_lora_labels(struct buffer *labels, const struct loras *loras)
+{
+    int num = 0;
+    buffer_printf(labels, "max_lora=\"%d\",waiting_lora_adapters=\"\",running_lora_adapters=\"",
+                  loras_num_places(loras));
+    for (int i = 1; i <= loras_num_places(loras); i++) {
+        if (!loras_is_there(loras, i)) continue;
+        if (num++ > 0) buffer_append_char(labels, ',');
+        metrics_escape_label(labels, loras_name(loras, i));
+    }
+    buffer_append_text(labels, "\"");
+}
+
+void request_metrics_tell_loras(const struct server *server)
 {
     struct buffer labels;
+    if (!m.loras) return;
     buffer_init(&labels, LORA_LABELS_BYTES);
-    buffer_printf(&labels, "max_lora=\"%d\",waiting_lora_adapters=\"\",running_lora_adapters=\"",
-                  server->num_loras);
-    for (int i = 1; i <= server->num_loras; i++) {
-        if (i > 1) buffer_append_char(&labels, ',');
-        metrics_escape_label(&labels, model_name_of_lora(server, i));
-    }
-    buffer_append_text(&labels, "\"");
-    metric_set(metric_register(METRIC_GAUGE, "vllm:lora_requests_info",
-                               "Since when adapters of LoRA are there, in Unix time: all of them, always.",
-                               buffer_failed(&labels) ? "" : labels.data, NULL, 0),
-               (double)server->created);
+    append_lora_labels(&labels, server->loras);
+    if (!buffer_failed(&labels)) metric_set_labels(m.loras, labels.data);
+    metric_set(m.loras, (double)(clock_wall_ns() / 1000000000));
     buffer_deinit(&labels);
+}
+
+static void register_lora(const struct server *server)
+{
+    m.loras = metric_register(METRIC_GAUGE, "vllm:lora_requests_info",
+                              "Since when these adapters of LoRA are there, in Unix time.", "", NULL, 0);
+    request_metrics_tell_loras(server);
 }
 
 static void register_state(const struct server *server)

@@ -27,6 +27,9 @@ extern const char *const outcome_names[NUM_OUTCOMES];
 void request_metrics_register(struct server *server, const char *const *phase_names,
                               const double *phase_seconds, int num_phases);
 
+/* There are other adapters than before. */
+void request_metrics_tell_loras(const struct server *server);
+
 void request_metrics_count_admitted(void);
 void request_metrics_count_prompt(int32_t num_tokens, int32_t num_cached_tokens);
 /* num_new tokens were taken; num_gaps of them came one after another from from_ns to to_ns. */

@@ -34,7 +34,7 @@ void slot_fill_cache_salt(const struct cache_salt_parts *parts, uint8_t out[CACH
     sha256_init(&hash);
     digest_add_text(&hash, parts->api_key ? parts->api_key : "");
     digest_add_bytes(&hash, parts->salt, parts->salt_bytes);
-    digest_add_int(&hash, parts->lora);
+    digest_add_text(&hash, parts->lora ? parts->lora : "");
     sha256_digest(&hash, CACHE_SALT_BYTES, out);
 }
 

@@ -17,7 +17,7 @@ struct cache_salt_parts {
     const char *api_key; /* NULL: none */
     const char *salt;    /* the client's; NULL: none */
     size_t salt_bytes;
-    int32_t lora; /* the adapter that they are computed with; 0: none */
+    const char *lora; /* which files the adapter is that they are computed with, as a digest; NULL: none */
 };
 
 /* SHA-256 over all, each with its length before it: no client can name another key's salt. */

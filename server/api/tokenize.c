@@ -18,6 +18,7 @@
 #include "base/utf8.h"
 #include "server/api/api.h"
 #include "server/api/job.h"
+#include "server/api/loras.h"
 #include "server/api/json_field.h"
 #include "server/api/nul_text.h"
 #include "server/api/prepare.h"
@@ -196,6 +197,7 @@ static int with_source(struct job *job, enum api_kind kind, cJSON *body, answer_
     arena_init(&arena, ARENA_BYTES_MAX);
     int status =
         params_read(job->server, kind, body, job->text, job->text_bytes, &arena, &params, &job->error);
+    loras_let_go(job->server->loras, params.lora); /* nothing is computed with it */
     if (status == 0) status = read_source(job, body, &params, &source);
     if (status == 0) status = answer(job, &params, &source, body);
     free(source.untrusted);

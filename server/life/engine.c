@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/metrics.h"
 #include "server/api/api.h"
+#include "server/api/loras.h"
 #include "server/engine_watch.h"
 #include "server/loop_watch.h"
 
@@ -34,6 +35,7 @@ static void on_restart(uv_timer_t *timer)
             "the model's files are others by now, and answers that have begun must not go on with theirs");
         return;
     }
+    loras_look_at_files(life->server.loras);
     if (engine_host_start(&life->engine, &err) == 0) return;
     log_error("%s", err.text);
     replace_engine(life, false, RESTART_MS);

@@ -58,8 +58,8 @@ struct life {
     uv_thread_t text_thread;
     bool loading_text; /* text_thread runs */
     bool has_text;
-    struct model_identity identity; /* the text thread's; where answers have receipts */
-    struct digest_text lora_identities[LORA_MODULES_MAX];
+    struct model_identity identity;                       /* the text thread's; where answers have receipts */
+    struct digest_text lora_identities[LORA_MODULES_MAX]; /* likewise, of those of the options */
     int text_status;
     double text_seconds;
     struct error text_error;
@@ -87,6 +87,8 @@ void life_signals_close(struct life *life);
 int life_start_load(struct life *life, struct error *err) must_check;
 /* Once both are there; called as often as one might be. */
 void life_become_ready(struct life *life);
+/* With the adapters that are there now. */
+void life_make_identity(struct life *life);
 
 /* ---- upgrade.c ---- */
 

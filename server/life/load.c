@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "server/api/api.h"
+#include "server/api/loras.h"
 #include "server/loop_watch.h"
 #include "server/masks.h"
 #include "server/reranker.h"
@@ -73,6 +74,14 @@ static void set_answer_header(const struct life *life, struct link *link)
     link_set_answer_header(link, ids, answer_header_find(&life->text, ids, ANSWER_HEADER_MAX));
 }
 
+void life_make_identity(struct life *life)
+{
+    const struct server *server = &life->server;
+    const struct digest_text adapters = loras_digest(server->loras);
+    identity_make(server->config, &life->files, server->facts, server->model_names[0], &adapters,
+                  life->own_identity);
+}
+
 static int publish_model(struct life *life, struct error *err)
 {
     struct server *server = &life->server;
@@ -94,10 +103,11 @@ static int publish_model(struct life *life, struct error *err)
     fim_tokens_find(life->text.tokenizer, life->text.gguf, &life->fim);
     server->fim = &life->fim;
     server->identity = life->identity;
-    server->lora_identities = life->lora_identities;
+    for (int i = 1; i <= server->config->lora_modules.num_items; i++)
+        loras_set_identity(server->loras, i, &life->lora_identities[i - 1]);
     server->files_digest = digest_of(life->files.digest, sizeof life->files.digest);
     server->files_bytes = life->files.num_bytes;
-    identity_make(server->config, &life->files, server->facts, server->model_names[0], life->own_identity);
+    life_make_identity(life);
     tell_phases(life);
     return 0;
 }

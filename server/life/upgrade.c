@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "server/api/api.h"
+#include "server/api/loras.h"
 #include "server/loop_watch.h"
 
 static void on_tick(uv_timer_t *timer)
@@ -35,12 +36,13 @@ static void on_taken_over(void *context, int fd, const uint8_t *identity)
     service_manager_deinit(&life->manager); /* what this process does is nobody's business any more */
     uv_timer_start(&life->deadline, on_tick, (uint64_t)(seconds >= 0 ? seconds : DELAY_SECONDS) * 1000,
                    TICK_MS);
+    life_make_identity(life);
     handover_begin(&life->handover, fd, identity && !memcmp(identity, life->own_identity, IDENTITY_BYTES));
 }
 
 static void on_upgrade_failed(void *context, const char *why)
 {
-    (void)context;
+    ((struct life *)context)->server.is_replaced = false;
     log_error("the process that was to take over ended with %s; this one goes on", why);
 }
 
@@ -52,6 +54,7 @@ static int start_upgrade(struct life *life, struct error *err)
         return error_set(err, STATUS_INVALID, "only a server that is ready can be replaced");
     if (uv_fileno(&life->listener.socket.handle, &fd)) return error_set(err, STATUS_IO, "there is no socket");
     int status = service_manager_append_environment(&life->manager, &more);
+    if (!status) status = loras_append_environment(life->server.loras, &more);
     if (status) error_set(err, status, "out of memory");
     if (!status)
         status = upgrade_start(&life->upgrade, fd, life->inherited.belongs_to_systemd,
@@ -67,6 +70,7 @@ void life_begin_upgrade(struct life *life)
         log_error("nothing is replaced: %s", err.text);
     else
         log_info("process %d starts to take over", life->upgrade.process.pid);
+    life->server.is_replaced |= life->upgrade.is_under_way;
 }
 
 void life_upgrade_init(struct life *life)

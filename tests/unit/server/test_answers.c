@@ -374,8 +374,9 @@ static void salts(void **state)
 {
     (void)state;
     static const struct cache_salt_parts cases[] = {
-        {NULL, NULL, 0, 0}, {"a", NULL, 0, 0}, {NULL, "a", 1, 0}, {"a", "b", 1, 0}, {"ab", NULL, 0, 0},
-        {NULL, "ab", 2, 0}, {"b", "a", 1, 0},  {"a", "b", 1, 1},  {"a", "b", 1, 2}};
+        {NULL, NULL, 0, NULL}, {"a", NULL, 0, NULL},  {NULL, "a", 1, NULL},
+        {"a", "b", 1, NULL},   {"ab", NULL, 0, NULL}, {NULL, "ab", 2, NULL},
+        {"b", "a", 1, NULL},   {"a", "b", 1, "c"},    {"a", "b", 1, "d"}};
     uint8_t salt[array_length(cases)][CACHE_SALT_BYTES], again[CACHE_SALT_BYTES];
     for (size_t i = 0; i < array_length(cases); i++) {
         slot_fill_cache_salt(&cases[i], salt[i]);
