@@ -88,7 +88,16 @@ static int append_name(struct reader *r, struct token_list *list, int32_t token,
     return status == 0 && token >= 0 ? encode(r, name, strlen(name), 0, list) : status;
 }
 
-/* The newest of them that have room; whole ones. */
+static void reverse(struct token_list *list)
+{
+    for (int32_t i = 0, j = list->num_ids - 1; i < j; i++, j--) {
+        int32_t id = list->ids[i];
+        list->ids[i] = list->ids[j];
+        list->ids[j] = id;
+    }
+}
+
+/* The newest of them that have room; whole ones. They come newest first, and so do their tokens, until all are there. */
 static int collect_newest(struct reader *r, const cJSON *extra, int32_t room, struct token_list *newest)
 {
     struct token_list chunk = {0};
@@ -98,12 +107,11 @@ static int collect_newest(struct reader *r, const cJSON *extra, int32_t room, st
         chunk.num_ids = 0;
         status = read_chunk(r, item, idx, &chunk); /* all are checked, whether there is room or not */
         fits = fits && newest->num_ids + chunk.num_ids <= room;
-        if (status == 0 && fits) status = append(r, &chunk, newest->ids, newest->num_ids);
         if (status < 0 || !fits) continue;
-        struct token_list older = *newest;
-        *newest = chunk;
-        chunk = older;
+        reverse(&chunk);
+        status = append(r, newest, chunk.ids, chunk.num_ids);
     }
+    reverse(newest);
     token_list_deinit(&chunk);
     return status;
 }
