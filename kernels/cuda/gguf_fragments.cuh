@@ -3,8 +3,10 @@
  * Lane 4 g + t has row g, and of 16 columns those of its part of an A operand (mma.cuh): 2 t, 2 t + 1 and the same eight further on.
  *
  * A value has the bits of gguf_values.cuh: scale * code - min in f32, then bf16. Two neighbouring codes come out of shared memory
- * together, and each stays where it is in the word: with an exponent that gives bit `at` of the mantissa the value 1 it is a
- * float, 2^(23 - at) + code, by one instruction, and less that number, by another, the code. */
+ * together, and each stays where it is in the word: masked, it is a subnormal float, code * 2^(place - 149), and one fused product
+ * makes the value of it, over 2^48 since a scale * 2^149 may be more than floats have. Scales of f16 times integers of six bits are at
+ * most 2^22 and at least 2^-24, so no value over 2^48 is subnormal, and none is rounded otherwise; sums of products get the factor
+ * back (gguf_factor). MXFP4's scales are of all sizes: its numbers are as they are. */
 #ifndef KERNELS_CUDA_GGUF_FRAGMENTS_CUH
 #define KERNELS_CUDA_GGUF_FRAGMENTS_CUH
 
@@ -168,14 +170,27 @@ static __device__ __forceinline__ uint32_t mask_and_flip(uint32_t a, uint32_t b,
     return d;
 }
 
-/* What the code stands for whose first bit is bit `place` of a word. */
+/* What sums of products are to be multiplied by. */
+static __host__ __device__ constexpr float gguf_factor(int dtype)
+{
+    return dtype == DTYPE_MXFP4 ? 1 : 0x1p48f;
+}
+
+/* What a scale is multiplied by, for codes that begin at bit 0. */
+static __host__ __device__ constexpr float gguf_scale_factor(int dtype)
+{
+    return dtype == DTYPE_MXFP4 ? 1 : 0x1p101f;
+}
+
+/* What the code whose first bit is bit `place` of a word stands for: times 2^(place - 149), without its zero point; of MXFP4 as it is. */
 template <int DTYPE> static __device__ __forceinline__ float gguf_number(uint32_t word, int place)
 {
     constexpr struct gguf_form FORM = gguf_form_of(DTYPE);
-    const uint32_t exponent = (uint32_t)(150 - place) << 23;
-    float sum = __uint_as_float(
-        mask_and_flip(word, (uint32_t)FORM.mask << place, exponent | (uint32_t)FORM.flip << place));
-    return sum - (float)((1 << (23 - place)) + FORM.zero);
+    const uint32_t mask = (uint32_t)FORM.mask << place, flip = (uint32_t)FORM.flip << place;
+    if (DTYPE != DTYPE_MXFP4)
+        return __uint_as_float(FORM.flip ? mask_and_flip(word, mask, flip) : word & mask);
+    return __uint_as_float(mask_and_flip(word, mask, (uint32_t)(150 - place) << 23)) -
+           (float)((1 << (23 - place)) + FORM.zero);
 }
 
 /* Scale and minimum of the columns from 32 j on, of Q4_K's and Q5_K's header; j / 4 is known when this is compiled. */
@@ -204,7 +219,8 @@ static __device__ __forceinline__ struct gguf_scale gguf_scale_in_chunk(const un
     return s;
 }
 
-/* A warp's scales of its eight rows, to shared memory: lane 4 g + t does every fourth of row g's. With minima they lie in pairs. */
+/* A warp's scales of its eight rows, to shared memory: lane 4 g + t does every fourth of row g's. With minima they lie in pairs. Scales
+ * are multiplied by gguf_scale_factor, minima divided by gguf_factor. */
 template <int DTYPE>
 static __device__ __forceinline__ void gguf_put_scales(float *to, const unsigned char *p, uint32_t t)
 {
@@ -212,14 +228,15 @@ static __device__ __forceinline__ void gguf_put_scales(float *to, const unsigned
 #pragma unroll
     for (int j = 0; j < CHUNK_COLUMNS / FORM.group / 4; j++) {
         struct gguf_scale s = gguf_scale_in_chunk<DTYPE>(p, j, t);
+        s.scale *= gguf_scale_factor(DTYPE);
         if (FORM.has_min)
-            ((float2 *)to)[4 * j + t] = make_float2(s.scale, -s.min);
+            ((float2 *)to)[4 * j + t] = make_float2(s.scale, s.min * (-1 / gguf_factor(DTYPE)));
         else
             to[4 * j + t] = s.scale;
     }
 }
 
-/* Of 16 columns. */
+/* Of 16 columns; min: what is added to products of the scale. */
 template <int DTYPE>
 static __device__ __forceinline__ struct gguf_scale gguf_take_scale(const float *from, int step)
 {
@@ -230,10 +247,21 @@ static __device__ __forceinline__ struct gguf_scale gguf_take_scale(const float 
         return group % 2 == 0 ? gguf_scale{two.x, two.y} : gguf_scale{two.z, two.w};
     }
     float4 four = ((const float4 *)from)[group / 4];
-    return {group % 4 == 0 ? four.x : group % 4 == 1 ? four.y : group % 4 == 2 ? four.z : four.w, 0};
+    const float scale = group % 4 == 0 ? four.x : group % 4 == 1 ? four.y : group % 4 == 2 ? four.z : four.w;
+    return {scale, DTYPE == DTYPE_MXFP4 ? 0 : scale * -((float)FORM.zero * 0x1p-149f)};
 }
 
-/* Rows g of HALF 0, g + 8 of HALF 1 of the operands of a chunk; p: where the lane's row begins, scales: those of its row. */
+/* Two values, as bf16. place: of the first code; the second one lies eight bits further up. */
+template <int DTYPE>
+static __device__ __forceinline__ uint32_t gguf_values(uint32_t pair, int place, const struct gguf_scale &s)
+{
+    const float first = gguf_number<DTYPE>(pair, place), second = gguf_number<DTYPE>(pair, place + 8);
+    if (DTYPE == DTYPE_MXFP4) return pack_bf16(s.scale * first, s.scale * second);
+    const float scale = s.scale * (1 / (float)(1 << place));
+    return pack_bf16(__fmaf_rn(scale, first, s.min), __fmaf_rn(scale * 0x1p-8f, second, s.min));
+}
+
+/* Rows g of HALF 0, g + 8 of HALF 1 of the operands of a chunk, over gguf_factor; p: where the lane's row begins, scales: those of its row. */
 template <int DTYPE, int HALF>
 static __device__ __forceinline__ void gguf_fragments(uint32_t (&w)[CHUNK_STEPS][4], const unsigned char *p,
                                                       float *scales, uint32_t t)
@@ -246,13 +274,7 @@ static __device__ __forceinline__ void gguf_fragments(uint32_t (&w)[CHUNK_STEPS]
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             uint32_t pair = gguf_pair<DTYPE>(p, step, 8 * i + 2 * t);
-            float v[2];
-#pragma unroll
-            for (int j = 0; j < 2; j++) {
-                v[j] = gguf_number<DTYPE>(pair, gguf_place<DTYPE>(step) + 8 * j);
-                v[j] = gguf_form_of(DTYPE).has_min ? __fmaf_rn(s.scale, v[j], s.min) : s.scale * v[j];
-            }
-            w[step][HALF + 2 * i] = pack_bf16(v[0], v[1]);
+            w[step][HALF + 2 * i] = gguf_values<DTYPE>(pair, gguf_place<DTYPE>(step), s);
         }
     }
     __syncwarp(); /* scales may be written again */

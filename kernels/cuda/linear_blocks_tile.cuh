@@ -312,6 +312,16 @@ template <int COLS> struct strip_warp {
         if (lane == 0) barrier_arrive(turn_of(team + 1 == a.teams ? 0 : team + 1));
     }
 
+    /* Behind the last product. */
+    __device__ __forceinline__ void end_sums(void)
+    {
+        const float factors[2] = {gguf_factor(dtypes[0]), gguf_factor(dtypes[1])};
+#pragma unroll
+        for (int j = 0; j < COLS / 8; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) sums[j][i] *= factors[i / 2];
+    }
+
     /* Its rows of W; the lane copies of one. */
     __device__ __forceinline__ void find_rows(int32_t strip)
     {
@@ -363,10 +373,12 @@ template <int COLS> struct strip_warp {
             copy_commit();
             unpack(w, chunk, stage);
             multiply(w, chunk, stage);
-            if (chunk + 1 == a.num_chunks)
+            if (chunk + 1 == a.num_chunks) {
+                end_sums();
                 store();
-            else
+            } else {
                 hand_sums();
+            }
             free_stage = stage;
             stage = stage + 1 == a.num_stages ? 0 : stage + 1;
         }
