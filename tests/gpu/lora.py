@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Adapters of low rank on a GPU, over random weights of a shape (tests/gpu/shapes), with random adapters of its own: the vectors of lists of ids beside those
-of the CPU device, and answers of the model and of each adapter alone and among others. With "speed": a load on the model alone, and one that
+of the CPU device, and answers of the model and of each adapter alone and among others, also of one that is loaded while others are answered, unloaded, and
+loaded again. With "speed": a load on the model alone, and one that
 asks for an adapter in each request (flashd bench serve). Of a mixture attention's matrices alone have adapters. LAYERS: the first so many; options are the
 servers'. It needs nothing but Python.
 
@@ -82,6 +83,28 @@ def check(flashd, shape, modules, options):
             differ = sum(a != b for _ in range(3) for a, b in zip(alone, pool.map(lambda job: answer(*job), jobs)))
         print("%d answers alone, and three times all at a time: %d differ" % (len(jobs), differ))
         assert differ == 0 and not math.isnan(sum(alone[0][1]))
+    check_later(flashd, shape, modules, options, jobs, alone)
+
+
+def load_among_others(module, jobs, alone):
+    """And unload it: a name of its own is what tells whether it is there."""
+    mine = [i for i, job in enumerate(jobs) if job[0] == module.name]
+    others = [i for i, job in enumerate(jobs) if job[0] != module.name]
+    with concurrent.futures.ThreadPoolExecutor(len(jobs)) as pool:
+        busy = pool.map(lambda i: answer(*jobs[i]) == alone[i], others)
+        post("cuda", "/v1/load_lora_adapter", {"lora_name": module.name, "lora_path": str(module)})
+        again = pool.map(lambda i: answer(*jobs[i]) == alone[i], mine)
+        differ = sum(not same for same in [*busy, *again])
+    post("cuda", "/v1/unload_lora_adapter", {"lora_name": module.name})
+    print("%s loaded among %d answers, asked for by %d, and unloaded: %d differ" % (module.name, len(others), len(mine), differ))
+    assert differ == 0
+
+
+def check_later(flashd, shape, modules, options, jobs, alone):
+    places = ["--lora-dir", str(modules[0].parent), "--max-loras", "2", "--max-lora-rank", str(RANK)]
+    with serving(command(flashd, shape, modules[1:], [*options, *places]), ["cuda"]):
+        for _ in range(2):
+            load_among_others(modules[0], jobs, alone)
 
 
 def measure(flashd, shape, modules):
