@@ -1,5 +1,7 @@
 #include "server/api/loras.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -353,6 +355,15 @@ static int add_module(struct loras *l, int place, struct error *err)
     return STATUS_OK;
 }
 
+static int check_folder(const struct config *config, struct error *err)
+{
+    DIR *folder = config->lora_dir ? opendir(config->lora_dir) : NULL;
+    if (config->lora_dir && !folder)
+        return error_set(err, STATUS_INVALID, "--lora-dir %s: %s", config->lora_dir, strerror(errno));
+    if (folder) closedir(folder);
+    return STATUS_OK;
+}
+
 int loras_create(struct server *server, struct config *config, struct error *err)
 {
     const int num_said = config->lora_modules.num_items;
@@ -361,7 +372,8 @@ int loras_create(struct server *server, struct config *config, struct error *err
     pthread_mutex_init(&l->mutex, NULL);
     l->server = server;
     server->loras = l;
-    int status = inherit(config, err);
+    int status = check_folder(config, err);
+    if (!status) status = inherit(config, err);
     l->num_places = lora_modules_num_places(config);
     for (int i = 1; i <= config->lora_modules.num_items && !status; i++) {
         status = add_module(l, i, err);

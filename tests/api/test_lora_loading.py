@@ -121,14 +121,17 @@ def test_one_from_the_start_may_leave(folder, expected):
 
 def test_answers_while_they_come_and_go(barn, expected):
     """Whoever finds one gets its answer."""
-    ended = threading.Event()
+    ended, there = threading.Event(), threading.Event()
 
     def come_and_go():
         while not ended.is_set():
             assert load(barn, "cow").status_code == 200
+            there.set()
             assert unload(barn, "cow").status_code == 200
+            there.clear()
 
     def ask(_):
+        there.wait(60)
         answer = barn.post("/v1/completions", {"model": "cow", "prompt": PROMPT, "max_tokens": 40, "temperature": 0, "ignore_eos": True})
         if answer.status_code == 404:
             return False
@@ -193,8 +196,8 @@ def test_folders_that_are_none(folder, tmp_path):
         assert text(server, "deep/fox") == before and load(server, "again", inside).status_code == 200
 
 
-@pytest.mark.parametrize("options, words", [(("--max-loras", "1"), "2 adapters are more than --max-loras 1")])
-def test_more_than_there_are_places_for(folder, options, words):
+@pytest.mark.parametrize("options, words", [(("--max-loras", "1"), "2 adapters are more than --max-loras 1"), (("--lora-dir", "/nowhere"), "/nowhere: No such")])
+def test_options_that_cannot_be(folder, options, words):
     with pytest.raises(AssertionError, match=words):
         conftest.Server("--lora-dir", str(folder), *modules(fox=folder / "fox", hen=folder / "hen"), *options)
 
