@@ -35,7 +35,6 @@ struct answer {
     const char *model; /* the adapter's name, if it has one */
     const char *request_id;
     int api_key_idx, num_choices;
-    uint64_t tenant; /* tenant.h */
     uint64_t arrival_ns;
     uint64_t seed; /* of the first choice */
     const struct choice_context *context;
@@ -43,6 +42,7 @@ struct answer {
     bool reports_cached_tokens; /* --report-cached-tokens */
     bool reports_prediction;    /* there was one */
     bool reports_energy;        /* --report-energy, and there is a meter */
+    uint32_t tenant;            /* the lower half of its id (tenant.h) */
     const struct buffer
         *receipt; /* a JSON object, for the last event of a stream's text or the whole; NULL: none */
     void *state;  /* codec->state_bytes of the codec's own, zero at first; NULL: none */

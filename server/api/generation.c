@@ -349,7 +349,7 @@ static int make_answer(struct generation *g, struct preparation *p)
         g->params.lora ? loras_name(g->api->server->loras, g->params.lora) : g->api->server->model_names[0];
     a->request_id = g->request_id;
     a->api_key_idx = g->api_key_idx;
-    a->tenant = g->tenant;
+    a->tenant = (uint32_t)g->tenant;
     a->arrival_ns = g->arrival_ns;
     a->reports_cached_tokens = g->api->server->config->report_cached_tokens;
     a->reports_prediction = g->params.predicts;
