@@ -1,5 +1,6 @@
 """Clients that drip, stop and pile up: what each costs, and that the others do not notice."""
 
+import concurrent.futures
 import contextlib
 import json
 import pathlib
@@ -175,6 +176,20 @@ def test_a_word_of_8_mib(start_server):
         peak = int(re.search(r"VmHWM:\s+(\d+)", status.read_text())[1]) * 1024 - at_rest - before
         print(f"{peak / 2**20:.0f} MiB")
         assert peak < 60 << 20
+
+
+@pytest.mark.skipif(SANITIZED, reason="the sanitizers' own memory")
+def test_a_chat_of_190000_messages_leaves_no_memory(start_server):
+    """What it takes for a while goes back, also where several came at once."""
+    messages = [{"role": ("user", "assistant")[i % 2], "content": "x"} for i in range(190_001)]
+    with start_server() as server, concurrent.futures.ThreadPoolExecutor(4) as pool:
+        assert server.post("/v1/chat/completions", {"messages": messages[:1], "max_tokens": 1}).status_code == 200
+        before = resident_bytes(server)
+        answers = pool.map(lambda i: server.post("/v1/chat/completions", {"messages": messages, "max_tokens": 1}), range(4))
+        assert {answer.json()["error"]["code"] for answer in answers} == {"context_length_exceeded"}
+        left = resident_bytes(server) - before
+        print(f"{left / 2**20:.0f} MiB")
+        assert left < 128 << 20
 
 
 @pytest.fixture
