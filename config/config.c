@@ -134,17 +134,20 @@ int config_check(const struct config *c, struct error *err)
 }
 
 /* A value that is not the default one has been said. */
-static void lower_default(struct config *c, const char *name, uint64_t bytes)
+static void lower_default(struct config *c, const char *name, uint64_t most)
 {
     const struct option *o = option_find(name, strlen(name));
     uint64_t *value = option_field(c, o);
-    if (*value == (uint64_t)o->default_int) *value = min_of(*value, bytes);
+    if (*value == (uint64_t)o->default_int) *value = min_of(*value, most);
 }
 
+/* A value of a chat takes half a KiB while the chat is prepared, two chats at a time. */
 void config_fit_memory(struct config *c, uint64_t total_bytes)
 {
+    enum { CHAT_VALUE_BYTES = 512, CHATS = 2, PART = 16 };
     lower_default(c, "max-buffered-bytes", max_of(total_bytes / 8, 2 * c->max_body_bytes + MIB));
     lower_default(c, "response-store-bytes", total_bytes / 32);
+    lower_default(c, "max-json-nodes", total_bytes / PART / CHATS / CHAT_VALUE_BYTES);
 }
 
 int config_load(struct config *c, int num_args, char *const *args, char *const *environment,

@@ -66,8 +66,8 @@ static inline const char *config_model_path(const struct config *c)
 int config_load(struct config *c, int num_args, char *const *args, char *const *environment,
                 struct error *err) must_check;
 
-/* What is held for clients takes an eighth of that memory and a quarter of that at most, unless the options say something else than their
- * defaults. config_load does it with the machine's, or its control group's. */
+/* What is held for clients takes an eighth of that memory and a quarter of that at most, and what two bodies become while they are
+ * read a sixteenth, unless the options say something else than their defaults. config_load does it with the machine's, or its control group's. */
 void config_fit_memory(struct config *c, uint64_t total_bytes);
 
 /* Whether the options go together: each is within its own limits already. config_load does it, too. */

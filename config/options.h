@@ -85,7 +85,7 @@ X(INT,   max_headers, "max-headers", 100, 8, 1000, "headers", "header lines (431
 X(BYTES, max_url_bytes, "max-url-bytes", 8 * KIB, 64, 64 * KIB, "bytes", "request target (414)") \
 X(BYTES, max_body_bytes, "max-body-bytes", 8 * MIB, 1 * KIB, 1 * GIB, "bytes", "request body (413)") \
 X(INT,   max_json_depth, "max-json-depth", 64, 4, 512, "levels", "nesting of arrays and objects (400)") \
-X(INT,   max_json_nodes, "max-json-nodes", 1000000, 100, 100000000, "values", "values in a body (400)") \
+X(INT,   max_json_nodes, "max-json-nodes", 1000000, 100, 100000000, "values", "values in a body (400). As by default a machine with less than 16 GiB allows fewer: one of a chat takes half a KiB for a while") \
 X(INT,   max_json_keys, "max-json-keys", 4096, 16, 1000000, "keys", "keys of one object (400)") \
 X(INT,   max_n, "max-n", 16, 1, 128, "choices", "n of one request (400)") \
 X(INT,   max_prompts, "max-prompts", 2048, 1, 4096, "prompts", "prompts of one request (400)") \

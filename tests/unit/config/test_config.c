@@ -479,19 +479,22 @@ static void lists_take_several_arguments(void **state)
 static void little_memory_lowers_defaults(void **state)
 {
     (void)state;
-    char *args[] = {"--response-store-bytes=50MiB", "m"};
+    char *args[] = {"--response-store-bytes=50MiB", "--max-json-nodes=900000", "m"};
     struct config c;
     struct error err = {0};
     assert_int_equal(config_init(&c, &err), STATUS_OK);
-    config_fit_memory(&c, 8 * GIB);
+    config_fit_memory(&c, 16 * GIB);
     assert_true(c.max_buffered_bytes == 256 * MIB && c.response_store_bytes == 64 * MIB);
+    assert_int_equal(c.max_json_nodes, 1000000);
     config_fit_memory(&c, 320 * MIB);
     assert_true(c.max_buffered_bytes == 40 * MIB && c.response_store_bytes == 10 * MIB);
+    assert_int_equal(c.max_json_nodes, 20480);
     config_deinit(&c);
     assert_int_equal(config_init(&c, &err), STATUS_OK);
     assert_int_equal(config_load(&c, (int)array_length(args), args, NULL, &err), STATUS_OK);
     config_fit_memory(&c, 32 * MIB);
     assert_true(c.max_buffered_bytes == 17 * MIB && c.response_store_bytes == 50 * MIB);
+    assert_int_equal(c.max_json_nodes, 900000);
     config_deinit(&c);
 }
 
