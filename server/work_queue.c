@@ -1,7 +1,11 @@
 #include "server/work_queue.h"
 
+#include <malloc.h>
+
 #include "base/check.h"
 #include "server/loop_watch.h"
+
+enum { MANY_BYTES = 512 << 10 };
 
 static void begin_waiting(struct work_queue *q);
 
@@ -124,4 +128,9 @@ bool work_queue_take_back(struct pool_work *w)
     *at = w->next;
     w->waits = false;
     return true;
+}
+
+void pool_work_give_back(size_t num_bytes)
+{
+    if (num_bytes > MANY_BYTES) malloc_trim(0);
 }

@@ -9,6 +9,7 @@
 #define SERVER_WORK_QUEUE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <uv.h>
 
@@ -45,5 +46,9 @@ struct work_queue {
 bool work_queue_put(struct work_queue *q, uv_loop_t *loop, struct pool_work *w);
 /* Of one that was put. False: it does not wait. Otherwise nothing is called of it any more. */
 bool work_queue_take_back(struct pool_work *w);
+
+/* The last of run, of work that has read so many bytes of JSON. Many become forty times as much memory for a while, in a million
+ * pieces: what is free again goes back to the system, and is put together here and not on the loop. Thread: the worker's. */
+void pool_work_give_back(size_t num_bytes);
 
 #endif

@@ -1,6 +1,5 @@
 #include "server/api/generation.h"
 
-#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +23,6 @@
 enum {
     INLINE_BODY_BYTES_MAX = 8 << 10, /* preparing longer ones would hold the loop up for milliseconds, */
     SHORT_BODY_BYTES_MAX = 64 << 10, /* and others on the pool for longer */
-    LARGE_BODY_BYTES = 512 << 10,
     ARENA_BYTES_MAX = 64 << 20,
     UNFINISHED_BYTES_MAX = 64 << 20,
     HTTP_STATUS_CLIENT_GONE = 499, /* in the log only */
@@ -611,13 +609,11 @@ static bool begin_prepare(struct pool_work *work)
     return true;
 }
 
-/* A large body becomes forty times as much memory for a while, in a million pieces: what is free of it goes back to the system, and
- * is put together here and not on the loop. */
 static void run_prepare(struct pool_work *work)
 {
     struct preparation *p = (struct preparation *)work;
     prepare(p);
-    if (p->in.body_bytes > LARGE_BODY_BYTES) malloc_trim(0);
+    pool_work_give_back(p->in.body_bytes);
 }
 
 static void end_prepare(struct pool_work *work, bool has_run)
