@@ -721,6 +721,7 @@ static bool step_before_key(struct tool_parser *p)
         end_parameters(p, at + 1);
         return true;
     }
+    if (key < 0 && p->is_cut) return false; /* what has only begun */
     if (key < 0) {
         break_call(p);
         return true;
@@ -1025,8 +1026,9 @@ static void finish_call(struct tool_parser *p)
         end_call(p, true, AFTER_CALL);
         return;
     }
-    if (p->state == IN_JSON) emit_held(p, TOOL_ARGUMENTS, p->held.num_bytes);
-    if (p->state == IN_JSON_STRING) take(p, p->held.num_bytes);
+    bool is_value = p->state == IN_JSON || p->state == IN_VALUE || p->state == IN_LITERAL;
+    if (is_value) emit_held(p, TOOL_ARGUMENTS, p->held.num_bytes);
+    if (p->state == IN_JSON_STRING || p->is_cut) take(p, p->held.num_bytes);
     bool is_parameters = (p->state == BEFORE_KEY || p->state == AFTER_VALUE) && !p->is_cut;
     if (is_parameters && p->held.num_bytes == spaces_before(p, p->held.num_bytes) && !p->failed) {
         take(p, p->held.num_bytes);

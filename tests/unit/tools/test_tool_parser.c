@@ -205,7 +205,16 @@ static void cut_off(void **state)
     check(FORMAT_RAW, "<calls><invoke=look><parameter=city>Bern</parameter></invoke>",
           "C(look)A({\"city\": \"Bern\"})E(whole)");
     check(FORMAT_PYTHON, "<|run|>[look(city=\"Bern\", ", "C(look)A({\"city\": \"Bern\")E(broken)");
+    /* What there is of a value is the call's, and what begins another nobody's. */
+    check(FORMAT_RAW, "<calls><invoke=look><parameter=days>\n1", "C(look)A({\"days\": 1)E(broken)");
+    check(FORMAT_RAW, "<calls><invoke=look><parameter=city>Bern</para",
+          "C(look)A({\"city\": \"Bern</para)E(broken)");
+    check(FORMAT_RAW, "<calls><invoke=look><parameter=city>Bern</parameter><para",
+          "C(look)A({\"city\": \"Bern\")E(broken)");
+    check(FORMAT_QUOTED, "<|tool>call:look{note:[1, <|q|>a", "C(look)A({\"note\": [1, <|q|>a)E(broken)");
+    check(FORMAT_PYTHON, "<|run|>[look(note=[True, ", "C(look)A({\"note\": [True, )E(broken)");
     answers_are_cut = false;
+    check(FORMAT_PYTHON, "<|run|>[look(note=[True, ", "C(look)A({\"note\": [True, )E(broken)");
 }
 
 /* Objects with other keys, in another order, with arguments of other types; each is a call of look. */
