@@ -190,6 +190,8 @@ struct alternative_list schema_negate(struct compiler *c, const cJSON *node);
  */
 const cJSON *schema_make_without(struct compiler *c, const char *name);
 const cJSON *schema_make_required(struct compiler *c, const cJSON *dependency);
+/* An object that has the property, not of the schema. */
+const cJSON *schema_make_unlike(struct compiler *c, const char *name, const cJSON *schema);
 bool schema_is_made(const cJSON *node); /* nobody wrote it: it says what a negation or a dependency means */
 /* Whether no value can fulfil both (when in doubt: no). */
 bool schema_disjoint(struct compiler *c, const cJSON *a, const cJSON *b);

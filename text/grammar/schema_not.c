@@ -85,6 +85,15 @@ const cJSON *schema_make_required(struct compiler *c, const cJSON *dependency)
     return node;
 }
 
+const cJSON *schema_make_unlike(struct compiler *c, const char *name, const cJSON *schema)
+{
+    cJSON *node = make_typed(c, "object");
+    append(append(node, make(c, cJSON_Array, "required")), make_text(c, NULL, name));
+    cJSON *value = append(append(node, make(c, cJSON_Object, "properties")), make(c, cJSON_Object, name));
+    append(value, make_alias(c, "not", schema));
+    return node;
+}
+
 /* ---- negation ---- */
 
 struct negator {
@@ -139,14 +148,22 @@ static void negate_literals(struct negator *n, const cJSON *keyword)
 
 static void negate_properties(struct negator *n, const cJSON *keyword)
 {
-    for (const cJSON *p = keyword->child; p; p = p->next) {
-        cJSON *node = make_typed(n->c, "object");
-        append(append(node, make(n->c, cJSON_Array, "required")), make_text(n->c, NULL, p->string));
-        cJSON *value =
-            append(append(node, make(n->c, cJSON_Object, "properties")), make(n->c, cJSON_Object, p->string));
-        append(value, make_alias(n->c, "not", p));
-        add_node(n, node);
+    for (const cJSON *p = keyword->child; p; p = p->next) add_node(n, schema_make_unlike(n->c, p->string, p));
+}
+
+/* Which others there may be is known where the alternative is put together with other schemas (shape.c). */
+static void negate_others(struct negator *n, const cJSON *keyword, const cJSON *node)
+{
+    const cJSON *listed = schema_get(node, "properties");
+    if (cJSON_IsTrue(keyword)) return;
+    if (schema_get(node, "patternProperties")) {
+        n->is_partial = true;
+        return;
     }
+    cJSON *others = make_typed(n->c, "object");
+    if (listed) append(others, make_alias(n->c, "!properties", listed));
+    append(others, make_alias(n->c, "!additionalProperties", keyword));
+    add_node(n, others);
 }
 
 static void negate_multiple(struct negator *n, const cJSON *keyword)
@@ -317,7 +334,7 @@ static void negate_keyword(struct negator *n, const cJSON *k, const cJSON *node)
     static const char *const counts[] = {"minLength", "maxLength",     "minItems",
                                          "maxItems",  "minProperties", "maxProperties"};
     static const char *const remarks[] = {"then", "else", "$defs", "definitions"};
-    static const char *const partial[] = {"additionalProperties",
+    static const char *const partial[] = {"!additionalProperties",
                                           "patternProperties",
                                           "propertyNames",
                                           "uniqueItems",
@@ -340,6 +357,7 @@ static void negate_keyword(struct negator *n, const cJSON *k, const cJSON *node)
     if (!strcmp(name, "type")) negate_type(n, k);
     if (!strcmp(name, "enum") || !strcmp(name, "const")) negate_literals(n, k);
     if (!strcmp(name, "properties")) negate_properties(n, k);
+    if (!strcmp(name, "additionalProperties")) negate_others(n, k, node);
     if (!strcmp(name, "required")) negate_required(n, k);
     if (!strcmp(name, "multipleOf")) negate_multiple(n, k);
     if (strstr(name, "inimum") || strstr(name, "aximum")) negate_bound(n, k, node);

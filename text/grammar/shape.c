@@ -307,6 +307,34 @@ static void read_any_of(struct reader *r, const cJSON *keyword)
     r->s->alternatives.count = n;
 }
 
+/* Whether an atom before that at end lists the name, too. */
+static bool is_listed_before(const struct reader *r, int end, const char *name)
+{
+    for (int i = 0; i < end; i++)
+        if (!r->k->atoms[i].negated && schema_get(schema_get(r->k->atoms[i].node, "properties"), name))
+            return true;
+    return false;
+}
+
+/* Of a negation: a property that "!properties" does not list is not of the schema: one of those that others list. Where they
+ * leave more open that is lost. */
+static void read_others(struct reader *r, const cJSON *keyword)
+{
+    const cJSON *own = schema_get(r->atom->node, "!properties");
+    bool is_closed = r->c->b.closes_objects;
+    if (r->atom->done & CHOICE_ANY_OF || !take_choice(r, CHOICE_ANY_OF)) return;
+    for (int i = 0; i < r->k->num_atoms && !r->c->status; i++) {
+        const cJSON *node = r->k->atoms[i].negated ? NULL : r->k->atoms[i].node,
+                    *listed = schema_get(node, "properties");
+        is_closed |= cJSON_IsFalse(schema_get(node, "additionalProperties"));
+        for (const cJSON *p = listed ? listed->child : NULL; p && !r->c->status; p = p->next)
+            if (!schema_get(own, p->string) && !is_listed_before(r, i, p->string))
+                conjunction_add(r->c, add_alternative(r), schema_make_unlike(r->c, p->string, keyword),
+                                false);
+    }
+    r->c->leaves_out |= !is_closed;
+}
+
 /* Each alternative holds alone: it, and not those of the others that it could meet. */
 static void read_one_of(struct reader *r, const cJSON *keyword)
 {
@@ -385,6 +413,7 @@ static const struct {
     const char *name;
     read_keyword *read;
 } keywords[] = {
+    {"!additionalProperties", read_others},
     {"!enum", read_excluded},
     {"!format", read_format},
     {"!multipleOf", read_multiple_of},
@@ -461,6 +490,7 @@ struct known_schema {
 static uint32_t choice_of(read_keyword *read)
 {
     return read == read_any_of   ? CHOICE_ANY_OF
+           : read == read_others ? CHOICE_ANY_OF
            : read == read_one_of ? CHOICE_ONE_OF
            : read == read_if     ? CHOICE_IF
            : read == read_not    ? CHOICE_NOT

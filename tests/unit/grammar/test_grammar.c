@@ -503,6 +503,9 @@ static void objects_that_list_properties_are_closed(void **state)
         {"{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{}},\"required\":[\"a\"]}",
          {"{\"a\":1}", "{\"a\":1,\"b\":{\"x\":1}}", "-{\"a\":1,\"c\":1}", "-{\"a\":1,\"ab\":1}", "!{}"}},
         {"{\"properties\":{}}", {"{}", "[]", "-{\"a\":1}"}},
+        {"{\"type\":\"object\",\"oneOf\":[{\"properties\":{\"a\":{}},\"additionalProperties\":false},"
+         "{\"properties\":{\"a\":{},\"b\":{}}}]}",
+         {"{\"b\":1}", "{\"a\":1,\"b\":1}", "!{\"a\":1}", "!{}", "-{\"b\":1,\"c\":1}"}},
         {"{\"type\":\"object\"}", {"{}", "{\"a\":{\"b\":1}}"}},
         {"{\"type\":\"object\",\"required\":[\"a\"],\"minProperties\":2}",
          {"{\"a\":1,\"b\":1}", "!{\"a\":1}"}},
