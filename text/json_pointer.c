@@ -42,29 +42,33 @@ static bool is_token(const char *token, const char *name)
     return *name == '\0';
 }
 
-static const cJSON *find_member(const cJSON *object, const char *token)
+static const cJSON *find_member(const cJSON *object, const char *token, size_t *num_seen)
 {
     const cJSON *member;
     cJSON_ArrayForEach(member, object)
     {
+        ++*num_seen;
         if (member->string && is_token(token, member->string)) return member;
     }
     return NULL;
 }
 
-static const cJSON *find_item(const cJSON *array, const char *token)
+static const cJSON *find_item(const cJSON *array, const char *token, size_t *num_seen)
 {
     int index = 0, byte;
     while (index < INDEX_MAX && (byte = next_byte(&token)) >= 0)
         index = byte >= '0' && byte <= '9' ? index * 10 + byte - '0' : INDEX_MAX;
+    *num_seen += (size_t)index;
     return cJSON_GetArrayItem(array, index);
 }
 
-const cJSON *json_pointer_follow(const cJSON *node, const char *pointer)
+const cJSON *json_pointer_follow(const cJSON *node, const char *pointer, size_t *num_seen)
 {
+    size_t nobody_asks = 0;
+    if (!num_seen) num_seen = &nobody_asks;
     while (node && *pointer == '/') {
         const char *token = ++pointer;
-        node = cJSON_IsArray(node) ? find_item(node, token) : find_member(node, token);
+        node = cJSON_IsArray(node) ? find_item(node, token, num_seen) : find_member(node, token, num_seen);
         pointer += strcspn(pointer, "/");
     }
     return *pointer == '\0' ? node : NULL;

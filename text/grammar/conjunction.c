@@ -87,8 +87,19 @@ static void refuse_size(struct compiler *c, int depth)
     else
         schema_fail(c, STATUS_LIMIT,
                     "the schema is too large: it has more than %d parts, counted as often as "
-                    "they are used",
+                    "they are used (1,024 comparisons of values or names are one)",
                     min_of((int)SCHEMA_WORK_MAX, c->b.schema_work));
+}
+
+bool schema_charge(struct compiler *c, size_t num_steps)
+{
+    enum { STEPS_AN_ATOM = 1024 };
+    const int most = min_of((int)SCHEMA_WORK_MAX, c->b.schema_work);
+    c->num_steps += num_steps;
+    c->work += (int)min_of(c->num_steps / STEPS_AN_ATOM, (uint64_t)most + 1);
+    c->num_steps %= STEPS_AN_ATOM;
+    if (c->work > most) refuse_size(c, 0);
+    return !c->status;
 }
 
 static void flatten_atom(struct compiler *c, struct conjunction *to, struct atom atom, int depth)

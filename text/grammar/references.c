@@ -150,9 +150,10 @@ void schema_free_resources(struct compiler *c)
     c->resources = NULL;
 }
 
-static int resource_of(const struct compiler *c, const cJSON *node)
+static int resource_of(struct compiler *c, const cJSON *node)
 {
     const struct owner *o = pool_items(struct owner, &c->resources->owners);
+    if (!schema_charge(c, c->resources->owners.count)) return 0;
     for (uint32_t i = 0; i < c->resources->owners.count; i++)
         if (o[i].node == node) return o[i].resource;
     return 0;
@@ -162,6 +163,7 @@ static int find_resource(struct compiler *c, int base, const char *uri, size_t n
 {
     const struct resource *r = pool_items(struct resource, &c->resources->resources);
     const char *absolute = join(c, r[base].id, uri, n);
+    if (!schema_charge(c, 2 * (size_t)c->resources->resources.count)) return base;
     for (uint32_t i = 0; i < c->resources->resources.count && !c->status; i++)
         if (r[i].id && !strcmp(r[i].id, absolute)) return (int)i;
     for (uint32_t i = 0; i < c->resources->resources.count && !c->status; i++)
@@ -199,13 +201,17 @@ static const cJSON *find_target(struct compiler *c, const cJSON *node, const cha
     }
     const cJSON *base = pool_items(struct resource, &c->resources->resources)[resource].node, *target;
     const char *fragment = reference[n] == '#' ? reference + n + 1 : "";
+    size_t num_seen = 0;
     if (*fragment == '\0' || *fragment == '/') {
-        target = json_pointer_follow(base, fragment);
+        target = json_pointer_follow(base, fragment, &num_seen);
         if (!target && n == 0)
-            target = json_pointer_follow(c->root, fragment); /* draft 4's "id" was often a remark */
+            target =
+                json_pointer_follow(c->root, fragment, &num_seen); /* draft 4's "id" was often a remark */
     } else {
         target = find_anchor(c, resource, fragment, &is_dynamic);
+        num_seen = c->resources->anchors.count;
     }
+    if (!schema_charge(c, num_seen)) return NULL;
     if (is_dynamic && schema_get(node, "$dynamicRef"))
         schema_fail(c, STATUS_UNSUPPORTED,
                     "\"$dynamicRef\" at %s is not supported: its anchor stands at several places",

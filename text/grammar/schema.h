@@ -143,6 +143,7 @@ struct compiler {
     struct error *err;
     int status;
     int work, depth;
+    uint64_t num_steps;               /* that are no atom's worth of work yet */
     const cJSON *negated;             /* the last that had to be told from others; NULL: none had */
     bool leaves_out;                  /* an alternative of what is not allowed could not be written down */
     struct json_any any;              /* made when first needed */
@@ -176,6 +177,8 @@ void conjunction_add(struct compiler *c, struct conjunction *to, const cJSON *no
 struct conjunction conjunction_flatten(struct compiler *c, const struct conjunction *from);
 bool conjunction_is_never(const struct conjunction *k); /* holds the schema false */
 bool conjunction_equal(const struct conjunction *a, const struct conjunction *b);
+/* Counts comparisons of values or names as work, before they are made. False: it is too much, or something has failed. */
+bool schema_charge(struct compiler *c, size_t num_steps);
 
 /* shape.c: of a flattened conjunction. */
 void shape_read(struct compiler *c, const struct conjunction *k, struct shape *out);
@@ -209,6 +212,8 @@ void schema_free_resources(struct compiler *c);
 
 /* schema_value.c */
 unsigned schema_type_of(const cJSON *value);
+/* False also where comparing is too much work. */
+bool schema_equal(struct compiler *c, const cJSON *a, const cJSON *b);
 /* Whether a value that stands in the schema fulfils a conjunction. */
 bool schema_accepts(struct compiler *c, const struct conjunction *k, const cJSON *value);
 /* The same for one of the literals of a shape. */

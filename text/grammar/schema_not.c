@@ -232,12 +232,13 @@ static void negate_format(struct negator *n, const cJSON *keyword)
 static void negate_prefix(struct negator *n, const cJSON *keyword)
 {
     int index = 0;
-    for (const cJSON *part = keyword->child; part; part = part->next, index++) {
+    for (const cJSON *part = keyword->child; part && !n->c->status; part = part->next, index++) {
         if (cJSON_IsTrue(part)) continue;
         cJSON *node = make_typed(n->c, "array");
         append(node, make_number(n->c, "minItems", index + 1));
         cJSON *list = append(node, make(n->c, cJSON_Array, "prefixItems"));
-        for (int i = 0; i < index; i++) append(list, make(n->c, cJSON_True, NULL));
+        for (int i = 0; i < index && schema_charge(n->c, (size_t)i); i++)
+            append(list, make(n->c, cJSON_True, NULL));
         append(append(list, make(n->c, cJSON_Object, NULL)), make_alias(n->c, "not", part));
         add_node(n, node);
     }
@@ -417,11 +418,11 @@ static bool is_required(const struct shape *s, const char *name)
     return false;
 }
 
-static bool literals_meet(const struct shape *a, const struct shape *b)
+static bool literals_meet(struct compiler *c, const struct shape *a, const struct shape *b)
 {
-    for (int i = 0; i < a->literals.count; i++)
-        for (int j = 0; j < b->literals.count; j++)
-            if (cJSON_Compare(a->literals.nodes[i], b->literals.nodes[j], true)) return true;
+    for (int i = 0; i < a->literals.count && !c->status; i++)
+        for (int j = 0; j < b->literals.count && !c->status; j++)
+            if (schema_equal(c, a->literals.nodes[i], b->literals.nodes[j])) return true;
     return false;
 }
 
@@ -507,7 +508,7 @@ static bool disjoint(struct compiler *c, const cJSON *a, const cJSON *b, int dep
     shape_read_limits(c, &of_a, &x);
     shape_read_limits(c, &of_b, &y);
     if (c->status) return false;
-    if (x.has_literals && y.has_literals) return !literals_meet(&x, &y);
+    if (x.has_literals && y.has_literals) return !literals_meet(c, &x, &y);
     if (!(x.types & y.types)) return true;
     if (x.has_literals) return literals_disjoint(c, &x, b);
     if (y.has_literals) return literals_disjoint(c, &y, a);

@@ -14,10 +14,32 @@ unsigned schema_type_of(const cJSON *v)
     return cJSON_IsArray(v) ? TYPE_ARRAY : TYPE_OBJECT;
 }
 
-static bool among(const struct schema_list *l, const cJSON *value)
+/* Whether each member of a is b's, too. */
+static bool has_members_of(struct compiler *c, const cJSON *a, const cJSON *b, size_t num_members)
 {
-    for (int i = 0; i < l->count; i++)
-        if (cJSON_Compare(l->nodes[i], value, true)) return true;
+    for (const cJSON *member = a->child; member; member = member->next) {
+        const cJSON *other = schema_charge(c, num_members) ? schema_get(b, member->string) : NULL;
+        if (!other || !schema_equal(c, member, other)) return false;
+    }
+    return true;
+}
+
+bool schema_equal(struct compiler *c, const cJSON *a, const cJSON *b)
+{
+    if (!schema_charge(c, 1) || (a->type & 0xFF) != (b->type & 0xFF)) return false;
+    if (!cJSON_IsArray(a) && !cJSON_IsObject(a)) return cJSON_Compare(a, b, true);
+    const size_t num_a = (size_t)cJSON_GetArraySize(a), num_b = (size_t)cJSON_GetArraySize(b);
+    if (num_a != num_b || !schema_charge(c, num_a)) return false;
+    if (cJSON_IsObject(a)) return has_members_of(c, a, b, num_b) && has_members_of(c, b, a, num_a);
+    const cJSON *x = a->child, *y = b->child;
+    for (; x && schema_equal(c, x, y); x = x->next) y = y->next;
+    return !x;
+}
+
+static bool among(struct compiler *c, const struct schema_list *l, const cJSON *value)
+{
+    for (int i = 0; i < l->count && !c->status; i++)
+        if (schema_equal(c, l->nodes[i], value)) return true;
     return false;
 }
 
@@ -27,11 +49,11 @@ static bool node_accepts(struct compiler *c, const cJSON *schema, const cJSON *v
     return schema_accepts(c, &k, value);
 }
 
-static bool has_equal_items(const cJSON *array)
+static bool has_equal_items(struct compiler *c, const cJSON *array)
 {
-    for (const cJSON *a = array->child; a; a = a->next)
-        for (const cJSON *b = a->next; b; b = b->next)
-            if (cJSON_Compare(a, b, true)) return true;
+    for (const cJSON *a = array->child; a && !c->status; a = a->next)
+        for (const cJSON *b = a->next; b && !c->status; b = b->next)
+            if (schema_equal(c, a, b)) return true;
     return false;
 }
 
@@ -43,7 +65,7 @@ static bool array_fits(struct compiler *c, const struct shape *s, const cJSON *v
         schema_fail(c, STATUS_UNSUPPORTED, "a constant array together with contains or unevaluatedItems");
         return false;
     }
-    if (s->unique_items && has_equal_items(value)) return false;
+    if (s->unique_items && has_equal_items(c, value)) return false;
     int index = 0;
     for (const cJSON *item = value->child; item; item = item->next, index++) {
         struct conjunction k = schema_element(c, s, index);
@@ -85,8 +107,8 @@ static bool some_alternative(struct compiler *c, const struct shape *s, const cJ
 static bool shape_fits(struct compiler *c, const struct shape *s, const cJSON *value, bool has_value)
 {
     unsigned type = schema_type_of(value);
-    bool fits = !c->status && s->types & type && !among(&s->excluded, value);
-    if (fits && s->has_literals && !has_value) fits = among(&s->literals, value);
+    bool fits = !c->status && s->types & type && !among(c, &s->excluded, value);
+    if (fits && s->has_literals && !has_value) fits = among(c, &s->literals, value);
     if (fits && type & TYPE_NUMBER) fits = schema_number_fits(c, s, value->valuedouble);
     if (fits && type == TYPE_STRING) fits = schema_string_fits(c, s, value->valuestring);
     if (fits && type == TYPE_ARRAY) fits = array_fits(c, s, value);

@@ -65,9 +65,9 @@ static void keep_common(struct reader *r, const struct schema_list *list)
         return;
     }
     int n = 0;
-    for (int i = 0; i < s->literals.count; i++)
-        for (int j = 0; j < list->count; j++)
-            if (cJSON_Compare(s->literals.nodes[i], list->nodes[j], true)) {
+    for (int i = 0; i < s->literals.count && !r->c->status; i++)
+        for (int j = 0; j < list->count && !r->c->status; j++)
+            if (schema_equal(r->c, s->literals.nodes[i], list->nodes[j])) {
                 s->literals.nodes[n++] = s->literals.nodes[i];
                 break;
             }

@@ -81,7 +81,7 @@ static const cJSON *follow(const cJSON *document, const cJSON *schema, int *num_
         const char *reference = cJSON_GetStringValue(get(schema, "$ref"));
         const cJSON *all = get(schema, "allOf");
         if (reference)
-            schema = *reference == '#' ? json_pointer_follow(document, reference + 1) : NULL;
+            schema = *reference == '#' ? json_pointer_follow(document, reference + 1, NULL) : NULL;
         else if (cJSON_GetArraySize(all) == 1 && !get(schema, "type"))
             schema = all->child;
         else

@@ -648,6 +648,56 @@ static int try_patterns(int n, struct grammar **out, struct error *err)
     return status;
 }
 
+/* A schema of two lists of n values. */
+static int try_lists(int n, const char *const parts[3], struct grammar **out, struct error *err)
+{
+    struct buffer text;
+    buffer_init(&text, 16 << 20);
+    buffer_append_text(&text, parts[0]);
+    for (int i = 0; i < n; i++) buffer_printf(&text, ",%d", i);
+    buffer_append_text(&text, parts[1]);
+    for (int i = 1; i <= n; i++) buffer_printf(&text, ",-%d", i);
+    buffer_append_text(&text, parts[2]);
+    int status = try_schema(text.data, out, err);
+    buffer_deinit(&text);
+    return status;
+}
+
+/* Each value with each. */
+static void comparing_values_is_work(void **state)
+{
+    static const char *const schemas[][3] = {{"{\"allOf\":[{\"enum\":[null", "]},{\"enum\":[null", "]}]}"},
+                                             {"{\"enum\":[null", "],\"not\":{\"enum\":[true", "]}}"},
+                                             {"{\"uniqueItems\":true,\"const\":[null", ",true", "]}"}};
+    (void)state;
+    for (size_t i = 0; i < array_length(schemas); i++) {
+        struct grammar *g = NULL;
+        struct error err = {0};
+        if (try_lists(200, schemas[i], &g, &err)) fail_msg("%s: %s", schemas[i][0], err.text);
+        grammar_free(g);
+        assert_int_equal(try_lists(30000, schemas[i], &g, &err), STATUS_LIMIT);
+        assert_non_null(strstr(err.text, i == 1 ? "must be told apart" : "the schema is too large"));
+    }
+}
+
+static void following_references_is_work(void **state)
+{
+    struct buffer text;
+    struct grammar *g = NULL;
+    struct error err = {0};
+    (void)state;
+    buffer_init(&text, 16 << 20);
+    buffer_append_text(&text, "{\"properties\":{");
+    for (int i = 0; i < 10000; i++)
+        buffer_printf(&text, "%s\"p%d\":{\"$ref\":\"#/$defs/%d\"}", i ? "," : "", i, i);
+    buffer_append_text(&text, "},\"$defs\":{");
+    for (int i = 100000; i-- > 0;) buffer_printf(&text, "\"%d\":{}%s", i, i ? "," : "");
+    buffer_append_text(&text, "}}");
+    assert_int_equal(try_schema(text.data, &g, &err), STATUS_LIMIT);
+    assert_non_null(strstr(err.text, "the schema is too large"));
+    buffer_deinit(&text);
+}
+
 /* As many as can be followed; none of more is passed over. */
 static void all_patterns_of_a_string_count(void **state)
 {
@@ -972,6 +1022,8 @@ int main(void)
         cmocka_unit_test(objects_that_list_properties_are_closed),
         cmocka_unit_test(alternatives_are_told_by_their_constants),
         cmocka_unit_test(many_names_stand_once),
+        cmocka_unit_test(comparing_values_is_work),
+        cmocka_unit_test(following_references_is_work),
         cmocka_unit_test(all_patterns_of_a_string_count),
         cmocka_unit_test(refusals_have_sentences),
         cmocka_unit_test(lengths_beside_patterns),

@@ -24,13 +24,17 @@ static void leads(void **state)
         cJSON_Parse("{\"a\":1,\"a/b\":2,\"/\":3,\"~\":4,\"c d\":5,\"list\":[6,{\"x\":7}],\"\":8,\"%zz\":9}");
     (void)state;
     assert_non_null(document);
-    assert_ptr_equal(json_pointer_follow(document, ""), document);
-    assert_null(json_pointer_follow(NULL, ""));
+    assert_ptr_equal(json_pointer_follow(document, "", NULL), document);
+    assert_null(json_pointer_follow(NULL, "", NULL));
     for (size_t i = 0; i < array_length(cases); i++) {
-        const cJSON *found = json_pointer_follow(document, cases[i].pointer);
+        const cJSON *found = json_pointer_follow(document, cases[i].pointer, NULL);
         const int number = cJSON_IsNumber(found) ? found->valueint : 0;
         if (number != cases[i].number) fail_msg("%s: %d", cases[i].pointer, number);
     }
+    size_t num_seen = 0;
+    (void)json_pointer_follow(document, "/list/1/x",
+                              &num_seen); /* six members, one element before it, one member */
+    assert_int_equal(num_seen, 8);
     cJSON_Delete(document);
 }
 
