@@ -44,11 +44,11 @@ int api_init(struct server *server, struct error *err)
     if (!api) return error_set(err, STATUS_NO_MEMORY, "out of memory");
     api->server = server;
     admission_init(&api->admission);
+    metrics_page_init(&api->metrics);
+    metrics_page_init(&api->openmetrics);
     api->responses = response_store_create(server->config->response_store_bytes);
     api->num_keys = server->config->api_key.num_items;
     api->key_use = calloc((size_t)server->config->api_key.num_items + 1, sizeof *api->key_use);
-    metrics_page_init(&api->metrics);
-    metrics_page_init(&api->openmetrics);
     buffer_init(&api->event, EVENT_BYTES_MAX);
     /* What ends a stream, well or badly, needs no memory then. */
     if (!api->key_use || !api->responses || !buffer_reserve(&api->event, EVENT_BYTES_READY)) {
