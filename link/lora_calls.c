@@ -8,7 +8,7 @@
 void link_tell_lora(struct link *l, int32_t place, const char *path)
 {
     assert_always(place >= 1 && place <= LORA_PLACES_MAX && strlen(path) < LORA_PATH_BYTES);
-    strcpy(l->region->loras[place - 1], path);
+    memcpy(l->region->loras[place - 1], path, strlen(path) + 1);
 }
 
 const char *link_lora(const struct link *l, int32_t place)

@@ -39,7 +39,7 @@ static int read_text(cJSON *body, const char *field, const char **out, struct ap
 
 static int read_name(struct lora_job *j, cJSON *body)
 {
-    const char *name = NULL;
+    const char *name = "";
     int status = read_text(body, "lora_name", &name, &j->job.error);
     if (status < 0) return status;
     const size_t n = strlen(name);
@@ -62,7 +62,7 @@ static int find_folder(struct lora_job *j, cJSON *body)
 {
     struct api_error *err = &j->job.error;
     char root[PATH_MAX], said[PATH_MAX];
-    const char *path = NULL, *lora_dir = j->job.server->config->lora_dir;
+    const char *path = "", *lora_dir = j->job.server->config->lora_dir;
     int status = read_text(body, "lora_path", &path, err);
     if (status < 0) return status;
     if (!realpath(lora_dir, root))
@@ -191,7 +191,7 @@ static void start(struct exchange *x, const char *name, int (*run)(struct job *j
                   bool (*then)(struct job *job))
 {
     if (!x->server->config->lora_dir) {
-        exchange_error(x, 404, "invalid_request_error", "unknown_url", NULL, 0,
+        exchange_error(x, 403, "invalid_request_error", "admin_only", NULL, 0,
                        "adapters are loaded and unloaded while the server runs where its option --lora-dir "
                        "names the folder that they are in; those that there are (GET /v1/models) are asked "
                        "for by their names, as model");

@@ -158,7 +158,7 @@ def test_who_may(folder, start_server):
     with start_server("--lora-dir", str(folder), "--host", "0.0.0.0") as server:
         assert refusal(load(server, "fox"), 403)
     with start_server() as server:
-        assert "--lora-dir" in refusal(load(server, "fox"), 404) and "--lora-dir" in refusal(unload(server, "fox"), 404)
+        assert "--lora-dir" in refusal(load(server, "fox"), 403) and "--lora-dir" in refusal(unload(server, "fox"), 403)
 
 
 def test_folders_that_are_none(folder, tmp_path):
