@@ -92,6 +92,10 @@ SNIPPETS = r'''
 {% for x in range(3) %}{% if x == 0 %}{% break %}{% endif %}{{ x }}{% else %}none of {{ x|default("nothing") }}{% endfor %}|{% for x in range(3) %}{% if x == 1 %}{% break %}{% endif %}{{ x }}{% else %}none{% endfor %}
 {% for x in range(2) %}{% continue %}{% else %}all skipped{% endfor %}|{% for x in range(2) %}{% for y in [] %}{% else %}{% break %}{% endfor %}{{ x }}{% endfor %}
 {% set ns = namespace(a="before") %}{% for x in range(3) %}{% set ns.a %}{{ x }}{% break %}{% endset %}{% endfor %}{{ ns.a }}{% for x in range(3) %}{% filter upper %}a{% if x == 1 %}{% continue %}{% endif %}b{{ x }}{% endfilter %}{% endfor %}
+{% set ns = namespace(n=0) %}{% for x in range(6) if ns.n < 3 %}{% set ns.n = ns.n + x %}{{ x }}{{ loop.index }}{% endfor %}|{% set ns.n = 0 %}{% for x in range(6) if ns.n < 3 %}{{ loop.last }}{% set ns.n = ns.n + x %}{{ x }}{{ loop.nextitem|default("none") }} {% endfor %}
+{% set ns = namespace(n=0) %}{% for x in range(6) if ns.n < 3 %}{% set ns.n = ns.n + x %}{{ x }}/{{ loop.length }}{{ loop.revindex }} {% else %}none{% endfor %}|{% for x in range(3) if ns.n == 0 %}{{ x }}{% else %}none{% endfor %}
+{% for x, y in [(1, 2), (3, 4, 5)] if x %}{{ x }}{% break %}{% endfor %}|{% for m in messages if m.role != "system" %}{{ loop.index0 }}{{ m.role }}{{ loop.first }}{{ loop.last }}{{ loop.previtem.role if not loop.first }} {{ loop|length }}{% endfor %}
+{% for x in [[1, [2, 0]], 0, [3]] if x recursive %}({% if x is iterable %}{{ loop(x) }}{% else %}{{ x }}{{ loop.depth }}{% endif %}){% endfor %}
 {% for x in range(5) %}{% if x == 1 %}{% continue %}{% endif %}{% if x == 3 %}{% break %}{% endif %}{{ x }}{% endfor %}
 {% for x in [1, 2] %}{% set y = x %}{% endfor %}{{ y }}|{{ x }}
 {% set y = 0 %}{% for x in [1, 2] %}{{ y }}{% set y = x %}{{ y }}{% endfor %}{{ y }}

@@ -76,18 +76,22 @@ static enum flow exec_if(struct run *r, const struct node *n)
 
 /* ---- loops ---- */
 
-/* The items for which the loop's `if` is true; the target's names are seen by it alone. */
-static struct list *filter_items(struct run *r, const struct node *n, const struct list *items)
+/* Keeps an item for which the loop's `if` is true; the target's names are seen by it alone. */
+static void look_at_next(struct run *r, struct loop *l)
 {
-    struct list *kept = list_create(&r->heap, 0);
-    struct scope *outer = r->scope;
-    r->scope = scope_create(r, outer);
-    for (int i = 0; i < items->num && r->status == 0; i++) {
-        assign(r, n->a, items->items[i]);
-        if (value_is_true(eval(r, n->c))) list_append(&r->heap, kept, items->items[i]);
-    }
-    r->scope = outer;
-    return kept;
+    struct scope *inner = r->scope;
+    const struct value item = l->source->items[l->num_seen++];
+    r->scope = scope_create(r, l->scope);
+    assign(r, l->filter->a, item);
+    if (value_is_true(eval(r, l->filter->c))) list_append(&r->heap, l->items, item);
+    r->scope = inner;
+}
+
+bool loop_has(struct run *r, struct loop *l, int idx)
+{
+    while (l->items->num <= idx && l->source && l->num_seen < l->source->num && run_charge(r, WORK_OF_NODE))
+        look_at_next(r, l);
+    return idx < l->items->num;
 }
 
 /* Whether any of them came to the end of the body. */
@@ -95,7 +99,7 @@ static bool exec_iterations(struct run *r, const struct node *n, struct loop *lo
 {
     bool any = false;
     const struct name *loop_name = template_find_name(r->template, "loop", 4);
-    for (; loop->at < loop->items->num && r->status == 0; loop->at++) {
+    for (; loop_has(r, loop, loop->at) && r->status == 0; loop->at++) {
         r->scope->num = 0; /* names set in one iteration are gone in the next */
         if (loop_name) scope_set(r, r->scope, loop_name, (struct value){.kind = VALUE_LOOP, .loop = loop});
         assign(r, n->a, loop->items->items[loop->at]);
@@ -109,14 +113,17 @@ static bool exec_iterations(struct run *r, const struct node *n, struct loop *lo
 /* As in jinja2, `else` is also for a loop of which every iteration ends with break or continue. */
 static enum flow run_loop(struct run *r, const struct node *n, struct value iterable, int depth)
 {
-    struct list *items = run_iterate(r, iterable);
+    struct list *all = run_iterate(r, iterable), *items = n->c ? list_create(&r->heap, 0) : all;
     struct scope *outer = r->scope;
-    if (n->c && r->status == 0) items = filter_items(r, n, items);
     struct loop *loop = heap_alloc(&r->heap, sizeof *loop);
     r->scope = scope_create(r, outer);
     bool any = false;
-    if (loop && items && r->scope && items->num > 0) {
+    if (loop && items && r->scope) {
         *loop = (struct loop){.items = items, .depth = depth, .node = n->flag ? n : NULL, .scope = outer};
+        if (n->c) {
+            loop->source = all;
+            loop->filter = n;
+        }
         any = exec_iterations(r, n, loop);
         r->scope->num = 0;
     }

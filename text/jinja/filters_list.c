@@ -13,7 +13,7 @@ static struct value filter_length(struct call *c)
     if (v.kind == VALUE_TEXT) return value_int((int64_t)text_num_chars(call_self_text(c)));
     if (v.kind == VALUE_DICT) return value_int(v.dict->num);
     if (v.kind == VALUE_UNDEFINED) return value_int(0);
-    if (v.kind == VALUE_LOOP) return value_int(v.loop->items->num);
+    if (v.kind == VALUE_LOOP) return value_int(loop_length(c->run, v.loop));
     if (value_is_list(v) && v.kind != VALUE_ITERATOR) return value_int(v.list->num);
     return call_fail(c, "object of type '%s' has no len()", value_type_name(v));
 }

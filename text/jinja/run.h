@@ -5,6 +5,8 @@
 #ifndef TEXT_JINJA_RUN_H
 #define TEXT_JINJA_RUN_H
 
+#include <limits.h>
+
 #include "text/chat_template.h"
 #include "text/jinja/ast.h"
 #include "text/jinja/builtins.h"
@@ -29,7 +31,10 @@ struct macro {
 };
 
 struct loop {
-    struct list *items;
+    struct list *items;        /* of a filtered loop those that are known to be kept */
+    const struct list *source; /* filtered: of which the first num_seen are looked at; else NULL */
+    const struct node *filter; /* the NODE_FOR whose test it is */
+    int num_seen;
     int at;
     int depth;               /* of a recursive loop, from 0 */
     const struct node *node; /* recursive: what loop(...) renders; else NULL */
@@ -77,6 +82,14 @@ enum flow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE };
 enum flow exec_body(struct run *r, const struct node *body);
 /* Renders a body into a text of its own. */
 const struct text *exec_capture(struct run *r, const struct node *body, enum flow *flow);
+/* Whether the loop has an item idx, for which no more of a filtered loop's source is looked at than it takes: its test may ask for
+ * what the body has set before. */
+bool loop_has(struct run *r, struct loop *l, int idx);
+static inline int loop_length(struct run *r, struct loop *l)
+{
+    (void)loop_has(r, l, INT_MAX);
+    return l->items->num;
+}
 const struct text *exec_loop(struct run *r, const struct node *loop, struct value items, int depth,
                              struct scope *scope); /* loop(items) of a recursive loop */
 

@@ -31,23 +31,24 @@ static struct value undefined_because(struct run *r, const char *sentence)
     return (struct value){.kind = VALUE_UNDEFINED, .owner = VALUE_UNDEFINED, .text = v.text};
 }
 
-static struct value loop_member(struct run *r, const struct loop *l, const struct text *name)
+static struct value loop_member(struct run *r, struct loop *l, const struct text *name)
 {
-    int num = l->items->num, at = l->at;
+    int at = l->at;
     if (text_is(name, "index")) return value_int(at + 1);
     if (text_is(name, "index0")) return value_int(at);
     if (text_is(name, "first")) return value_bool(at == 0);
-    if (text_is(name, "last")) return value_bool(at + 1 >= num);
-    if (text_is(name, "length")) return value_int(num);
-    if (text_is(name, "revindex")) return value_int(num - at);
-    if (text_is(name, "revindex0")) return value_int(num - at - 1);
+    if (text_is(name, "last")) return value_bool(!loop_has(r, l, at + 1));
+    if (text_is(name, "length")) return value_int(loop_length(r, l));
+    if (text_is(name, "revindex")) return value_int(loop_length(r, l) - at);
+    if (text_is(name, "revindex0")) return value_int(loop_length(r, l) - at - 1);
     if (text_is(name, "depth")) return value_int(l->depth + 1);
     if (text_is(name, "depth0")) return value_int(l->depth);
     if (text_is(name, "previtem")) {
         return at > 0 ? l->items->items[at - 1] : undefined_because(r, "there is no previous item");
     }
     if (text_is(name, "nextitem")) {
-        return at + 1 < num ? l->items->items[at + 1] : undefined_because(r, "there is no next item");
+        return loop_has(r, l, at + 1) ? l->items->items[at + 1]
+                                      : undefined_because(r, "there is no next item");
     }
     return (struct value){.kind = VALUE_MISSING};
 }
