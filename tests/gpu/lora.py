@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """Adapters of low rank on a GPU, over random weights of a shape (tests/gpu/shapes), with random adapters of its own: the vectors of lists of ids beside those
-of the CPU device, and answers of the model and of each adapter alone and among others, also of one that is loaded while others are answered, unloaded, and
-loaded again. With "speed": a load on the model alone, and one that
+of the CPU device, answers of the model and of each adapter alone and among others, and those of adapters that come while the server runs. With "speed": a load on the model alone, and one that
 asks for an adapter in each request (flashd bench serve). Of a mixture attention's matrices alone have adapters. LAYERS: the first so many; options are the
 servers'. It needs nothing but Python.
 
@@ -16,6 +15,8 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
+import urllib.error
 
 from servers import post, serving, url, vectors
 
@@ -83,28 +84,35 @@ def check(flashd, shape, modules, options):
             differ = sum(a != b for _ in range(3) for a, b in zip(alone, pool.map(lambda job: answer(*job), jobs)))
         print("%d answers alone, and three times all at a time: %d differ" % (len(jobs), differ))
         assert differ == 0 and not math.isnan(sum(alone[0][1]))
-    check_later(flashd, shape, modules, options, jobs, alone)
+    places = ("--lora-dir", str(modules[0].parent), "--max-loras", "2", "--max-lora-rank", str(RANK))
+    check_later(command(flashd, shape, (), (*places, *options)), jobs, alone)
 
 
-def load_among_others(module, jobs, alone):
-    """And unload it: a name of its own is what tells whether it is there."""
-    mine = [i for i, job in enumerate(jobs) if job[0] == module.name]
-    others = [i for i, job in enumerate(jobs) if job[0] != module.name]
-    with concurrent.futures.ThreadPoolExecutor(len(jobs)) as pool:
-        busy = pool.map(lambda i: answer(*jobs[i]) == alone[i], others)
-        post("cuda", "/v1/load_lora_adapter", {"lora_name": module.name, "lora_path": str(module)})
-        again = pool.map(lambda i: answer(*jobs[i]) == alone[i], mine)
-        differ = sum(not same for same in [*busy, *again])
-    post("cuda", "/v1/unload_lora_adapter", {"lora_name": module.name})
-    print("%s loaded among %d answers, asked for by %d, and unloaded: %d differ" % (module.name, len(others), len(mine), differ))
-    assert differ == 0
+def exchange(what, name, path=""):
+    """A place is free a little after its adapter has left."""
+    for _ in range(100):
+        try:
+            return post("cuda", "/v1/%s_lora_adapter" % what, {"lora_name": name, "lora_path": path})
+        except urllib.error.HTTPError as error:
+            assert b"places" in error.read()
+            time.sleep(0.1)
+    raise AssertionError("no place")
 
 
-def check_later(flashd, shape, modules, options, jobs, alone):
-    places = ["--lora-dir", str(modules[0].parent), "--max-loras", "2", "--max-lora-rank", str(RANK)]
-    with serving(command(flashd, shape, modules[1:], [*options, *places]), ["cuda"]):
-        for _ in range(2):
-            load_among_others(modules[0], jobs, alone)
+def check_later(server, jobs, alone):
+    """Beside answers of the model, first each in the place of the other."""
+    with serving(server, ["cuda"]), concurrent.futures.ThreadPoolExecutor(len(jobs)) as pool:
+        beside = [(i, pool.submit(answer, *job)) for i, job in enumerate(jobs) if job[0] == "base"]
+        for name, path in (("all", "some"), ("some", "all")):
+            exchange("load", name, path)
+        assert any(answer(*job) != expected for job, expected in zip(jobs, alone) if job[0] != "base")
+        for what in ("unload", "load"):
+            for name in ("some", "all"):
+                exchange(what, name, name)
+        differ = sum(answer(*job) != expected for job, expected in zip(jobs, alone))
+        differ += sum(made.result() != alone[i] for i, made in beside)
+        print("%d answers of adapters that came later, and of the model beside them: %d differ" % (len(jobs), differ))
+        assert differ == 0
 
 
 def measure(flashd, shape, modules):
