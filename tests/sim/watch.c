@@ -655,7 +655,8 @@ static int32_t places_left_free(const struct scheduler *s, const struct sequence
     return s->urgent.count > 0 ? 0 : tenants_places_left_free(s, head->tenant, 0);
 }
 
-/* S8: the head of the queue is not left waiting while there is room for it. */
+/* S8: the head of the queue is not left waiting while there is room for it. A step in which another owner's, that had nothing
+ * running, passed an urgent one does not count: that one may have had the last place and have ended already. */
 static void check_work_conservation(const struct engine *e)
 {
     const struct scheduler *s = e->scheduler;
@@ -669,7 +670,7 @@ static void check_work_conservation(const struct engine *e)
                 plan_num_step_seqs(plan) < s->options.max_num_rows &&
                 block_manager_num_available(s->blocks) >=
                     kv_groups_num_blocks_max(&world.kv_groups, head->num_tokens) + room_beside(s, head);
-    if (!fits || head->arrival != head_arrival) head_waits_for = 0;
+    if (!fits || head->arrival != head_arrival || policy_urgent_was_passed()) head_waits_for = 0;
     if (fits) head_arrival = head->arrival;
     if (steps == last_steps) return;
     last_steps = steps;

@@ -52,6 +52,8 @@ void watch_state_copies(const struct state_copy *copies, int32_t num_copies);
 
 void policy_forget(void); /* the engine is dead */
 bool policy_is_due_before(const struct sequence *a, const struct sequence *b);
+/* Somebody came in before the first urgent one in the last step's plan, as tenants_may_pass_urgent. */
+bool policy_urgent_was_passed(void);
 
 /* ---- tenants.c ---- */
 
