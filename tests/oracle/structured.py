@@ -109,7 +109,7 @@ class Run:
     def validate(self, number, index, schema, text):
         if index not in self.validators:
             cls = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)
-            self.validators[index] = cls(exact(json.dumps(schema)))
+            self.validators[index] = cls(exact(json.dumps(schema)), format_checker=jsonschema.FormatChecker())
         try:
             value = exact(text)
         except ValueError as error:
