@@ -106,12 +106,6 @@ static const cJSON *get(const cJSON *object, const char *key)
     return cJSON_GetObjectItemCaseSensitive(object, key);
 }
 
-static const cJSON *function_of(const cJSON *tool)
-{
-    const cJSON *function = get(tool, "function");
-    return function ? function : tool;
-}
-
 static void fail(struct writer *w, int status, const char *what)
 {
     if (w->status == 0) w->status = error_set(w->err, status, "%s", what);
@@ -135,7 +129,7 @@ static struct names collect_names(struct writer *w, const cJSON *list)
     }
     cJSON_ArrayForEach(item, list)
     {
-        const cJSON *name = cJSON_IsObject(item) ? get(function_of(item), "name") : item;
+        const cJSON *name = cJSON_IsObject(item) ? get(tool_function(item), "name") : item;
         if (cJSON_IsString(name)) n.texts[n.num++] = name->valuestring;
     }
     qsort(n.texts, n.num, sizeof *n.texts, compare_texts);
@@ -607,7 +601,7 @@ static int write_calls(struct writer *w, const struct tool_demand *d, const char
     buffer_init(&names, EBNF_BYTES_MAX);
     cJSON_ArrayForEach(tool, d->tools)
     {
-        const cJSON *function = function_of(tool);
+        const cJSON *function = tool_function(tool);
         const char *name = cJSON_GetStringValue(get(function, "name"));
         w->tool = i++;
         w->parameter = -1;
@@ -687,7 +681,7 @@ const char *tool_grammar_find_field(const cJSON *tools, const char *refusal, cha
     *path = '\0';
     if (!rest || sscanf(refusal, "schema-%d-tool-%d-%d", &number, &tool, &parameter) < 1) return refusal;
     if (tool < 0) return rest + 2;
-    const cJSON *item = cJSON_GetArrayItem(tools, tool), *function = item ? function_of(item) : NULL;
+    const cJSON *item = cJSON_GetArrayItem(tools, tool), *function = item ? tool_function(item) : NULL;
     const cJSON *property =
         parameter >= 0 ? cJSON_GetArrayItem(get(tool_parameters(function), "properties"), parameter) : NULL;
     int n = snprintf(path, capacity, "tools[%d].function.parameters", tool);

@@ -19,7 +19,7 @@ static bool is_text(const char *text, const char *bytes, size_t num_bytes)
     return text && strlen(text) == num_bytes && !memcmp(text, bytes, num_bytes);
 }
 
-static const cJSON *function_of(const cJSON *tool)
+const cJSON *tool_function(const cJSON *tool)
 {
     const cJSON *function = get(tool, "function");
     return function ? function : tool;
@@ -30,7 +30,7 @@ const cJSON *tool_find(const cJSON *tools, const char *name, size_t num_bytes)
     const cJSON *tool;
     cJSON_ArrayForEach(tool, tools)
     {
-        const cJSON *function = function_of(tool);
+        const cJSON *function = tool_function(tool);
         if (is_text(cJSON_GetStringValue(get(function, "name")), name, num_bytes)) return function;
     }
     return NULL;
@@ -41,7 +41,7 @@ bool tool_any_begins(const cJSON *tools, const char *name, size_t num_bytes)
     const cJSON *tool;
     cJSON_ArrayForEach(tool, tools)
     {
-        const char *text = cJSON_GetStringValue(get(function_of(tool), "name"));
+        const char *text = cJSON_GetStringValue(get(tool_function(tool), "name"));
         if (text && strlen(text) >= num_bytes && !memcmp(text, name, num_bytes)) return true;
     }
     return false;

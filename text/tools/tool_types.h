@@ -6,6 +6,8 @@
 
 struct cJSON;
 
+/* Of a tool, which may be the function itself. */
+const struct cJSON *tool_function(const struct cJSON *tool);
 /* The function of this name, NULL when there is none. */
 const struct cJSON *tool_find(const struct cJSON *tools, const char *name, size_t num_bytes);
 /* Whether some function's name begins with it. */
