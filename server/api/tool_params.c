@@ -152,10 +152,16 @@ static int compare_name(const void *name, const void *tool)
     return strcmp(name, ((const struct named_tool *)tool)->name);
 }
 
-static int check_allowed(const cJSON *tool, const struct named_tool *names, int n, struct api_error *err)
+/* Of a tool or a choice of one: in an object of its own, or beside the type. */
+static const cJSON *find_name(const cJSON *tool)
 {
     const cJSON *function = json_field_find(tool, "function");
-    const char *name = cJSON_GetStringValue(json_field_find(function ? function : tool, "name"));
+    return json_field_find(function ? function : tool, "name");
+}
+
+static int check_allowed(const cJSON *tool, const struct named_tool *names, int n, struct api_error *err)
+{
+    const char *name = cJSON_GetStringValue(find_name(tool));
     if (name && bsearch(name, names, (size_t)n, sizeof *names, compare_name)) return 0;
     return api_error_invalid(err, "invalid_value", "tool_choice",
                              "allowed_tools names `%.64s`, which is none of the tools", name ? name : "");
@@ -187,13 +193,6 @@ static bool is_word(const cJSON *choice, const char *word)
 {
     const cJSON *type = json_field_find(choice, "type");
     return is_text(choice, word) || is_text(type, word);
-}
-
-/* Of a choice of one function: in an object of its own, or beside the type. */
-static const cJSON *find_name(const cJSON *choice)
-{
-    const cJSON *function = json_field_find(choice, "function");
-    return json_field_find(function ? function : choice, "name");
 }
 
 /* tool_choice, of a request with tools. */
