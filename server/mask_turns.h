@@ -11,18 +11,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MASK_TENANTS = 256 }; /* that are told apart */
+#include "server/tenant_group.h"
 
 /* Zeros: nobody has had anything. */
 struct mask_turns {
-    uint64_t tenants[MASK_TENANTS];
+    uint64_t tenants[TENANT_GROUPS];
     uint64_t last,
         newcomer; /* what the tenant had had that was last in turn; what a new answer begins with */
 };
 
 /* An answer's. Zero work: it has not joined. */
 struct mask_turn {
-    size_t tenant; /* below MASK_TENANTS */
+    size_t tenant; /* below TENANT_GROUPS */
     uint64_t work;
 };
 

@@ -10,6 +10,7 @@
 #include "base/thread_limit.h"
 #include "server/constrained_answer.h"
 #include "server/mask_turns.h"
+#include "server/tenant_group.h"
 #include "text/grammar/mask.h"
 
 enum {
@@ -46,8 +47,8 @@ struct masks {
     uint64_t *ahead;             /* slots whose guess has masks to be made: a bit_set */
     uint64_t *slow; /* slots that wait among themselves, since their masks take long: a bit_set */
     int num_slow_busy, slow_busy_most;
-    struct mask_turns turns;            /* of slow ones */
-    uint64_t tenant_work[MASK_TENANTS]; /* of a mask, lately: what a new answer's first one may take */
+    struct mask_turns turns;             /* of slow ones */
+    uint64_t tenant_work[TENANT_GROUPS]; /* of a mask, lately: what a new answer's first one may take */
     struct worker workers[THREADS_MOST];
     int num_workers;
     _Atomic bool stopping;
@@ -408,7 +409,7 @@ static struct follower *make_follower(struct masks *m, const struct request_slot
         return NULL;
     }
     f->num_prompt_tokens = input->num_prompt_tokens;
-    f->turn.tenant = (input->tenant_id >> 1) % MASK_TENANTS;
+    f->turn.tenant = tenant_group(input->tenant_id);
     return f;
 }
 

@@ -5,11 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    NUM_BUCKETS = 1024,
-    ID_BYTES = 48,
-    TENANTS = 256, /* of a key, that are told apart */
-};
+#include "server/tenant_group.h"
+
+enum { NUM_BUCKETS = 1024, ID_BYTES = 48 };
 
 struct record {
     struct record *next_in_bucket;
@@ -32,7 +30,7 @@ struct holder {
     struct holder *next;
     int api_key_idx;
     size_t num_bytes;
-    struct part parts[TENANTS];
+    struct part parts[TENANT_GROUPS];
 };
 
 struct response_store {
@@ -114,7 +112,7 @@ void response_store_destroy(struct response_store *s)
     if (!s) return;
     while (s->holders) {
         struct holder *h = s->holders;
-        for (struct part *p = h->parts; p < h->parts + TENANTS; p++)
+        for (struct part *p = h->parts; p < h->parts + TENANT_GROUPS; p++)
             while (p->oldest) drop_oldest(s, h, p);
         release_if_empty(s, h);
     }
@@ -153,7 +151,7 @@ static struct holder *find_largest(struct response_store *s, struct holder *h, s
 static struct part *find_largest_part(struct holder *h, struct part *p, size_t n)
 {
     struct part *largest = p;
-    for (struct part *other = h->parts; other < h->parts + TENANTS; other++)
+    for (struct part *other = h->parts; other < h->parts + TENANT_GROUPS; other++)
         if (other->num_bytes > (largest == p ? p->num_bytes + n : largest->num_bytes)) largest = other;
     return largest;
 }
@@ -190,7 +188,7 @@ static bool put(struct response_store *s, int api_key_idx, uint64_t tenant, stru
 {
     struct holder *h = bytes_of(r) <= s->max_bytes ? holder_of(s, api_key_idx) : NULL;
     if (!h) return false;
-    struct part *p = &h->parts[(tenant >> 1) % TENANTS];
+    struct part *p = &h->parts[tenant_group(tenant)];
     struct record **before = find(s, api_key_idx, r->id);
     if (*before) drop(s, before);
     bool kept = make_room(s, h, p, bytes_of(r));

@@ -2,16 +2,16 @@
 
 #include "base/clock.h"
 #include "server/api/generation.h"
+#include "server/tenant_group.h"
 
 enum {
-    CLIENTS = 256, /* that are told apart */
     REST_MS = 5000,
     STREAMS_AT_ONCE = 32, /* all that is in flight is looked at for each */
 };
 
 static size_t client_of(int api_key_idx, uint64_t tenant)
 {
-    return ((tenant >> 1) + (uint64_t)(api_key_idx + 1)) % CLIENTS;
+    return (tenant_group(tenant) + (size_t)(api_key_idx + 1)) % TENANT_GROUPS;
 }
 
 static size_t client_of_stream(const struct generation *g)
@@ -19,7 +19,7 @@ static size_t client_of_stream(const struct generation *g)
     return client_of(g->api_key_idx, g->tenant);
 }
 
-static void count_in_flight(const struct api *api, int64_t counts[CLIENTS])
+static void count_in_flight(const struct api *api, int64_t counts[TENANT_GROUPS])
 {
     for (const struct generation *g = api->generations; g; g = g->next)
         if (g->counts_for_key) counts[client_of_stream(g)] += g->num_choices;
@@ -38,7 +38,7 @@ static bool keeps_places(const struct generation *g, uint64_t now_ns)
 }
 
 /* NULL: there is none of a client that has more than least. */
-static struct generation *find(const struct api *api, const int64_t counts[CLIENTS], int64_t least)
+static struct generation *find(const struct api *api, const int64_t counts[TENANT_GROUPS], int64_t least)
 {
     const uint64_t now_ns = clock_monotonic_ns();
     struct generation *found = NULL;
@@ -64,7 +64,7 @@ static void end(struct generation *g)
 
 void slow_readers_make_room(struct api *api, int api_key_idx, uint64_t tenant, int32_t num_sequences)
 {
-    int64_t counts[CLIENTS] = {0};
+    int64_t counts[TENANT_GROUPS] = {0};
     int num_missing = num_sequences - request_slots_num_free(api->server->slots);
     if (num_missing <= 0 || api->num_kept_slots == 0) return;
     count_in_flight(api, counts);
