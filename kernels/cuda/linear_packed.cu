@@ -106,8 +106,8 @@ bool launch_rows(struct cuda_device *d, int32_t columns, const linear_packed_arg
 {
     if (row) return launch_row<FORMAT, SCALES, HALVES, GROUPS>(d, a, row, w);
     columns = std::min(columns, a.m);
+    if (columns <= 8) return launch<FORMAT, SCALES, HALVES, GROUPS, 8>(d, a, x, NULL, w);
     if constexpr (GROUPS == 1) {
-        if (columns <= 8) return launch<FORMAT, SCALES, HALVES, GROUPS, 8>(d, a, x, NULL, w);
         if (columns <= 16) return launch<FORMAT, SCALES, HALVES, GROUPS, 16>(d, a, x, NULL, w);
     }
     if (columns <= 32) return launch<FORMAT, SCALES, HALVES, GROUPS, 32>(d, a, x, NULL, w);
