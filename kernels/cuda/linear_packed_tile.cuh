@@ -60,7 +60,7 @@ template <typename T> struct packed_producer {
 
     __device__ __forceinline__ void load_w(int32_t stage, int32_t k) const
     {
-        barrier_arrive_expect(r.full + 8 * stage, T::W_BYTES + T::x_bytes(a.x_rows));
+        barrier_arrive_expect(r.full + 8 * stage, T::W_BYTES + T::x_bytes(a.x_there));
 #pragma unroll
         for (int i = 0; i < T::QUADS; i++) {
             size_t block = ((size_t)blockIdx.x * T::QUADS + i) * a.num_blocks + k * T::STAGE_BLOCKS;
@@ -97,6 +97,7 @@ inline linear_packed_args packed_args_of(int32_t rows, void *out, const struct l
 template <typename T> size_t fit_packed_ring(linear_packed_args *a, const struct linear *w, int32_t bytes)
 {
     a->x_rows = T::IS_ROW ? 0 : std::min((a->m + 7) / 8 * 8, T::COLS);
+    a->x_there = T::IS_ROW ? 0 : std::min(a->m, T::COLS);
     a->num_blocks = (w->k + 2 * PACKED_COLUMNS - 1) / (2 * PACKED_COLUMNS) * 2;
     a->row_bytes = T::IS_ROW ? row_place_bytes(a->num_blocks * PACKED_COLUMNS) : 0;
     a->num_k = a->num_blocks / T::STAGE_BLOCKS;

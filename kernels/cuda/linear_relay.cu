@@ -222,7 +222,7 @@ bool launch(struct cuda_device *d, linear_packed_args a, const void *x, const ro
         return launch_dependent(d, relay_row_kernel<FORMAT, SCALES, HALVES, COLS>, grid, block, shared_bytes,
                                 a, *row);
     } else {
-        const CUtensorMap *x_map = tensor_map_of_matrix(d, x, a.m, w->k, a.x_rows);
+        const CUtensorMap *x_map = tensor_map_of_matrix(d, x, a.m, w->k, a.x_there);
         return x_map && launch_dependent(d, relay_kernel<FORMAT, SCALES, HALVES, COLS>, grid, block,
                                          shared_bytes, a, *x_map);
     }

@@ -29,8 +29,9 @@ enum {
 
 struct packed_args : store_args {
     const unsigned char *packed;
-    int32_t x_rows;     /* m rounded up to 8: rows of x in a stage; 0: the CTA makes the only one */
-    int32_t num_k;      /* stages along K */
+    int32_t x_rows;  /* m rounded up to 8: rows of x in a stage; 0: the CTA makes the only one */
+    int32_t x_there; /* of which so many arrive: the copy engine takes longer for rows that are not there */
+    int32_t num_k;   /* stages along K */
     int32_t num_blocks; /* along K, in memory */
     int32_t num_stages; /* in the ring */
     int32_t pause;      /* cycles between stages ahead of the dependency, as in linear_ring.cuh */
