@@ -64,6 +64,24 @@ static const struct family jina_with_norms = {.names = {"jina-bert-v2", "JinaBer
                                               .qk_norm_all_heads = true,
                                               .up_leads = true};
 
+/* Jina's own XLM-RoBERTa */
+#define FLASH_ROBERTA(weights)                                                                               \
+    .is_encoder = true, .has_embedding_norm = true, .norms_sums = true, .hf_layers = "encoder.layers",       \
+    .weight_changes = (weights), .gate = GATE_GELU, .kv_heads_may_be_missing = true,                         \
+    .max_position_embeddings = 8194, .theta = 20000, .norm_eps = 1e-5
+static const struct family flash_roberta_with_tasks = {
+    .names = {NULL, "XLMRobertaModel", "xlm-roberta"}, /* jina-embeddings-v3 */
+    FLASH_ROBERTA(task_roberta_weights)};
+static const struct family flash_roberta = {.names = {NULL, "XLMRobertaModel", "xlm-roberta"},
+                                            FLASH_ROBERTA(flash_roberta_weights),
+                                            .if_named = &flash_roberta_with_tasks};
+static const struct family flash_roberta_scores = {
+    .names = {NULL, "XLMRobertaForSequenceClassification", "xlm-roberta"}, /* jina-reranker-v2 */
+    FLASH_ROBERTA(flash_roberta_score_weights),
+    .unrotated_layer_period = 1,
+    .positions_follow_padding = true,
+    .scores_pairs = true};
+
 static const struct family families[] = {
     {
         .names = {"llama", "LlamaForCausalLM", "llama"}, /* SmolLM2 too */
@@ -1283,12 +1301,13 @@ static const struct family families[] = {
     {.names = {NULL, "GraniteSpeechForConditionalGeneration", "granite_speech"}, TEXT_OF_ITS_OWN},
 #define ROBERTA(class, type)                                                                                 \
     {                                                                                                        \
-        .names = {NULL, class, type}, BERT(bert_weights), .positions_follow_padding = true                   \
+        .names = {NULL, class, type}, BERT(bert_weights), .positions_follow_padding = true,                  \
+        .if_rotary = &flash_roberta                                                                          \
     }
 #define ROBERTA_SCORES(class, type)                                                                          \
     {                                                                                                        \
         .names = {NULL, class, type}, BERT(roberta_score_weights), .scores_pairs = true,                     \
-        .positions_follow_padding = true                                                                     \
+        .positions_follow_padding = true, .gguf_may_fuse_qkv = true, .if_named = &flash_roberta_scores       \
     }
     {.names = {"bert", "BertModel", "bert"}, BERT(bert_weights)}, /* BGE, E5, GTE, MiniLM */
     /* heads that guess words are passed over */
@@ -1296,6 +1315,12 @@ static const struct family families[] = {
     {.names = {NULL, "BertForPreTraining", "bert"}, BERT(bert_weights)},
     ROBERTA("XLMRobertaModel", "xlm-roberta"), /* multilingual E5, BGE-M3 */
     ROBERTA("XLMRobertaForMaskedLM", "xlm-roberta"),
+    ROBERTA("XLMRobertaLoRA", "xlm-roberta"), /* jina-embeddings-v3, with its own code's name */
+    {.names = {"jina-bert-v3", "JinaEmbeddingsV3Model", "jina_embeddings_v3"},
+     FLASH_ROBERTA(flash_roberta_weights),
+     .if_named = &flash_roberta_with_tasks},
+    {.names = {NULL, "JinaEmbeddingsV3ForMaskedLM", "jina_embeddings_v3"},
+     FLASH_ROBERTA(flash_roberta_weights)},
     ROBERTA("RobertaModel", "roberta"),
     ROBERTA("RobertaForMaskedLM", "roberta"),
     ROBERTA("CamembertModel", "camembert"),

@@ -70,6 +70,10 @@ struct family {
     const struct family
         *with_two_norms; /* where attention and the MLP beside it have one each: this in its place */
     const struct family *with_qk_norms; /* where a file has norms of q and k: this in its place */
+    const struct family *if_rotary;     /* where position_embedding_type is "rotary": this in its place */
+    const struct family
+        *if_named; /* where a directory has the names that this one has of the embedding and of its
+                                      norm: this in its place */
     const struct family *if_parallel; /* where a file has both side by side, of one norm: this in its place */
     bool gguf_may_fuse_qkv;           /* some of its GGUF files have Q, K and V in one tensor */
     bool is_in_text_config;           /* its config.json may have the text model's in an object of its own */

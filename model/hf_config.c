@@ -715,10 +715,18 @@ static void take_mixture(struct json_reader *r, struct model_config *c)
     if (has_experts && c->family->with_experts) c->family = c->family->with_experts;
 }
 
+/* Jina's XLM-RoBERTas, by the name of another class. */
+static void take_rotary(struct json_reader *r, struct model_config *c)
+{
+    const bool is_rotary = !strcmp(json_text(r, "position_embedding_type", ""), "rotary");
+    if (is_rotary && c->family->if_rotary) c->family = c->family->if_rotary;
+}
+
 static int read_text_config(struct json_reader *r, struct model_config *c)
 {
     take_decoder(r, c);
     take_mixture(r, c);
+    take_rotary(r, c);
     c->gate = c->family->gate;
     c->is_parallel = c->family->is_parallel;
     c->is_encoder = c->family->is_encoder || !json_bool(r, "is_causal", true);

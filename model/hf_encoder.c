@@ -135,7 +135,8 @@ static int check_encoder(struct json_reader *r, const struct family *family)
                                                 "use_rms_norm",
                                                 "causal",
                                                 "scale_attn_by_inverse_layer_idx",
-                                                "logn_attention_scale"};
+                                                "logn_attention_scale",
+                                                "use_reg_tokens"};
     if (strcmp(json_text(r, "layer_norm_type", "layer_norm"), "layer_norm") != 0 ||
         !json_bool(r, "pack_qkv", true))
         return error_set(r->err, STATUS_UNSUPPORTED,
@@ -172,7 +173,7 @@ static int read_tables(struct json_reader *r, struct model_config *c)
         c->first_position_row = (int32_t)json_int(r, "pad_token_id", 1, 0, INT32_MAX / 2) + 1;
         c->max_position_embeddings -= c->first_position_row;
     }
-    if (!strcmp(positions, own)) return STATUS_OK;
+    if (!strcmp(positions, own) || (!strcmp(own, "rope") && !strcmp(positions, "rotary"))) return STATUS_OK;
     return error_set(r->err, STATUS_UNSUPPORTED,
                      "%s: position_embedding_type \"%s\" is not supported; \"%s\" is", r->path,
                      printable_from(positions, strlen(positions)).text, own);

@@ -759,17 +759,34 @@ static void find_fused_gate(struct model_files *f)
         f->config.family->gguf_may_fuse_gate && !gguf_find_tensor(f->gguf, "blk.0.ffn_gate.weight").data;
 }
 
+/* Whether the directory has what the family calls so, of the first layer or of none. */
+static bool has_weight_of(struct model_files *f, const struct family *family, enum weight_role role)
+{
+    const struct family *own = f->config.family;
+    char name[NAME_BYTES_MAX];
+    f->config.family = family;
+    name_weight(f, role, 0, 0, name);
+    f->config.family = own;
+    return safetensors_find(f->safetensors, name);
+}
+
 /* A directory does not say that it has norms of q and k. */
 static void find_qk_norms(struct model_files *f)
 {
     const struct family *other = f->config.family->with_qk_norms;
-    char name[NAME_BYTES_MAX];
-    if (!other) return;
-    snprintf(name, sizeof name, "%s%s.0.%s", hf_prefix(f)->all, hf_layers(f),
-             weight_line(other->weight_changes, WEIGHT_Q_NORM)->hf_name);
-    if (!safetensors_find(f->safetensors, name)) return;
+    if (!other || !has_weight_of(f, other, WEIGHT_Q_NORM)) return;
     f->config.family = other;
     f->config.qk_norm = true;
+}
+
+/* Nor that its names are another family's. */
+static void find_names(struct model_files *f)
+{
+    const struct family *other = f->config.family->if_named;
+    if (!other || !has_weight_of(f, other, WEIGHT_EMBEDDING_NORM) ||
+        !has_weight_of(f, other, WEIGHT_TOKEN_EMBEDDING))
+        return;
+    f->config.family = other;
 }
 
 static void find_fused_experts(struct model_files *f)
@@ -832,6 +849,7 @@ static int open_directory(struct model_files *f, bool is_dummy, struct error *er
     status = safetensors_open(f->path, &f->safetensors, err);
     if (status) return status;
     find_qk_norms(f);
+    find_names(f);
     find_stacked_experts(f);
     find_numbered_experts(f);
     find_transposed_experts(f);

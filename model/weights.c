@@ -1432,22 +1432,32 @@ const struct weight_change modernbert_score_weights[] = {
 #define NOMIC_NORM(role, gguf, hf) \
     {role, {gguf ".weight", hf ".weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}, \
     {role##_BIAS, {gguf ".bias", hf ".bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}
-/* Norms where BERT has them. */
-#define NOMIC_WEIGHTS \
-    {WEIGHT_TOKEN_EMBEDDING, {"token_embd.weight", "embeddings.word_embeddings.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}}, \
-    {WEIGHT_TYPE_EMBEDDING, {"token_types.weight", "embeddings.token_type_embeddings.weight", DIM_TYPES, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+/* Norms where BERT has them; attention: what a directory calls it. */
+#define NOMIC_WEIGHTS(attention) NOMIC_NAMED_WEIGHTS(attention, ".weight")
+#define NOMIC_NAMED_WEIGHTS(attention, matrix) \
+    {WEIGHT_TOKEN_EMBEDDING, {"token_embd.weight", "embeddings.word_embeddings" matrix, DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {WEIGHT_TYPE_EMBEDDING, {"token_types.weight", "embeddings.token_type_embeddings" matrix, DIM_TYPES, DIM_HIDDEN, PRESENT_ALWAYS}}, \
     NOMIC_NORM(WEIGHT_EMBEDDING_NORM, "token_embd_norm", "emb_ln"), \
     {WEIGHT_OUTPUT_NORM, {.presence = PRESENT_NEVER}}, \
     {WEIGHT_ATTENTION_NORM, {.presence = PRESENT_NEVER}}, \
-    QKV_IN_ONE("attn_qkv.weight", "attn.Wqkv.weight"), \
-    {WEIGHT_O, {"attn_output.weight", "attn.out_proj.weight", DIM_HIDDEN, DIM_Q, PRESENT_ALWAYS}}, \
+    QKV_IN_ONE("attn_qkv.weight", attention ".Wqkv" matrix), \
+    {WEIGHT_O, {"attn_output.weight", attention ".out_proj" matrix, DIM_HIDDEN, DIM_Q, PRESENT_ALWAYS}}, \
     NOMIC_NORM(WEIGHT_ATTENTION_POST_NORM, "attn_output_norm", "norm1"), \
     {WEIGHT_MLP_NORM, {.presence = PRESENT_NEVER}}, \
     NOMIC_NORM(WEIGHT_MLP_POST_NORM, "layer_output_norm", "norm2")
+/* And biases of all products, of which none has a gate. */
+#define NOMIC_BIASES(attention) \
+    {WEIGHT_Q_BIAS, {"attn_qkv.bias", attention ".Wqkv.bias", DIM_1, DIM_Q, PRESENT_ALWAYS}}, \
+    {WEIGHT_K_BIAS, {"attn_qkv.bias", attention ".Wqkv.bias", DIM_1, DIM_KV, PRESENT_ALWAYS}}, \
+    {WEIGHT_V_BIAS, {"attn_qkv.bias", attention ".Wqkv.bias", DIM_1, DIM_KV, PRESENT_ALWAYS}}, \
+    {WEIGHT_O_BIAS, {"attn_output.bias", attention ".out_proj.bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {WEIGHT_GATE, {.presence = PRESENT_NEVER}}, \
+    {WEIGHT_UP_BIAS, {"ffn_up.bias", "mlp.fc1.bias", DIM_1, DIM_INTERMEDIATE, PRESENT_IF_DENSE}}, \
+    {WEIGHT_DOWN_BIAS, {"ffn_down.bias", "mlp.fc2.bias", DIM_1, DIM_HIDDEN, PRESENT_IF_DENSE}}
 
 /* The only biases are norms', and the MLP has a gate. */
 const struct weight_change nomic_weights[] = {
-    NOMIC_WEIGHTS,
+    NOMIC_WEIGHTS("attn"),
     {WEIGHT_GATE, {"ffn_gate.weight", "mlp.fc12.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
     {WEIGHT_UP, {"ffn_up.weight", "mlp.fc11.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
     {WEIGHT_DOWN, {"ffn_down.weight", "mlp.fc2.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_ALWAYS}},
@@ -1456,21 +1466,40 @@ const struct weight_change nomic_weights[] = {
 
 /* All products have biases but experts', of which a directory has one together, and none has a gate. */
 const struct weight_change nomic_moe_weights[] = {
-    NOMIC_WEIGHTS,
-    {WEIGHT_Q_BIAS, {"attn_qkv.bias", "attn.Wqkv.bias", DIM_1, DIM_Q, PRESENT_ALWAYS}},
-    {WEIGHT_K_BIAS, {"attn_qkv.bias", "attn.Wqkv.bias", DIM_1, DIM_KV, PRESENT_ALWAYS}},
-    {WEIGHT_V_BIAS, {"attn_qkv.bias", "attn.Wqkv.bias", DIM_1, DIM_KV, PRESENT_ALWAYS}},
-    {WEIGHT_O_BIAS, {"attn_output.bias", "attn.out_proj.bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_GATE, {.presence = PRESENT_NEVER}},
+    NOMIC_WEIGHTS("attn"),
+    NOMIC_BIASES("attn"),
     {WEIGHT_UP, {"ffn_up.weight", "mlp.fc1.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_IF_DENSE}},
-    {WEIGHT_UP_BIAS, {"ffn_up.bias", "mlp.fc1.bias", DIM_1, DIM_INTERMEDIATE, PRESENT_IF_DENSE}},
     {WEIGHT_DOWN, {"ffn_down.weight", "mlp.fc2.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_IF_DENSE}},
-    {WEIGHT_DOWN_BIAS, {"ffn_down.bias", "mlp.fc2.bias", DIM_1, DIM_HIDDEN, PRESENT_IF_DENSE}},
     {WEIGHT_ROUTER, {"ffn_gate_inp.weight", "mlp.router.layer.weight", DIM_EXPERTS, DIM_HIDDEN, PRESENT_IF_SPARSE}},
     {WEIGHT_EXPERTS_BIAS, {NULL, "mlp.experts.bias", DIM_1, DIM_HIDDEN, PRESENT_MAYBE}},
     {WEIGHT_EXPERT_GATE, {.presence = PRESENT_NEVER}},
     {WEIGHT_EXPERT_UP, {"ffn_up_exps.weight", "mlp.experts.mlp.w1", DIM_EXPERT, DIM_HIDDEN, PRESENT_IF_SPARSE}},
     {WEIGHT_EXPERT_DOWN, {"ffn_down_exps.weight", "mlp.experts.mlp.w2", DIM_HIDDEN, DIM_EXPERT, PRESENT_IF_SPARSE}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+#define FLASH_ROBERTA_WEIGHTS(matrix) \
+    NOMIC_NAMED_WEIGHTS("mixer", matrix), \
+    NOMIC_BIASES("mixer"), \
+    {WEIGHT_UP, {"ffn_up.weight", "mlp.fc1" matrix, DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {WEIGHT_DOWN, {"ffn_down.weight", "mlp.fc2" matrix, DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_ALWAYS}}
+
+/* Jina's XLM-RoBERTas. */
+const struct weight_change flash_roberta_weights[] = {
+    FLASH_ROBERTA_WEIGHTS(".weight"),
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+/* Beside whose matrices are those of tasks. */
+const struct weight_change task_roberta_weights[] = {
+    FLASH_ROBERTA_WEIGHTS(".parametrizations.weight.original"),
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+const struct weight_change flash_roberta_score_weights[] = {
+    FLASH_ROBERTA_WEIGHTS(".weight"),
+    {WEIGHT_POSITION_EMBEDDING, {"position_embd.weight", "embeddings.position_embeddings.weight", DIM_POSITIONS, DIM_HIDDEN, PRESENT_ALWAYS}},
+    SCORE_HEAD("/classifier.dense", "/classifier.out_proj"),
     {.role = WEIGHT_ROLE_COUNT},
 };
 /* clang-format on */

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes encoder_goldens.json: small models of BERT's, RoBERTa's, XLM-RoBERTa's, ModernBERT's, Nomic BERT's, GTE's, Jina's, EmbeddingGemma's, EuroBERT's, CamemBERT's, DistilBERT's, ELECTRA's and MPNet's kind, their weights by make_values, and what
+"""Writes encoder_goldens.json: small models of BERT's, RoBERTa's, XLM-RoBERTa's, ModernBERT's, Nomic BERT's, GTE's, Jina's, EmbeddingGemma's, EuroBERT's, CamemBERT's, DistilBERT's, ELECTRA's, MPNet's and Jina's XLM-RoBERTa's kind, their weights by make_values, and what
 transformers in float32 gives for lists of ids: the first token's hidden state and the mean; and what those with a head for one
 label give for a query with each document.
 
@@ -14,9 +14,10 @@ import torch
 import transformers
 from transformers import (BertConfig, BertForSequenceClassification, BertModel, GteForSequenceClassification, GteModel, XLMRobertaConfig,
                           ModernBertConfig, ModernBertForSequenceClassification, ModernBertModel, NomicBertModel,
-                          EuroBertModel, Gemma3TextModel, LlamaModel, Qwen2Model, RobertaForSequenceClassification, RobertaModel,
+                          EuroBertModel, Gemma3TextModel, JinaEmbeddingsV3Config, JinaEmbeddingsV3Model, LlamaModel, Qwen2Model, RobertaForSequenceClassification, RobertaModel,
                           XLMRobertaForSequenceClassification, XLMRobertaModel)
 
+import encoder_flash as flash
 import encoder_gemma
 import encoder_jina
 import encoder_llama
@@ -126,6 +127,23 @@ def named_goldens(kind, own):
             kind + "_ids": [reader.encode(text).ids for text in DOCUMENTS]}
 
 
+def flash_rows(task=None):
+    """Of jina-embeddings-v3 with a task's adapters in its matrices, as saved: transformers has other names, which it makes of these."""
+    with tempfile.TemporaryDirectory() as folder:
+        flash.write(Path(folder), "saved", change=lambda values: values.update(flash.merged(task)))
+        model = JinaEmbeddingsV3Model.from_pretrained(folder, add_pooling_layer=False).float().eval()
+    assert isinstance(model.config, JinaEmbeddingsV3Config) and model.config.rope_parameters["rope_theta"] == flash.THETA
+    return [numbers(r.mean(0)) for r in states(model, flash.LISTS)]
+
+
+def flash_scores():
+    model = XLMRobertaForSequenceClassification(XLMRobertaConfig(**score_config(True))).float().eval()
+    values = {name: torch.from_numpy(array) for name, array in flash.transformers_roberta()}
+    told = model.load_state_dict(values, strict=False)
+    assert not told.unexpected_keys and not [k for k in told.missing_keys if "position_ids" not in k and "token_type_ids" not in k], told
+    return [[n, float("%.9g" % v)] for n, v in read_scores(model, roberta_tokenizer())]
+
+
 modern = states(fill(ModernBertModel(ModernBertConfig(**rotating.modern_config())), [(n, n, s) for n, s in rotating.modern_tensors()]),
                 rotating.MODERN_LISTS)
 nomic = states(from_directory(NomicBertModel, lambda path: rotating.write_nomic(path, "mean", saved=True)), LISTS)
@@ -172,5 +190,8 @@ print(json.dumps({
     **{kind + "_mean": [numbers(r.mean(0)) for r in rows] for kind, rows in both_sides.items()},
     "qwen2_last": [numbers(r[-1]) for r in both_sides["qwen2"]],
     **{key: value for kind, own in encoder_named.KINDS.items() for key, value in named_goldens(kind, own).items()},
+    "flash_mean": flash_rows(),
+    **{"flash_" + task: flash_rows(task) for task in flash.TASKS},
+    "flash_scores": flash_scores(),
     "gte_scores": [[n, float("%.9g" % v)] for n, v in read_scores(gte_scorer, tokenizer())],
 }))
