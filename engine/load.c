@@ -74,6 +74,7 @@ static void take_model_facts(struct link_facts *facts, const struct config *conf
     const struct model_config *c = model_files_config(files);
     facts->embedding_size = model_config_embedding_size(c);
     facts->pooling = choose_pooling(config, c);
+    facts->tasks = c->tasks;
     facts->is_reranker = c->is_reranker;
     facts->is_encoder = c->is_encoder;
     facts->scores_pairs = c->family->scores_pairs;

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "link/sampling.h"
+#include "link/tasks.h"
 
 enum { LINK_TEXT_BYTES = 192 };
 
@@ -22,8 +23,9 @@ struct link_facts {
     int32_t embedding_size; /* values of an embedding */
     enum pooling
         pooling; /* of an embedding, FIRST, LAST or MEAN; NONE: the model's files ask for one that there is not */
-    bool is_reranker; /* the model's file says so */
-    bool is_encoder;  /* it makes embeddings and nothing else, */
+    struct tasks tasks; /* that an embedding may be for */
+    bool is_reranker;   /* the model's file says so */
+    bool is_encoder;    /* it makes embeddings and nothing else, */
     bool scores_pairs, scores_are_plain,
         has_second_type;        /* or scores of pairs, by its head: their sigmoid unless they are plain; and
                                                            the second text's tokens have a type of their own */

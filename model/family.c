@@ -71,7 +71,8 @@ static const struct family jina_with_norms = {.names = {"jina-bert-v2", "JinaBer
     .max_position_embeddings = 8194, .theta = 20000, .norm_eps = 1e-5
 static const struct family flash_roberta_with_tasks = {
     .names = {NULL, "XLMRobertaModel", "xlm-roberta"}, /* jina-embeddings-v3 */
-    FLASH_ROBERTA(task_roberta_weights)};
+    FLASH_ROBERTA(task_roberta_weights),
+    .has_tasks = true};
 static const struct family flash_roberta = {.names = {NULL, "XLMRobertaModel", "xlm-roberta"},
                                             FLASH_ROBERTA(flash_roberta_weights),
                                             .if_named = &flash_roberta_with_tasks};

@@ -70,7 +70,8 @@ struct family {
     const struct family
         *with_two_norms; /* where attention and the MLP beside it have one each: this in its place */
     const struct family *with_qk_norms; /* where a file has norms of q and k: this in its place */
-    const struct family *if_rotary;     /* where position_embedding_type is "rotary": this in its place */
+    bool has_tasks; /* beside its matrices lie what adapters of tasks add to them (lora_files.h) */
+    const struct family *if_rotary; /* where position_embedding_type is "rotary": this in its place */
     const struct family
         *if_named; /* where a directory has the names that this one has of the embedding and of its
                                       norm: this in its place */

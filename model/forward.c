@@ -284,6 +284,19 @@ static void run_mlp_beside_experts(const struct model *m, const struct batch *b,
     k->rms_norm(d, b, rows, m->delta, m->both, m->delta, &layer->experts_sum);
 }
 
+/* What the adapters of tasks add to embeddings; NULL: nothing. */
+static const void *task_delta(const struct model *m, const struct batch *b)
+{
+    struct device *d = m->device;
+    const struct kernel_table *k = d->ops;
+    const struct norm_args copy = {.hidden_size = m->task_width};
+    if (!m->task_lora || !m->step_has_loras) return NULL;
+    k->embed(d, b, m->task_rows, m->task_table, 1);
+    k->rms_norm(d, b, ROWS_TOKENS, m->task_values, m->task_rows, NULL, &copy);
+    k->linear_lora(d, b, ROWS_TOKENS, m->delta, m->task_values, m->task_zeros, m->task_lora);
+    return m->delta;
+}
+
 /* Its gate and up, of what the norm between gives. */
 static void run_gate_up(const struct model *m, const struct batch *b, const struct layer *layer,
                         struct tail *t, const struct next_norm *between)
@@ -395,6 +408,7 @@ void forward(const struct model *m, const struct batch *b, const struct step *st
     if (m->embedding_norm.weight)
         k->rms_norm(d, b, ROWS_TOKENS, m->normed, m->residual, NULL, &m->embedding_norm);
     if (m->layer_inputs) make_layer_inputs(m, b);
+    t.delta = task_delta(m, b);
     if (m->streams.x) begin_streams(m, b);
     for (int32_t i = 0; i <= last; i++) {
         const struct layer *layer = &m->layers[i];

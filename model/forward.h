@@ -63,6 +63,11 @@ struct model {
     const float
         *positions; /* device memory [max_model_len][H]: what is added to embeddings; as many rows more
                        where there is a second type of tokens; NULL */
+    /* of tasks (task_embedding.h): what their adapters add to embeddings; NULL: there are none */
+    struct linear *task_table, *task_zeros;
+    struct lora *task_lora;
+    void *task_rows, *task_values; /* [T][width] (res) [T][width] (act) */
+    int32_t task_width;
     struct score_head *score_head;      /* NULL: it does not score pairs */
     struct dense_layers *dense;         /* NULL: embeddings are what pooling gives */
     struct linear *embedding, *lm_head; /* one and the same when tied */

@@ -189,6 +189,44 @@ static int check_sides(struct json_reader *r, const struct family *family)
                      both ? "true" : "false");
 }
 
+/* "": nothing is said; NULL: it is no text. */
+static const char *json_text_of(const cJSON *object, const char *name)
+{
+    const cJSON *text = cJSON_GetObjectItemCaseSensitive(object, name);
+    return !text || cJSON_IsNull(text) ? "" : cJSON_GetStringValue(text);
+}
+
+static int add_task(struct json_reader *r, struct model_config *c, const cJSON *item, const cJSON *texts)
+{
+    const char *name = cJSON_GetStringValue(item), *text = name ? json_text_of(texts, name) : NULL;
+    struct task *task = &c->tasks.items[c->tasks.num];
+    if (!name || !name[0] || !text || strlen(name) >= TASK_NAME_BYTES || strlen(text) >= TASK_TEXT_BYTES ||
+        c->tasks.num == TASKS_MAX)
+        return error_set(
+            r->err, STATUS_UNSUPPORTED,
+            "%s: lora_adaptations is supported as a list of %d names at most, each of less than %d "
+            "bytes, with an instruction of less than %d",
+            r->path, TASKS_MAX, TASK_NAME_BYTES, TASK_TEXT_BYTES);
+    snprintf(task->name, sizeof task->name, "%s", name);
+    snprintf(task->instruction, sizeof task->instruction, "%s", text);
+    c->tasks.num++;
+    return STATUS_OK;
+}
+
+/* Jina's: which tasks there are adapters for, and what a text begins with. */
+static int read_tasks(struct json_reader *r, struct model_config *c)
+{
+    const struct family *other = c->family->if_named;
+    const cJSON *item, *names = json_find(r, "lora_adaptations"), *texts = json_find(r, "task_instructions");
+    int status = STATUS_OK;
+    if (!other || !other->has_tasks || !names) return r->status;
+    const int64_t rank = json_int(r, "lora_rank", 4, 1, LORA_RANK_MAX);
+    c->task_scale = (float)(json_real(r, "lora_alpha", 1, -1e6, 1e6) / (double)rank);
+    if (!cJSON_IsArray(names)) return add_task(r, c, names, texts);
+    cJSON_ArrayForEach(item, names) if (!status) status = add_task(r, c, item, texts);
+    return status ? status : r->status;
+}
+
 int hf_read_encoder(struct json_reader *r, struct model_config *c)
 {
     int status = check_sides(r, c->family);
@@ -197,6 +235,7 @@ int hf_read_encoder(struct json_reader *r, struct model_config *c)
     if (status) return status;
     hf_read_norm_eps(r, c);
     status = read_tables(r, c);
+    if (!status) status = read_tasks(r, c);
     if (!status) status = read_gpt2_keys(r, c);
     return status ? status : read_score_head(r, c);
 }

@@ -35,8 +35,9 @@ struct lora_files {
     bool by_root; /* of the rank */
     struct entry *entries;
     uint64_t num_entries;
-    struct lora_part *parts; /* [num_layers][NUM_ROLES] */
-    void **turned;           /* rows in another order: [num_layers][NUM_ROLES], NULL: as they are */
+    struct lora_part *parts;      /* [num_layers][NUM_ROLES] */
+    struct lora_part token, type; /* of a task: what is added to embeddings */
+    void **turned;                /* rows in another order: [num_layers][NUM_ROLES], NULL: as they are */
     size_t num_parts;
 };
 
@@ -349,6 +350,84 @@ int lora_files_open(const char *path, const struct model_files *model, struct lo
     return status;
 }
 
+/* ---- tasks ---- */
+
+/* A task's part of a tensor of those of all: [tasks][rows][cols]; rows or cols 0: any rank. */
+static int view_of_task(const struct model_files *model, const struct safetensor *t, int32_t task,
+                        int64_t rows, int64_t cols, struct weight_view *out, struct error *err)
+{
+    const int64_t num = model_files_config(model)->tasks.num;
+    const bool has_shape = t->num_dims == 3 && t->dims[0] == (uint64_t)num;
+    const uint64_t rank = has_shape ? t->dims[rows ? 2 : 1] : 0;
+    if (t->dtype != DTYPE_F32 && t->dtype != DTYPE_F16 && t->dtype != DTYPE_BF16)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "tensor %.150s is of type %s; F32, F16 and BF16 are supported", t->name,
+                         t->dtype_text);
+    if (rank == 0 || rank > LORA_RANK_MAX || t->dims[rows ? 1 : 2] != (uint64_t)(rows ? rows : cols))
+        return error_set(err, STATUS_INVALID,
+                         "tensor %.150s does not fit the model: %" PRId64 " tasks, %" PRId64
+                         " values and a rank of 1 to %d are expected",
+                         t->name, num, rows ? rows : cols, (int)LORA_RANK_MAX);
+    const char *data = t->data;
+    data += t->num_bytes / (uint64_t)num * (uint64_t)task;
+    *out = weight_view_plain(data, (enum dtype)t->dtype, (int64_t)t->dims[1], (int64_t)t->dims[2]);
+    return STATUS_OK;
+}
+
+/* rows, cols: of what A is beside. An embedding's A is looked up, so that it has the ranks as columns. */
+static int find_task_part(const struct model_files *model, enum weight_role role, int32_t layer, int32_t task,
+                          int64_t rows, int64_t cols, struct lora_part *part, struct error *err)
+{
+    const bool is_embedding = role < WEIGHT_ATTENTION_NORM;
+    const struct safetensor *a = model_files_beside(model, role, layer, "0.lora_A"),
+                            *b = model_files_beside(model, role, layer, "0.lora_B");
+    if (!a && !b) return STATUS_OK;
+    if (!a || !b) return error_set(err, STATUS_INVALID, "tensor %.150s has no other half", (a ? a : b)->name);
+    int status = view_of_task(model, a, task, is_embedding ? rows : 0, cols, &part->down, err);
+    if (!status) status = view_of_task(model, b, task, is_embedding ? 0 : rows, cols, &part->up, err);
+    if (status) return status;
+    if ((is_embedding ? part->down.cols : part->down.rows) != (is_embedding ? part->up.rows : part->up.cols))
+        return error_set(err, STATUS_INVALID, "tensor %.150s has another rank than its other half", b->name);
+    part->scale = model_files_config(model)->task_scale;
+    if (!is_embedding) part->up = model_files_cut(model, role, layer, &part->up);
+    return STATUS_OK;
+}
+
+static int find_task_parts(struct lora_files *f, const struct model_files *model, int32_t task,
+                           struct error *err)
+{
+    const struct model_config *c = model_files_config(model);
+    struct matrix_in_directory m;
+    int status =
+        find_task_part(model, WEIGHT_TOKEN_EMBEDDING, 0, task, c->vocab_size, c->hidden_size, &f->token, err);
+    if (!status)
+        status = find_task_part(model, WEIGHT_TYPE_EMBEDDING, 0, task, c->num_type_rows, c->hidden_size,
+                                &f->type, err);
+    f->num_parts = (size_t)c->num_layers * NUM_ROLES;
+    f->parts = calloc(f->num_parts, sizeof *f->parts);
+    if (!f->parts) return error_set(err, STATUS_NO_MEMORY, "no memory for tasks");
+    for (size_t i = 0; i < f->num_parts && !status; i++) {
+        const enum weight_role role = adapted_roles[i % NUM_ROLES];
+        const int32_t layer = (int32_t)(i / NUM_ROLES);
+        if (model_files_in_directory(model, role, layer, &m))
+            status = find_task_part(model, role, layer, task, m.rows, m.cols, &f->parts[i], err);
+    }
+    return status;
+}
+
+int lora_files_open_task(const struct model_files *model, int32_t task, struct lora_files **out,
+                         struct error *err)
+{
+    struct lora_files *f = calloc(1, sizeof *f);
+    if (!f) return error_set(err, STATUS_NO_MEMORY, "no memory for tasks");
+    int status = find_task_parts(f, model, task, err);
+    if (status)
+        lora_files_close(f);
+    else
+        *out = f;
+    return status;
+}
+
 void lora_files_close(struct lora_files *f)
 {
     if (!f) return;
@@ -362,7 +441,8 @@ void lora_files_close(struct lora_files *f)
 
 uint64_t lora_files_bytes(const struct lora_files *f)
 {
-    uint64_t bytes = 0;
+    uint64_t bytes = weight_view_bytes(&f->token.down) + weight_view_bytes(&f->token.up) +
+                     weight_view_bytes(&f->type.down) + weight_view_bytes(&f->type.up);
     for (size_t i = 0; i < f->num_parts; i++)
         bytes += weight_view_bytes(&f->parts[i].down) + weight_view_bytes(&f->parts[i].up);
     return bytes;
@@ -396,6 +476,8 @@ uint64_t lora_files_most_bytes(const struct model_files *model, int32_t rank)
 
 struct lora_part lora_files_part(const struct lora_files *f, enum weight_role role, int32_t layer)
 {
+    if (f && role == WEIGHT_TOKEN_EMBEDDING) return f->token;
+    if (f && role == WEIGHT_TYPE_EMBEDDING) return f->type;
     for (int i = 0; i < NUM_ROLES && f; i++)
         if (adapted_roles[i] == role) return f->parts[(size_t)layer * NUM_ROLES + (size_t)i];
     return (struct lora_part){.scale = 0};

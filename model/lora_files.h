@@ -16,6 +16,10 @@ struct model_files;
 
 int lora_files_open(const char *path, const struct model_files *model, struct lora_files **out,
                     struct error *err) must_check;
+/* What lies beside the matrices of a directory for one of its tasks (model_config.h: tasks): of all matrices of layers, and of the embeddings of
+ * tokens and of types, whose part is down [V][r] and up [r][H]. */
+int lora_files_open_task(const struct model_files *model, int32_t task, struct lora_files **out,
+                         struct error *err) must_check;
 void lora_files_close(struct lora_files *f);
 
 /* Of all that it adds, as stored. */

@@ -12,6 +12,7 @@
 #include "model/forward.h"
 #include "model/lora_files.h"
 #include "model/rope_table.h"
+#include "model/task_embedding.h"
 #include "model/dense_layers.h"
 #include "model/score_head.h"
 #include "model/unpacked.h"
@@ -750,6 +751,45 @@ static void create_layer_inputs(struct builder *b)
     m->layer_logit_inputs = alloc_act(b, b->limits->num_logits, width, "embeddings of layers");
 }
 
+/* ---- tasks ---- */
+
+/* One for each place of an adapter: those of tasks are the first. */
+static void create_task_lora(struct builder *b, const struct task_embedding *e)
+{
+    const int32_t num = model_files_num_loras(b->files), num_tasks = b->m->config.tasks.num;
+    struct lora_part(*parts)[LINEAR_PARTS_MAX] = calloc((size_t)num, sizeof *parts);
+    if (!parts && !b->status) b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for tasks");
+    for (int32_t i = 0; i < num_tasks && !b->status; i++) parts[i][0] = task_embedding_part(e, i);
+    const struct lora_desc desc = {num, (const struct lora_part(*)[LINEAR_PARTS_MAX])parts, 0};
+    if (!b->status)
+        b->status =
+            b->m->device->ops->lora_create(b->m->device, b->m->task_zeros, &desc, &b->m->task_lora, b->err);
+    free(parts);
+}
+
+static void create_tasks(struct builder *b)
+{
+    const struct task_embedding *e = model_files_task_embedding(b->files);
+    struct model *m = b->m;
+    if (!e || b->status) return;
+    if (!m->device->ops->lora_create) {
+        b->status = error_set(b->err, STATUS_UNSUPPORTED, "the device %s has no adapters", m->device->name);
+        return;
+    }
+    const struct weight_view table = task_embedding_table(e), zeros = task_embedding_zeros(e);
+    const struct linear_desc embedding = {
+        .kind = LINEAR_PLAIN, .also_embedding = true, .num_parts = 1, .parts = {table}};
+    const struct linear_desc product = {.kind = LINEAR_PLAIN, .num_parts = 1, .parts = {zeros}};
+    const int64_t tokens = b->limits->num_tokens;
+    m->task_width = (int32_t)table.cols;
+    m->task_table = create_linear(b, &embedding, table.rows, table.cols);
+    m->task_zeros = create_linear(b, &product, zeros.rows, zeros.cols);
+    m->task_rows = alloc(b, (uint64_t)tokens, (uint64_t)table.cols * (uint64_t)m->device->res_bytes,
+                         "tasks' embeddings");
+    m->task_values = alloc_act(b, tokens, table.cols, "tasks' embeddings");
+    create_task_lora(b, e);
+}
+
 /* ---- AltUp and LAuReL ---- */
 
 /* Rows of a matrix in f32, rows[k][j] * by[j]; by NULL: 1. The same in device memory. */
@@ -1191,6 +1231,7 @@ static void create_weights(struct builder *b)
     create_embedding_and_lm_head(b);
     create_layer_inputs(b);
     create_altup(b);
+    create_tasks(b);
     unpacked_clear(&b->unpacked);
     for (int32_t i = 0; i < m->config.num_layers; i++) m->layers[i].rope.cos_sin = rope_table_of_layer(b, i);
     for (int32_t i = 0; i < m->config.num_layers && !b->status; i++) {

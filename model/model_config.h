@@ -8,6 +8,7 @@
 
 #include "kernels/device.h"
 #include "link/sampling.h"
+#include "link/tasks.h"
 #include "model/family.h"
 #include "model/quantisation.h"
 
@@ -95,6 +96,8 @@ struct model_config {
     float norm_offset; /* is added to norm weights */
     bool is_encoder;   /* the family is one, or the file says that its tokens see both sides */
     bool tie_word_embeddings, qk_norm;
+    struct tasks tasks; /* of embeddings: what lies beside the matrices, each multiplied by task_scale */
+    float task_scale;
     bool has_unit_head; /* of a directory: the head's rows are divided by their lengths */
     float embedding_scale, residual_scale, logit_scale; /* what these are multiplied by */
     float attention_scale;                              /* of q k^T */

@@ -21,6 +21,7 @@
 #include "model/lora_files.h"
 #include "model/quantised_stack.h"
 #include "model/quantised_tensors.h"
+#include "model/task_embedding.h"
 #include "files/json_read.h"
 #include "files/safetensors.h"
 
@@ -54,6 +55,7 @@ struct model_files {
     struct joined *joined;
     struct lora_files **loras;
     int32_t num_loras, lora_rank;
+    struct task_embedding *task_embedding;
     struct weight_view
         *views; /* [FIRST_LAYER_ROLE + num_layers * views_per_layer]; dummy: filled in when asked for */
     uint64_t weight_bytes;
@@ -789,6 +791,30 @@ static void find_names(struct model_files *f)
     f->config.family = other;
 }
 
+static int add_lora(struct model_files *f, struct lora_files *opened, struct error *err)
+{
+    struct lora_files **list = realloc(f->loras, ((size_t)f->num_loras + 1) * sizeof(struct lora_files *));
+    if (!list) return error_set(err, STATUS_NO_MEMORY, "%s: no memory", f->path);
+    f->loras = list;
+    list[f->num_loras++] = opened;
+    return STATUS_OK;
+}
+
+static int open_tasks(struct model_files *f, struct error *err)
+{
+    int status = STATUS_OK;
+    if (!f->config.family->has_tasks) f->config.tasks.num = 0;
+    for (int32_t i = 0; i < f->config.tasks.num && !status; i++) {
+        struct error why = {0};
+        struct lora_files *opened = NULL;
+        status = lora_files_open_task(f, i, &opened, &why);
+        if (status) return error_set(err, status, "%s: %s", f->path, why.text);
+        status = add_lora(f, opened, err);
+        if (status) lora_files_close(opened);
+    }
+    return status ? status : task_embedding_create(f, &f->task_embedding, err);
+}
+
 static void find_fused_experts(struct model_files *f)
 {
     const int32_t layer = first_sparse_layer(f);
@@ -855,6 +881,7 @@ static int open_directory(struct model_files *f, bool is_dummy, struct error *er
     find_transposed_experts(f);
     find_own_head(f);
     status = resolve_all(f, err);
+    if (!status) status = open_tasks(f, err);
     return status ? status : open_dense(f, err);
 }
 
@@ -906,6 +933,7 @@ void model_files_close(struct model_files *f)
     }
     for (int32_t i = 0; i < f->num_loras; i++) lora_files_close(f->loras[i]);
     free(f->loras);
+    task_embedding_destroy(f->task_embedding);
     free(f->views);
     free(f->path);
     free(f);
@@ -967,13 +995,31 @@ struct weight_view model_files_cut(const struct model_files *f, enum weight_role
 
 int model_files_add_lora(struct model_files *f, const char *path, struct error *err)
 {
-    struct lora_files **list = realloc(f->loras, ((size_t)f->num_loras + 1) * sizeof(struct lora_files *));
-    if (!list) return error_set(err, STATUS_NO_MEMORY, "%s: no memory", path);
-    f->loras = list;
-    list[f->num_loras] = NULL;
-    int status = path[0] ? lora_files_open(path, f, &list[f->num_loras], err) : STATUS_OK;
-    if (!status) f->num_loras++;
+    struct lora_files *opened = NULL;
+    int status = path[0] ? lora_files_open(path, f, &opened, err) : STATUS_OK;
+    if (!status) status = add_lora(f, opened, err);
+    if (status) lora_files_close(opened);
     return status;
+}
+
+const struct safetensor *model_files_beside(const struct model_files *f, enum weight_role role, int32_t layer,
+                                            const char *ending)
+{
+    static const char original[] = "original";
+    char name[NAME_BYTES_MAX], own[NAME_BYTES_MAX + 16];
+    const struct weight_line *line = line_of(f, role);
+    if (!f->safetensors || !line->hf_name || !weight_is_wanted(&f->config, line->presence, layer))
+        return NULL;
+    name_weight(f, role, layer, 0, name);
+    const size_t n = strlen(name), end = strlen(original);
+    if (n < end || strcmp(name + n - end, original) != 0) return NULL;
+    snprintf(own, sizeof own, "%.*s%s", (int)(n - end), name, ending);
+    return safetensors_find(f->safetensors, own);
+}
+
+const struct task_embedding *model_files_task_embedding(const struct model_files *f)
+{
+    return f->task_embedding;
 }
 
 void model_files_set_lora_rank(struct model_files *f, int32_t max_rank)
@@ -1000,7 +1046,9 @@ const struct lora_files *model_files_lora(const struct model_files *f, int32_t i
 uint64_t model_files_lora_bytes(const struct model_files *f)
 {
     const uint64_t most = lora_files_most_bytes(f, f->lora_rank);
-    uint64_t bytes = 0;
+    const struct weight_view table =
+        f->task_embedding ? task_embedding_table(f->task_embedding) : (struct weight_view){.data = NULL};
+    uint64_t bytes = weight_view_bytes(&table);
     for (int32_t i = 0; i < f->num_loras; i++)
         bytes += max_of(most, f->loras[i] ? lora_files_bytes(f->loras[i]) : 0);
     return bytes;

@@ -16,6 +16,8 @@
 
 struct model_files;
 struct lora_files;
+struct safetensor;
+struct task_embedding;
 
 /* path: a .gguf file or a directory. load_format: "auto" or "dummy". */
 int model_files_open(const char *path, const char *load_format, struct model_files **out,
@@ -47,7 +49,14 @@ bool model_files_in_directory(const struct model_files *f, enum weight_role role
 struct weight_view model_files_cut(const struct model_files *f, enum weight_role role, int32_t layer,
                                    const struct weight_view *tensor);
 
-/* Adapters of low rank (lora_files.h) that are served beside the model, each in a place, in their order. "": the place is empty. */
+/* Of a directory whose matrices have names that end in "original": the tensor that has ending in its place; NULL: there is none. */
+const struct safetensor *model_files_beside(const struct model_files *f, enum weight_role role, int32_t layer,
+                                            const char *ending);
+/* NULL: tasks add nothing to embeddings. */
+const struct task_embedding *model_files_task_embedding(const struct model_files *f);
+
+/* Adapters of low rank (lora_files.h) that are served beside the model, each in a place, in their order, those of its own tasks first. "":
+ * the place is empty. */
 int model_files_add_lora(struct model_files *f, const char *path, struct error *err) must_check;
 /* Other adapters may take the places later (model_lora_set), of this rank at most; 0 at first: none. */
 void model_files_set_lora_rank(struct model_files *f, int32_t max_rank);

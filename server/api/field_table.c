@@ -230,6 +230,7 @@ static const struct named_field read_elsewhere[] = {
     {"verbosity", ON_CHAT},
     {"encoding_format", ON_POOLING},
     {"dimensions", ON_POOLING},
+    {"task", ON_POOLING},
     {"normalize", ON_POOLING},
     {"use_activation", ON_POOLING},
     {"embed_dtype", ON_POOLING},

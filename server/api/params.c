@@ -408,6 +408,34 @@ static int read_request_id(struct reader *r)
 
 /* ---- rows of floats ---- */
 
+/* By the names of the model's own; a model without tasks passes the field over. */
+static int refuse_task(struct reader *r, const char *name)
+{
+    const struct tasks *tasks = &r->server->facts->tasks;
+    char names[TASKS_MAX * (TASK_NAME_BYTES + 2)] = "";
+    for (int32_t i = 0, at = 0; i < tasks->num; i++)
+        at +=
+            snprintf(names + at, sizeof names - (size_t)at, "%s%s", i > 0 ? ", " : "", tasks->items[i].name);
+    return api_error_invalid(r->err, "invalid_value", "task", "task \"%.40s\" is none of this model's: %s",
+                             name, names);
+}
+
+static int read_task(struct reader *r)
+{
+    const struct tasks *tasks = &r->server->facts->tasks;
+    const cJSON *value = json_field_find(r->body, "task");
+    const char *name = cJSON_GetStringValue(value);
+    if (value && !name) return json_field_refuse_type(value, "task", "a string", r->err);
+    if (!value || tasks->num == 0) return 0;
+    for (int32_t i = 0; i < tasks->num; i++) {
+        if (strcmp(tasks->items[i].name, name) != 0) continue;
+        r->out->input->lora = (uint8_t)(i + 1);
+        if (tasks->items[i].instruction[0]) r->out->instruction = tasks->items[i].instruction;
+        return 0;
+    }
+    return refuse_task(r, name);
+}
+
 static int read_pooling(struct reader *r)
 {
     enum pooling pooling = r->server->facts->pooling;
@@ -418,7 +446,8 @@ static int read_pooling(struct reader *r)
             r->err, "unsupported_value", "model",
             "this model's files ask for embeddings of a kind that this server does not make; "
             "--pooling first, last or mean chooses one that it does");
-    return embedding_form_read(r->server, r->body, &r->out->embedding, r->err);
+    const int status = read_task(r);
+    return status < 0 ? status : embedding_form_read(r->server, r->body, &r->out->embedding, r->err);
 }
 
 /* A head makes a number of the first token, or of the mean; others say how likely they answer yes, and no. */

@@ -195,12 +195,26 @@ static void note_reasoning(const struct server *server, const char *text, size_t
     p->opens_reasoning = f && tool_format_opens_reasoning(f, text, num_bytes);
 }
 
+/* Behind what it begins with for its task. */
+static char *instruct(struct prompt_reader *r, const char *text, size_t *n)
+{
+    const size_t before = strlen(r->params->instruction);
+    char *out = arena_alloc(r->arena, before + *n + 1);
+    if (!out) return NULL;
+    memcpy(out, r->params->instruction, before);
+    memcpy(out + before, text, *n + 1);
+    *n += before;
+    return out;
+}
+
 static int read_text(struct prompt_reader *r, char *text, const char *path, struct prompt *p)
 {
     unsigned flags = (r->params->add_special_tokens ? TOKENIZER_ADD_SPECIAL : 0u) |
                      (r->params->parse_special ? TOKENIZER_PARSE_SPECIAL : 0u);
     size_t n = strlen(text);
     if (r->params->has_nul) n = nul_text_restore(text, n);
+    if (r->params->instruction) text = instruct(r, text, &n);
+    if (!text) return api_error_no_memory(r->err);
     int status = encode(r, text, n, NULL, 0, flags, "prompt", &p->tokens);
     note_reasoning(r->server, text, n, p);
     if (status == 0) status = finish_prompt(r, &p->tokens, flags, path);

@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import conftest
@@ -67,6 +68,48 @@ def test_scores_are_transformers(start_server, tmp_path):
         assert scores(file, encoder.QUERY, encoder.DOCUMENTS) == (got, num_tokens)
 
 
+def normalized(lists):
+    return [[v / math.sqrt(sum(x * x for x in row)) for v in row] for row in lists]
+
+
+def cut(values, name, axis):
+    """Without the last along an axis."""
+    values[name] = np.delete(values[name], -1, axis)
+
+
+def of_task(server, task, texts, **fields):
+    return rows(server, texts, task=task, **fields)
+
+
+def test_means_of_tasks_are_transformers(start_server, tmp_path):
+    """What a request's task adds, and what its texts begin with; lists of ids have no more than they have."""
+    flash.write(tmp_path / "m", "tasks", "roberta.")
+    with start_server(model=tmp_path / "m") as server:
+        for task in flash.TASKS:
+            check(of_task(server, task, flash.LISTS, normalize=False), GOLDENS["flash_" + task])
+            assert same(of_task(server, task, TEXTS),
+                        of_task(server, task, [server.post("/tokenize", {"prompt": flash.INSTRUCTIONS[task] + t}).json()["tokens"] for t in TEXTS]))
+        check(rows(server, flash.LISTS, normalize=False, task=None), GOLDENS["flash_mean"])
+        refusal = server.post("/v1/embeddings", {"input": "x", "task": "retrieval"})
+        assert refusal.status_code == 400 and 'task \\"retrieval\\" is none of this model\'s: ' + ", ".join(flash.TASKS) in refusal.text
+        assert server.post("/v1/embeddings", {"input": "x", "task": 1}).status_code == 400
+    flash.write(tmp_path / "plain", "plain")
+    with start_server(model=tmp_path / "plain") as server:
+        assert same(rows(server, ["the sky"]), rows(server, ["the sky"], task="retrieval.query"))
+
+
+def test_tasks_among_others(start_server, tmp_path):
+    """The same bits alone, and in steps that have sequences of all tasks and of none."""
+    flash.write(tmp_path / "m", "tasks")
+    asked = [(task, ids) for task in [*flash.TASKS, None] for ids in flash.LISTS[:5]]
+    with start_server("--cpu-isa", "portable", model=tmp_path / "m") as server:
+        alone = [of_task(server, task, [ids])[0] for task, ids in asked]
+        check([alone[i] for i in range(5)], normalized(GOLDENS["flash_" + flash.TASKS[0]][:5]))
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            for _ in range(3):
+                assert same(alone, list(pool.map(lambda pair: of_task(server, pair[0], [pair[1]])[0], asked)))
+
+
 LAYER = "encoder.layers.1."
 
 
@@ -77,6 +120,14 @@ LAYER = "encoder.layers.1."
     ("plain", lambda v: v.pop(LAYER + "mlp.fc1.bias"), {}, LAYER + "mlp.fc1.bias is missing"),
     ("plain", lambda v: v.pop("emb_ln.bias"), {}, "emb_ln.bias is missing"),
     ("plain", lambda v: v.update({LAYER + "mixer.Wqkv.weight": v[LAYER + "mixer.Wqkv.weight"][1:]}), {}, "mixer.Wqkv.weight is 215 x 72"),
+    ("tasks", lambda v: v.pop(LAYER + "mlp.fc1" + flash.PARAMETRIZED + "0.lora_A"), {}, "fc1.parametrizations.weight.0.lora_B has no other half"),
+    ("tasks", lambda v: v.pop(LAYER + "mlp.fc1" + flash.PARAMETRIZED + "original"), {}, "fc1.parametrizations.weight.original is missing"),
+    ("tasks", lambda v: cut(v, LAYER + "mixer.Wqkv" + flash.PARAMETRIZED + "0.lora_B", 1), {}, "0.lora_B does not fit the model: 5 tasks, 216 values"),
+    ("tasks", lambda v: cut(v, LAYER + "mixer.Wqkv" + flash.PARAMETRIZED + "0.lora_B", 2), {}, "0.lora_B has another rank than its other half"),
+    ("tasks", lambda v: cut(v, "embeddings.word_embeddings" + flash.PARAMETRIZED + "0.lora_A", 1), {}, "0.lora_A does not fit the model"),
+    ("tasks", None, {"lora_adaptations": flash.TASKS[1:]}, "0.lora_A does not fit the model: 4 tasks"),
+    ("tasks", None, {"lora_adaptations": ["x" * 32]}, "lora_adaptations is supported as a list of 8 names at most"),
+    ("tasks", None, {"task_instructions": {"separation": 1}}, "lora_adaptations is supported as a list of 8 names at most"),
     ("scores", lambda v: v.pop("classifier.dense.weight"), {}, "classifier.dense.weight is missing"),
 ])
 def test_what_does_not_start(tmp_path, kind, change, changes, why):

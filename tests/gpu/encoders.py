@@ -36,7 +36,7 @@ def write(folder):
         "jina": (lambda path: encoder_jina.write(path, "mean", "jina"), encoder_jina.LISTS),
         "jina code": (lambda path: encoder_jina.write(path, "mean", "jina_code"), encoder_jina.LISTS),
         **{kind: (lambda path, kind=kind: encoder_named.write(path, kind, pooling="mean"), own["lists"]) for kind, own in encoder_named.KINDS.items()},
-        "flash roberta": (lambda path: encoder_flash.write(path, "plain"), encoder_flash.LISTS),
+        "flash roberta": (lambda path: encoder_flash.write(path, "tasks"), encoder_flash.LISTS),
         "eurobert": (lambda path: encoder_llama.write(path, "eurobert"), encoder_llama.LISTS),
         "llama": (lambda path: encoder_llama.write(path, "llama"), encoder_llama.LISTS),
         "qwen2": (lambda path: encoder_llama.write(path, "qwen2"), encoder_llama.LISTS),
