@@ -6,7 +6,8 @@
 
 int64_t delta_desc_num_channels(const struct delta_desc *desc)
 {
-    return 2 * (int64_t)desc->num_k_heads * desc->k_dim + (int64_t)desc->num_v_heads * desc->v_dim;
+    const int64_t width = (int64_t)desc->num_v_heads * desc->v_dim;
+    return desc->kind == DELTA_SELECTIVE ? width : 2 * (int64_t)desc->num_k_heads * desc->k_dim + width;
 }
 
 int32_t delta_desc_num_taps(const struct delta_desc *desc)
@@ -51,9 +52,38 @@ static int check_convolution(const struct delta_desc *desc, struct error *err)
     return status;
 }
 
+static int check_shape(const struct weight_view *view, int64_t rows, int64_t cols, struct error *err)
+{
+    if (weight_view_num_rows(view) == rows && view->cols == cols) return STATUS_OK;
+    return error_set(err, STATUS_INVALID,
+                     "a weight of a layer with a state has another shape than its others");
+}
+
+static int check_selective(const struct delta_desc *desc, struct error *err)
+{
+    const struct weight_view *norms[] = {&desc->step_norm, &desc->k_norm, &desc->q_norm};
+    const int64_t width = delta_desc_num_channels(desc), rank = desc->steps.cols;
+    const int64_t sizes[] = {rank, desc->k_dim, desc->k_dim};
+    assert_always(desc->num_k_heads == 1 && desc->v_dim == SELECTIVE_LANES &&
+                  desc->k_dim <= SELECTIVE_K_DIM_MAX);
+    int status = check_convolution(desc, err);
+    if (!status && desc->convolution_bias.data)
+        status = weight_view_check_vector(&desc->convolution_bias, width, err);
+    if (!status) status = check_shape(&desc->selection, rank + 2 * (int64_t)desc->k_dim, width, err);
+    if (!status) status = check_shape(&desc->steps, width, rank, err);
+    if (!status) status = check_shape(&desc->decay, width, desc->k_dim, err);
+    if (!status) status = weight_view_check_whole(&desc->decay, err);
+    if (!status) status = weight_view_check_vector(&desc->dt_bias, width, err);
+    if (!status) status = weight_view_check_vector(&desc->skip, width, err);
+    for (size_t i = 0; i < array_length(norms) && !status; i++)
+        if (norms[i]->data) status = weight_view_check_vector(norms[i], sizes[i], err);
+    return status;
+}
+
 int delta_desc_check(const struct delta_desc *desc, struct error *err)
 {
     if (desc->kind == DELTA_CONVOLUTION) return check_short(desc, err);
+    if (desc->kind == DELTA_SELECTIVE) return check_selective(desc, err);
     assert_always(desc->num_v_heads % desc->num_k_heads == 0);
     assert_always(desc->kind != DELTA_CHANNELS ||
                   (desc->num_v_heads == desc->num_k_heads && desc->z_is_apart));

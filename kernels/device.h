@@ -170,6 +170,7 @@ struct latent_desc {
     struct weight_view k_b, v_b; /* [Hq r][Dn]: transposed heads; [Hq Dv][r] */
 };
 
+enum { SELECTIVE_LANES = 16, SELECTIVE_K_DIM_MAX = 256 }; /* of DELTA_SELECTIVE */
 enum { DELTA_TAPS = 4, SHORT_TAPS_MAX = 7, DELTA_CONVOLUTION_PARTS = 3 };
 
 /* What a layer does with its state. */
@@ -178,6 +179,7 @@ enum delta_kind {
     DELTA_CONVOLUTION,
     DELTA_STATE_SPACE,
     DELTA_CHANNELS,
+    DELTA_SELECTIVE,
 };
 
 /* A layer that has a state in the place of K and V.
@@ -202,7 +204,16 @@ enum delta_kind {
  *   d = softplus(t + dt_bias);   S <- e^(-e^decay d) S + k (d v)^T;   o = S^T q + skip v
  *
  * give the RMSNorm of o SiLU(z) over the heads that share k and q, times norm, or o SiLU(z) where norm.data is NULL. There are no
- * rates. */
+ * rates.
+ *
+ * DELTA_SELECTIVE (Gu and Dao, "Mamba: Linear-Time Sequence Modeling with Selective State Spaces", 2023: Mamba-1): v and z, Gv Dv channels each,
+ * are projected, in a row. v goes through a convolution, maybe with a bias; the product selection of what that gives is R narrow steps, k and q
+ * (B and C there), which all channels share, each of the three normed if norms_selection; t is the product steps of the first. Each channel has
+ * a row of decay, Dk values, and a state of as many,
+ *
+ *   d = softplus(t + dt_bias);   S <- e^(-e^decay d) S + k (d v);   o = S q + skip v
+ *
+ * and gives o SiLU(z). Gk is 1, Dv is 16; there are no rates. */
 struct delta_desc {
     enum delta_kind kind;
     int32_t num_k_heads, num_v_heads, k_dim, v_dim; /* Gk, Gv, Dk, Dv */
@@ -224,7 +235,11 @@ struct delta_desc {
     /* of DELTA_STATE_SPACE; what v, k, q and t are multiplied by as they are projected: 0: by nothing */
     float v_scale, k_scale, q_scale, step_scale;
     struct weight_view convolution_bias; /* [1][2 Gk Dk + Gv Dv] */
-    struct weight_view skip;             /* [1][Gv] */
+    struct weight_view skip;             /* [1][Gv]; DELTA_SELECTIVE: [1][Gv Dv] */
+    /* of DELTA_SELECTIVE, which has decay [Gv Dv][Dk] and dt_bias [1][Gv Dv]; Dk up to SELECTIVE_K_DIM_MAX */
+    struct weight_view selection, steps;          /* [R + 2 Dk][Gv Dv] [Gv Dv][R] */
+    bool norms_selection;                         /* by norm_eps, times: */
+    struct weight_view step_norm, k_norm, q_norm; /* [1][R] [1][Dk] [1][Dk]; data NULL: 1 */
 };
 
 struct delta_net; /* device's own; with the state of each batch_slot */

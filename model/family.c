@@ -913,6 +913,16 @@ static const struct family families[] = {
         .norm_eps = 1e-5,
     },
     {
+        .names = {"jamba", "JambaForCausalLM", "jamba"},
+        .weight_changes = jamba_weights,
+        .delta_kind = DELTA_SELECTIVE,
+        .has_layer_periods = true,
+        .unrotated_layer_period = 1,
+        .has_experts = true,
+        .num_kv_heads = 8,
+        .max_position_embeddings = 262144,
+    },
+    {
         .names = {NULL, "BambaForCausalLM", "bamba"}, /* as GGUF it is a granitehybrid */
         .weight_changes = falcon_h1_weights,
         .delta_kind = DELTA_STATE_SPACE,
@@ -1419,10 +1429,8 @@ static const struct other_family {
 } others[] = {
     {{"jais", "JAISLMHeadModel", "jais"}, "ALiBi beside multipliers of its own"},
     {{NULL, "GPTRefactForCausalLM", "gpt_refact"}, "names of its own; as GGUF it is read"},
-    {{"mamba", "MambaForCausalLM", "mamba"},
-     "states of Mamba-1, whose steps and decays are each channel's own"},
-    {{NULL, "FalconMambaForCausalLM", "falcon_mamba"},
-     "states of Mamba-1, whose steps and decays are each channel's own"},
+    {{"mamba", "MambaForCausalLM", "mamba"}, "a model without attention in any layer"},
+    {{NULL, "FalconMambaForCausalLM", "falcon_mamba"}, "a model without attention in any layer"},
     {{"mamba2", "Mamba2ForCausalLM", "mamba2"}, "a model without attention in any layer"},
     {{NULL, "DbrxForCausalLM", "dbrx"}, "sizes and names of its own; as GGUF it is read"},
     {{"openelm", "OpenELMForCausalLM", "openelm"}, "layers that differ in their heads and widths"},
@@ -1446,8 +1454,6 @@ static const struct other_family {
     {{NULL, "BailingHybridForCausalLM", "bailing_hybrid"},
      "latents beside states under its own names and rules"},
     {{NULL, "Kolibri1ForCausalLM", "kolibri1"}, "experts that are chosen by other scores than they have"},
-    {{"jamba", "JambaForCausalLM", "jamba"},
-     "states of Mamba-1, whose steps and decays are each channel's own"},
 #define RWKV "states of RWKV in the place of attention"
     {{"rwkv6", "Rwkv6ForCausalLM", "rwkv6"}, RWKV},
     {{"rwkv7", "RWKV7ForCausalLM", "rwkv7"}, RWKV},

@@ -137,6 +137,8 @@ struct family {
     bool states_beside_attention; /* each layer has both, of one norm, and what they make is added */
     bool
         lists_attention_layers; /* attn_layer_indices are the layers with attention, which rotate; the others have a state */
+    bool
+        has_layer_periods; /* attn_layer_period and expert_layer_period, with offsets: which layers have attention, and experts */
     bool has_branch_scales; /* model_config.h: branch_scales */
     bool
         mlps_are_layers; /* a file counts an MLP, or experts, as a layer behind the one that it is of, which may have none */

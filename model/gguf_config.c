@@ -616,6 +616,9 @@ static int read_experts(struct keys *k, struct model_config *c)
     if (num == 0 &&
         (!c->family->has_experts || c->family->experts_may_be_none || c->family->mlp_beside_experts))
         return k->status;
+    for (int64_t i = 0; i < c->num_layers && c->family->has_layer_periods; i++)
+        if (has_layer_tensor(k, i, "ffn_gate_inp.weight")) bit_set_add(c->sparse_layers, (size_t)i);
+    if (c->family->has_layer_periods && !model_config_has_sparse_layers(c)) return k->status;
     c->num_experts = required_int(k, "expert_count");
     c->num_chosen_experts = required_int(k, "expert_used_count");
     int64_t width = c->intermediate_size;
@@ -642,6 +645,7 @@ static int read_experts(struct keys *k, struct model_config *c)
                         "shared experts that are averaged with the others are not supported");
         c->router_normalizes |= c->router_scores == ROUTER_SOFTMAX; /* of those chosen alone */
     }
+    if (c->family->has_layer_periods) return k->status; /* they are known */
     if (find_int(k, "moe_every_n_layers", &step)) return read_second_layers(k, c);
     /* files of Hy3 do not say that the first layer has none */
     for (int64_t i = max_of(first, (int64_t)0); i < c->num_layers && !c->family->mlps_are_layers; i++)
@@ -747,6 +751,24 @@ static int read_delta(struct keys *k, struct model_config *c)
     return expect_taps(k, "ssm.conv_kernel", DELTA_TAPS);
 }
 
+/* Of Mamba-1. */
+static int read_selective(struct keys *k, struct model_config *c)
+{
+    const int32_t width = required_int(k, "ssm.inner_size");
+    c->norms_selection = c->family->has_layer_periods;
+    (void)gguf_find_bool(k->gguf, key_name(k, "ssm.dt_b_c_rms").text, &c->norms_selection);
+    c->delta_k_heads = 1;
+    c->delta_k_dim = required_int(k, "ssm.state_size");
+    c->delta_step_rank = required_int(k, "ssm.time_step_rank");
+    c->delta_v_dim = SELECTIVE_LANES;
+    c->delta_v_heads = width / SELECTIVE_LANES;
+    c->delta_is_gguf = true;
+    if (width % SELECTIVE_LANES != 0 && !k->status)
+        return fail(k, STATUS_UNSUPPORTED, "states of %d channels are not supported; multiples of %d are",
+                    width, SELECTIVE_LANES);
+    return expect_taps(k, "ssm.conv_kernel", DELTA_TAPS);
+}
+
 /* Layers with a state that is no delta rule's are known (read_kv_heads). */
 static int read_states(struct keys *k, struct model_config *c)
 {
@@ -757,6 +779,7 @@ static int read_states(struct keys *k, struct model_config *c)
         c->states_have_no_norm = !has_layer_tensor(k, 0, "ssm_norm.weight");
         return read_delta(k, c);
     }
+    if (c->family->delta_kind == DELTA_SELECTIVE) return read_selective(k, c);
     if (c->family->delta_kind == DELTA_STATE_SPACE) {
         (void)gguf_find_bool(k->gguf, key_name(k, "rope.scaling.finetuned").text, &rotates);
         for (int32_t i = 0; !rotates && i < c->num_layers; i++) bit_set_add(c->unrotated_layers, (size_t)i);

@@ -414,6 +414,8 @@ static int read_sparse_layers(struct json_reader *r, struct model_config *c)
                              *const names_of_step[] = {"decoder_sparse_step", "interleave_moe_layer_step",
                                                        "moe_layer_interval"};
     if (json_find(r, "moe_every_n_layers")) return read_second_layers(r, c);
+    if (c->family->has_layer_periods)
+        return hf_read_period(r, "expert_layer", 2, 1, c->num_layers, c->sparse_layers);
     if (cJSON_IsArray(json_find(r, "moe_layer_freq")))
         return hf_read_layer_flags(r, "moe_layer_freq", c->num_layers, c->sparse_layers);
     if (json_find(r, "mlp_layer_types"))
@@ -533,6 +535,10 @@ static int read_experts(struct json_reader *r, struct model_config *c)
     c->num_experts = int_of_first(r, names_of_number, array_length(names_of_number), 0);
     if (c->num_experts == 0 && c->family->experts_may_be_none && json_find(r, "num_local_experts")) {
         c->intermediate_size = hf_size(r, "shared_intermediate_size", 1024);
+        return r->status;
+    }
+    if (c->family->has_layer_periods && c->num_experts == 1) { /* it is an MLP */
+        c->num_experts = 0;
         return r->status;
     }
     if (c->num_experts == 0)

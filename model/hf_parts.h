@@ -44,6 +44,9 @@ int hf_check_layer_heads(struct json_reader *r, const struct model_config *c);
 /* ---- hf_states.c: layers with a state, of each kind: deltas, state spaces, short convolutions ---- */
 
 int hf_read_states(struct json_reader *r, struct model_config *c);
+/* Adds to layers every NAME_period-th of num_layers, from NAME_offset on; period and offset: where nothing is said. */
+int hf_read_period(struct json_reader *r, const char *name, int64_t period, int64_t offset,
+                   int32_t num_layers, uint64_t *layers);
 
 /* ---- hf_encoder.c: encoders, with a head or without, and what decoders of GPT-2's kind have of them ---- */
 

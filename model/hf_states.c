@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/bit_set.h"
@@ -337,8 +338,62 @@ static int read_channel_deltas(struct json_reader *r, struct model_config *c)
     return linear.status ? linear.status : r->status;
 }
 
+int hf_read_period(struct json_reader *r, const char *name, int64_t period, int64_t offset,
+                   int32_t num_layers, uint64_t *layers)
+{
+    char key[2][48];
+    snprintf(key[0], sizeof key[0], "%s_period", name);
+    snprintf(key[1], sizeof key[1], "%s_offset", name);
+    period = json_int(r, key[0], period, 1, INT32_MAX);
+    offset = json_int(r, key[1], offset, 0, INT32_MAX);
+    for (int64_t i = offset; i < num_layers; i += period) bit_set_add(layers, (size_t)i);
+    if (r->status || offset < period) return r->status;
+    return error_set(r->err, STATUS_INVALID, "%s: %s should be less than %s", r->path, key[1], key[0]);
+}
+
+/* Mamba-1's shape; "auto" ranks are a sixteenth of the hidden size. */
+static int read_selective_shape(struct json_reader *r, struct model_config *c, int64_t width,
+                                const char *rank_key)
+{
+    const cJSON *rank = json_find(r, rank_key);
+    const bool is_auto = !rank || (cJSON_IsString(rank) && !strcmp(rank->valuestring, "auto"));
+    c->delta_step_rank = is_auto ? (int32_t)div_up(c->hidden_size, 16) : hf_size(r, rank_key, 0);
+    c->delta_k_heads = 1;
+    c->delta_v_dim = SELECTIVE_LANES;
+    c->delta_v_heads = (int32_t)(width / SELECTIVE_LANES);
+    if (width % SELECTIVE_LANES == 0 && width < INT32_MAX) return r->status;
+    return error_set(r->err, STATUS_UNSUPPORTED,
+                     "%s: states of %" PRId64 " channels are not supported; multiples of %d are", r->path,
+                     width, SELECTIVE_LANES);
+}
+
+static int check_selective(struct json_reader *r, const char *taps, const char *bias, const char *others)
+{
+    if (json_int(r, taps, DELTA_TAPS, 1, INT32_MAX) != DELTA_TAPS)
+        return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s is not supported unless it is %d", r->path, taps,
+                         DELTA_TAPS);
+    if (json_bool(r, bias, true) && !json_bool(r, others, false)) return r->status;
+    return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s must be true and %s false", r->path, bias, others);
+}
+
+/* Jamba's. */
+static int read_jamba(struct json_reader *r, struct model_config *c)
+{
+    uint64_t with_attention[LAYERS_MAX / 64] = {0};
+    int status = hf_read_period(r, "attn_layer", 8, 4, c->num_layers, with_attention);
+    for (int32_t i = 0; i < c->num_layers; i++)
+        if (!bit_set_has(with_attention, (size_t)i)) bit_set_add(c->stateful_layers, (size_t)i);
+    if (!status) status = check_selective(r, "mamba_d_conv", "mamba_conv_bias", "mamba_proj_bias");
+    if (status) return status;
+    c->norms_selection = true;
+    c->delta_k_dim = hf_size(r, "mamba_d_state", 16);
+    return read_selective_shape(r, c, json_int(r, "mamba_expand", 2, 1, 1024) * c->hidden_size,
+                                "mamba_dt_rank");
+}
+
 int hf_read_states(struct json_reader *r, struct model_config *c)
 {
+    if (c->family->has_layer_periods) return read_jamba(r, c);
     if (c->family->delta_kind == DELTA_CHANNELS) return read_channel_deltas(r, c);
     if (c->family->full_attention_interval > 0) return read_deltas(r, c);
     if (c->family->mlps_are_layers) return read_nemotron_h(r, c);

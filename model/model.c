@@ -517,7 +517,13 @@ static struct delta_net *create_delta_net(struct builder *b, int32_t layer)
         .dt_bias = find_weight(b, WEIGHT_DELTA_DT_BIAS, layer),
         .norm = find_weight(b, WEIGHT_DELTA_NORM, layer),
         .convolution_bias = find_weight(b, WEIGHT_DELTA_CONVOLUTION_BIAS, layer),
-        .skip = find_weight(b, WEIGHT_DELTA_SKIP, layer)};
+        .skip = find_weight(b, WEIGHT_DELTA_SKIP, layer),
+        .selection = find_weight(b, WEIGHT_DELTA_SELECTION, layer),
+        .steps = find_weight(b, WEIGHT_DELTA_STEPS, layer),
+        .norms_selection = c->norms_selection,
+        .step_norm = find_weight(b, WEIGHT_DELTA_STEP_NORM, layer),
+        .k_norm = find_weight(b, WEIGHT_DELTA_K_NORM, layer),
+        .q_norm = find_weight(b, WEIGHT_DELTA_Q_NORM, layer)};
     if (!b->status) b->status = d->ops->delta_net_create(d, &desc, &net, b->err);
     return net;
 }

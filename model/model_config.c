@@ -326,7 +326,13 @@ static int check_delta(const struct model_config *c, const char *source, struct 
 
 static int check_states(const struct model_config *c, const char *source, struct error *err)
 {
-    return c->family->delta_kind == DELTA_CONVOLUTION ? STATUS_OK : check_delta(c, source, err);
+    if (c->family->delta_kind == DELTA_CONVOLUTION) return STATUS_OK;
+    int status = check_delta(c, source, err);
+    if (!status && c->family->delta_kind == DELTA_SELECTIVE)
+        status = check_range(source, "rank of steps of a state", c->delta_step_rank, WIDTH_MAX, err);
+    if (!status && c->family->delta_kind == DELTA_SELECTIVE)
+        status = check_range(source, "size of a channel's state", c->delta_k_dim, SELECTIVE_K_DIM_MAX, err);
+    return status;
 }
 
 /* Those that differ take places of the largest, of which they fill a part. */
@@ -576,7 +582,8 @@ uint64_t model_config_draft_bytes(const struct model_config *c, int32_t num_draf
 {
     if (num_draft_tokens == 0 || !model_config_has_states(c)) return 0;
     const enum delta_kind kind = c->family->delta_kind;
-    const int64_t rates = kind == DELTA_CONVOLUTION ? 0 : (kind == DELTA_RULE ? 2 : 1) * c->delta_v_heads,
+    const bool has_rates = kind != DELTA_CONVOLUTION && kind != DELTA_SELECTIVE;
+    const int64_t rates = !has_rates ? 0 : (kind == DELTA_RULE ? 2 : 1) * c->delta_v_heads,
                   decays = kind == DELTA_CHANNELS ? model_config_num_decays(c) : 0;
     const uint64_t floats = (uint64_t)(model_config_delta_channels(c) + rates + decays);
     return sizeof(float) * floats * (uint64_t)(num_draft_tokens + 1) *
@@ -585,7 +592,8 @@ uint64_t model_config_draft_bytes(const struct model_config *c, int32_t num_draf
 
 int64_t model_config_delta_channels(const struct model_config *c)
 {
-    return 2 * (int64_t)c->delta_k_heads * c->delta_k_dim + model_config_delta_width(c);
+    const bool has_keys = c->family->delta_kind != DELTA_SELECTIVE;
+    return (has_keys ? 2 * (int64_t)c->delta_k_heads * c->delta_k_dim : 0) + model_config_delta_width(c);
 }
 
 bool model_config_has_window_heads(const struct model_config *c)

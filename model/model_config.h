@@ -82,6 +82,8 @@ struct model_config {
     bool windows_are_chunks; /* they do not slide, but begin at multiples of their size */
     int32_t delta_k_heads, delta_v_heads, delta_k_dim,
         delta_v_dim;          /* of stateful_layers (device.h: delta_desc) */
+    int32_t delta_step_rank;  /* of DELTA_SELECTIVE */
+    bool norms_selection;     /* likewise (device.h: delta_desc) */
     int32_t short_taps;       /* of DELTA_CONVOLUTION */
     bool states_have_no_norm; /* of state spaces: what they give is not normed */
     float delta_beta_scale;   /* 1 unless the file says otherwise */

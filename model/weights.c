@@ -20,6 +20,11 @@ static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
     [WEIGHT_EMBEDDING_NORM] = {.presence = PRESENT_NEVER},
     [WEIGHT_EMBEDDING_NORM_BIAS] = {.presence = PRESENT_NEVER},
     [WEIGHT_DISTANCE_BIAS] = {.presence = PRESENT_NEVER},
+    [WEIGHT_DELTA_SELECTION] = {.presence = PRESENT_NEVER},
+    [WEIGHT_DELTA_STEPS] = {.presence = PRESENT_NEVER},
+    [WEIGHT_DELTA_STEP_NORM] = {.presence = PRESENT_NEVER},
+    [WEIGHT_DELTA_K_NORM] = {.presence = PRESENT_NEVER},
+    [WEIGHT_DELTA_Q_NORM] = {.presence = PRESENT_NEVER},
     [WEIGHT_HEAD_DENSE] = {.presence = PRESENT_NEVER},
     [WEIGHT_HEAD_DENSE_BIAS] = {.presence = PRESENT_NEVER},
     [WEIGHT_HEAD_NORM] = {.presence = PRESENT_NEVER},
@@ -437,6 +442,35 @@ const struct weight_change granite_hybrid_weights[] = {
 };
 
 /* A state, whose norm may not be, beside attention in each layer. */
+/* clang-format off */
+/* Of Mamba-1: another shape of what Mamba-2 has, too. */
+#define SELECTIVE_STATE(mamba) \
+    {WEIGHT_DELTA_NORM, {.presence = PRESENT_NEVER}}, \
+    {WEIGHT_DELTA_DECAY, {"ssm_a", mamba "A_log", DIM_DELTA_WIDTH, DIM_DELTA_KEY, PRESENT_IF_STATE}}, \
+    {WEIGHT_DELTA_DT_BIAS, {"ssm_dt.bias", mamba "dt_proj.bias", DIM_1, DIM_DELTA_WIDTH, PRESENT_IF_STATE}}, \
+    {WEIGHT_DELTA_SKIP, {"ssm_d", mamba "D", DIM_1, DIM_DELTA_WIDTH, PRESENT_IF_STATE}}, \
+    {WEIGHT_DELTA_SELECTION, {"ssm_x.weight", mamba "x_proj.weight", DIM_DELTA_SELECTION, DIM_DELTA_WIDTH, PRESENT_IF_STATE}}, \
+    {WEIGHT_DELTA_STEPS, {"ssm_dt.weight", mamba "dt_proj.weight", DIM_DELTA_WIDTH, DIM_DELTA_STEPS, PRESENT_IF_STATE}}, \
+    STATE_SPACE_AND_ATTENTION("self_attn.", mamba)
+
+const struct weight_change jamba_weights[] = {
+    {WEIGHT_DELTA_STEP_NORM, {"ssm_dt_norm.weight", "mamba.dt_layernorm.weight", DIM_1, DIM_DELTA_STEPS, PRESENT_IF_STATE}},
+    {WEIGHT_DELTA_K_NORM, {"ssm_b_norm.weight", "mamba.b_layernorm.weight", DIM_1, DIM_DELTA_KEY, PRESENT_IF_STATE}},
+    {WEIGHT_DELTA_Q_NORM, {"ssm_c_norm.weight", "mamba.c_layernorm.weight", DIM_1, DIM_DELTA_KEY, PRESENT_IF_STATE}},
+    SELECTIVE_STATE("mamba."),
+    {WEIGHT_OUTPUT_NORM, {"output_norm.weight", "final_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_MLP_NORM, {"ffn_norm.weight", "pre_ff_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_GATE, {"ffn_gate.weight", "feed_forward.gate_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_IF_DENSE}},
+    {WEIGHT_UP, {"ffn_up.weight", "feed_forward.up_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_IF_DENSE}},
+    {WEIGHT_DOWN, {"ffn_down.weight", "feed_forward.down_proj.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_IF_DENSE}},
+    {WEIGHT_ROUTER, {"ffn_gate_inp.weight", "feed_forward.router.weight", DIM_EXPERTS, DIM_HIDDEN, PRESENT_IF_SPARSE}},
+    {WEIGHT_EXPERT_GATE, {"ffn_gate_exps.weight", "feed_forward.experts.*.gate_proj.weight", DIM_EXPERT, DIM_HIDDEN, PRESENT_IF_SPARSE}},
+    {WEIGHT_EXPERT_UP, {"ffn_up_exps.weight", "feed_forward.experts.*.up_proj.weight", DIM_EXPERT, DIM_HIDDEN, PRESENT_IF_SPARSE}},
+    {WEIGHT_EXPERT_DOWN, {"ffn_down_exps.weight", "feed_forward.experts.*.down_proj.weight", DIM_HIDDEN, DIM_EXPERT, PRESENT_IF_SPARSE}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+/* clang-format on */
+
 const struct weight_change falcon_h1_weights[] = {
     {WEIGHT_DELTA_NORM,
      {"ssm_norm.weight", "mamba.norm.weight", DIM_1, DIM_DELTA_WIDTH, PRESENT_IF_STATE_NORM}},
@@ -1698,6 +1732,12 @@ int64_t weight_dimension(const struct model_config *c, enum weight_dimension dim
         return DELTA_TAPS;
     case DIM_DELTA_PROJECTED:
         return model_config_projected_width(c);
+    case DIM_DELTA_KEY:
+        return c->delta_k_dim;
+    case DIM_DELTA_STEPS:
+        return c->delta_step_rank;
+    case DIM_DELTA_SELECTION:
+        return c->delta_step_rank + 2 * (int64_t)c->delta_k_dim;
     case DIM_SHORT_TAPS:
         return c->short_taps;
     }

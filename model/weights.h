@@ -89,10 +89,15 @@ enum weight_role {
     WEIGHT_DELTA_CONVOLUTION_K,    /* [Gk Dk][4] */
     WEIGHT_DELTA_CONVOLUTION_V,    /* [U][4] */
     WEIGHT_DELTA_CONVOLUTION_BIAS, /* [1][C] */
-    WEIGHT_DELTA_SKIP,             /* [1][Gv] */
-    WEIGHT_DELTA_DECAY,            /* [1][Gv] */
-    WEIGHT_DELTA_DT_BIAS,          /* [1][Gv], or [1][Gv Dk] */
+    WEIGHT_DELTA_SKIP,             /* [1][Gv]; of DELTA_SELECTIVE [1][U] */
+    WEIGHT_DELTA_DECAY,            /* [1][Gv]; likewise [U][Dk] */
+    WEIGHT_DELTA_DT_BIAS,          /* [1][Gv], or [1][Gv Dk]; likewise [1][U] */
     WEIGHT_DELTA_NORM,             /* [1][Dv] */
+    WEIGHT_DELTA_SELECTION,        /* of DELTA_SELECTIVE: [R + 2 Dk][U], R ranks of steps */
+    WEIGHT_DELTA_STEPS,            /* [U][R] */
+    WEIGHT_DELTA_STEP_NORM,        /* [1][R] */
+    WEIGHT_DELTA_K_NORM,           /* [1][Dk] */
+    WEIGHT_DELTA_Q_NORM,           /* [1][Dk] */
     WEIGHT_DELTA_OUT,              /* [H][U] */
     /* of layers with AltUp, N streams, and of LAuReL, of rank B */
     WEIGHT_ALTUP_ROUTER,      /* [N][H] */
@@ -191,6 +196,9 @@ enum weight_dimension {
     DIM_DELTA_HEAD,
     DIM_DELTA_TAPS,
     DIM_DELTA_PROJECTED, /* of other kinds */
+    DIM_DELTA_KEY,
+    DIM_DELTA_STEPS,     /* ranks of them */
+    DIM_DELTA_SELECTION, /* these, and two keys */
     DIM_SHORT_TAPS,
 };
 
@@ -267,7 +275,8 @@ extern const struct weight_change weightless_norm_weights[], nanochat_weights[],
     llama4_numbered_weights[], sparse_block_numbered_weights[], bailing_1_weights[], flint_weights[],
     axk1_weights[], gptj_weights[], falcon_weights[], falcon_40b_weights[], qwen_weights[],
     baichuan_weights[], phi4_mm_weights[], bitnet_weights[], bitnet_early_weights[], dbrx_weights[],
-    plm_weights[], distilbert_weights[], distilbert_score_weights[], mpnet_weights[], mpnet_score_weights[];
+    plm_weights[], distilbert_weights[], distilbert_score_weights[], mpnet_weights[], mpnet_score_weights[],
+    jamba_weights[];
 
 /* changes: NULL for none. */
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role);

@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "kernels/cpu/delta_kernels.h"
 #include "kernels/cpu/device.h"
+#include "kernels/cpu/selective.h"
 #include "kernels/delta_desc.h"
 #include "kernels/state_runs.h"
 
@@ -35,6 +36,7 @@ struct delta_net {
     float *taps, *bias;            /* [num_taps][channels], [channels] of the convolution */
     float *decay, *dt_bias, *norm; /* [num_v_heads] e^decay of the desc; as the desc has them */
     float *skip;                   /* [num_v_heads] */
+    struct selective *selective;   /* of DELTA_SELECTIVE, else NULL */
     struct delta_place *places;    /* [num_batch_slots] */
     int32_t *kept;                 /* [num_states] tokens that a kept state has seen */
     float *
@@ -48,9 +50,10 @@ struct delta_net {
 struct delta_scratch {
     float *raw,
         *mixed; /* [T][channels] q, k and v before the convolution, where they are not in a row, and behind it */
-    float *gates;   /* [T][Gv Dv] z */
-    float *unit;    /* [T][2 Gk Dk] q and k, unit vectors */
-    float *decays;  /* [T][Gv Dk] of DELTA_CHANNELS, else NULL */
+    float *gates;  /* [T][Gv Dv] z */
+    float *unit;   /* [T][2 Gk Dk] q and k, unit vectors */
+    float *decays; /* [T][Gv Dk] of DELTA_CHANNELS, else NULL */
+    struct selective_scratch selective;
     float *answers; /* [num_log_rows][Gv Dv] of tokens in the log, which nobody reads */
 };
 
@@ -66,12 +69,13 @@ static int64_t k_width(const struct delta_net *n)
 
 static int64_t num_channels(const struct delta_net *n)
 {
-    return 2 * k_width(n) + v_width(n);
+    return (n->kind == DELTA_SELECTIVE ? 0 : 2 * k_width(n)) + v_width(n);
 }
 
 static int64_t num_rates(const struct delta_net *n)
 {
-    return n->kind == DELTA_CONVOLUTION ? 0 : (n->kind == DELTA_RULE ? 2 : 1) * (int64_t)n->num_v_heads;
+    const bool has_none = n->kind == DELTA_CONVOLUTION || n->kind == DELTA_SELECTIVE;
+    return has_none ? 0 : (n->kind == DELTA_RULE ? 2 : 1) * (int64_t)n->num_v_heads;
 }
 
 /* Values of a token of DELTA_CHANNELS. */
@@ -122,6 +126,7 @@ static bool alloc_scratch(struct cpu_device *c, const struct delta_net *n)
         device_memory_alloc_array(m, (uint64_t)(n->num_log_rows * v_width(n)) + 1, sizeof *s->answers);
     if (n->kind == DELTA_CHANNELS)
         s->decays = device_memory_alloc_array(m, tokens * (uint64_t)k_width(n), sizeof *s->decays);
+    if (n->selective && !selective_alloc_scratch(c, n->selective, tokens, &s->selective)) return false;
     return s->raw && s->mixed && s->gates && s->unit && s->answers &&
            (s->decays || n->kind != DELTA_CHANNELS);
 }
@@ -162,6 +167,10 @@ static void take_weights(struct delta_net *n, const struct delta_desc *desc)
 {
     delta_desc_read_taps(desc, n->taps);
     if (desc->kind == DELTA_CONVOLUTION) return;
+    if (desc->kind == DELTA_SELECTIVE) {
+        if (desc->convolution_bias.data) weight_view_vector_to_f32(&desc->convolution_bias, n->bias);
+        return;
+    }
     delta_desc_read_decay(desc, n->decay);
     weight_view_vector_to_f32(&desc->dt_bias, n->dt_bias);
     if (n->has_norm) weight_view_vector_to_f32(&desc->norm, n->norm);
@@ -198,6 +207,8 @@ int cpu_delta_net_create(struct device *d, const struct delta_desc *desc, struct
                                 .has_norm = desc->norm.data != NULL,
                                 .norm_eps = desc->norm_eps,
                                 .step_scale = desc->step_scale > 0 ? desc->step_scale : 1};
+    if (n && desc->kind == DELTA_SELECTIVE) status = selective_create(c, desc, &n->selective, err);
+    if (status) return status;
     if (!n || !alloc_net(c, n) || !alloc_scratch(c, n))
         return error_set(err, STATUS_NO_MEMORY,
                          "no memory for the states of %d sequences: lower --max-num-seqs",
@@ -415,6 +426,10 @@ static void close_head(const struct delta_task *t, int32_t token, int32_t head, 
     const struct delta_net *n = t->net;
     const struct delta_kernels *kernels = t->device->isa->deltas;
     const float *gates = t->gates + token * t->gates_stride + head * n->v_dim;
+    if (n->kind == DELTA_SELECTIVE) {
+        kernels->skip(n->v_dim, out, 0, v, gates);
+        return;
+    }
     if (n->kind == DELTA_STATE_SPACE) {
         kernels->skip(n->v_dim, out, n->skip[head], v, gates);
         return;
@@ -429,12 +444,29 @@ static void close_head(const struct delta_task *t, int32_t token, int32_t head, 
     kernels->sigmoid_mul(n->v_dim, out, gates);
 }
 
+static void update_selective(const struct delta_task *t, int32_t token, int32_t num_tokens, int32_t head,
+                             const float *from, float *to)
+{
+    const struct delta_net *n = t->net;
+    const float *mixed = t->scratch->mixed;
+    const struct selective_run run = {token, num_tokens, head, mixed, from, to, t->out};
+    selective_update(n->selective, &t->scratch->selective, &run);
+    for (int32_t i = token; i < token + num_tokens && t->gates; i++) {
+        const int64_t at = i * v_width(n) + head * n->v_dim;
+        close_head(t, i, head, mixed + at, t->out + at);
+    }
+}
+
 /* What a head of v does with at most TILE tokens. from and to: its states. */
 static void update_tokens(const struct delta_task *t, int32_t token, int32_t num_tokens, int32_t head,
                           const float *from, float *to)
 {
     const struct delta_net *n = t->net;
     float *out = t->out + token * v_width(n) + head * n->v_dim, decay[TILE], beta[TILE];
+    if (n->selective) {
+        update_selective(t, token, num_tokens, head, from, to);
+        return;
+    }
     for (int32_t i = 0; i < num_tokens; i++) find_rates(t, token + i, head, &decay[i], &beta[i]);
     struct delta_update u = {.corrects = delta_kind_corrects(n->kind),
                              .k_dim = n->k_dim,
@@ -557,6 +589,7 @@ static void catch_up(struct cpu_device *c, struct delta_net *n, int32_t batch_sl
     assert_always(count <= place->num_logged);
     if (n->kind != DELTA_CONVOLUTION) {
         cpu_device_run(c, count * num_channels(n) * DELTA_TAPS, convolve, (void *)&t);
+        if (n->selective) selective_project(c, n->selective, t.scratch->mixed, count, &t.scratch->selective);
         cpu_device_run(c, count * state_floats(n), update, (void *)&t);
     }
     close_place(&t, &run);
@@ -622,6 +655,8 @@ void cpu_delta(struct device *d, const struct batch *b, void *out, const struct 
     if (t.raw == t.scratch->raw)
         cpu_device_run(c, work, n->kind == DELTA_CONVOLUTION ? multiply : gather, &t);
     cpu_device_run(c, work * DELTA_TAPS, convolve, &t);
+    if (n->selective)
+        selective_project(c, n->selective, t.scratch->mixed, t.num_tokens, &t.scratch->selective);
     if (n->kind != DELTA_CONVOLUTION) cpu_device_run(c, t.num_tokens * state_floats(n), update, &t);
     if (n->kind == DELTA_STATE_SPACE && n->has_norm) cpu_device_run(c, work, close_rows, &t);
     for (int32_t i = 0; i < t.num_runs; i++) (t.runs[i].has_draft ? log_run : close_place)(&t, &t.runs[i]);

@@ -88,6 +88,9 @@ bool alloc_net(struct cuda_device *d, struct delta_net *n, const struct delta_de
 int check_desc(const struct delta_desc *desc, struct error *err)
 {
     const int32_t k_dim_max = desc->kind == DELTA_CHANNELS ? DELTA_K_DIM_MAX / 2 : DELTA_K_DIM_MAX;
+    if (desc->kind == DELTA_SELECTIVE)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "the CUDA device has no states of Mamba-1, whose decays are each channel's own");
     if (desc->k_dim > k_dim_max || desc->k_dim % 4 != 0 ||
         (desc->kind != DELTA_CONVOLUTION && desc->v_dim % 4 != 0))
         return error_set(err, STATUS_UNSUPPORTED,

@@ -26,6 +26,8 @@ CONFIGS = {
                                  "mamba_n_heads": 4, "mamba_d_head": 32, "mamba_d_state": 32},
     "a list of attention's layers": SHAPE | {"architectures": ["BambaForCausalLM"], "model_type": "bamba", "attn_layer_indices": [3],
                                              "mamba_n_heads": 4, "mamba_d_state": 32},
+    "states of channels": SHAPE | {"architectures": ["JambaForCausalLM"], "model_type": "jamba", "attn_layer_period": 4, "attn_layer_offset": 3,
+                                   "num_experts": 4, "num_experts_per_tok": 2, "mamba_d_state": 16},
     "beside windows": SHAPE | {"architectures": ["Lfm3ForCausalLM"], "model_type": "lfm3", "head_dim": 32, "sliding_window": 48,
                                "layer_types": ["conv", "full_attention", "conv", "sliding_attention"],
                                "rope_parameters": {"full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.5},

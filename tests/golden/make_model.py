@@ -32,6 +32,7 @@ import gpt
 import gpt_oss
 import granite_hybrid
 import internlm2
+import jamba
 import kimi_linear
 import llama4
 import nemotron_h
@@ -41,7 +42,7 @@ from quantised import FORMATS
 QUANTISED_HEADER = pathlib.Path(__file__).resolve().parents[1] / "unit" / "model" / "quantised_goldens.h"
 HEADER = pathlib.Path(__file__).resolve().parents[1] / "unit" / "model" / "family_goldens.h"
 VOCAB, NUM_TOKENS, WHOLE_POSITIONS = 96, 208, [0, 63, 207]
-HYBRIDS = (dbrx, qwen3_5, granite_hybrid, nemotron_h, falcon_h1, kimi_linear, gpt)
+HYBRIDS = (dbrx, qwen3_5, granite_hybrid, nemotron_h, falcon_h1, kimi_linear, gpt, jamba)
 MASK = (1 << 64) - 1
 ABSENT = object()  # of what a config.json has by another name
 BASE = {
@@ -2454,6 +2455,40 @@ CASES |= {
         None,
     ),
 }
+JAMBA = {
+    "architectures": ["JambaForCausalLM"],
+    "model_type": "jamba",
+    "num_hidden_layers": 5,
+    "head_dim": 16,
+    "attn_layer_period": 3,
+    "attn_layer_offset": 1,
+    "expert_layer_period": 2,
+    "expert_layer_offset": 1,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "mamba_d_state": 8,
+    "mamba_dt_rank": 12,
+    "use_mamba_kernels": False,
+}
+CASES |= {
+    "jamba": (JAMBA, None),
+    "jamba, as GGUF files are": (
+        JAMBA,
+        (
+            "jamba",
+            {
+                "attention.head_count_kv": [0, 2, 0, 0, 2],
+                "ssm.conv_kernel": 4,
+                "ssm.inner_size": 128,
+                "ssm.state_size": 8,
+                "ssm.time_step_rank": 12,
+                "expert_count": 4,
+                "expert_used_count": 2,
+            },
+        ),
+    ),
+    "jamba, without experts": ({**JAMBA, "num_experts": 1, "num_experts_per_tok": 1, "mamba_dt_rank": "auto", "mamba_d_state": 16}, None),
+}
 
 RENAMED = {
     "pangu, as GGUF files are": early.PANGU,
@@ -2497,6 +2532,7 @@ GGUF_ONLY = {
     "nemotron 3, as GGUF files are": nemotron_h,
     "nemotron 3, experts in a space of their own, as GGUF files are": nemotron_h,
     "kimi linear, as GGUF files are": kimi_linear,
+    "jamba, as GGUF files are": jamba,
     "falcon-h1, as GGUF files are": falcon_h1,
     "falcon-h1, states with a norm, as GGUF files are": falcon_h1,
 }
@@ -2722,7 +2758,7 @@ def tensors_of(model, config, stacked=False):
             continue
         value = value.flatten(0, 1) if stacked and name.endswith(STACKED) else value
         value = value.squeeze(1) if name.endswith(("conv1d.weight", "conv.conv.weight")) else value
-        value = value.flatten() if name.endswith("A_log") else value
+        value = value.flatten() if name.endswith("A_log") and value.ndim != 2 else value
         fan_in = value.shape[1] if value.ndim > 1 else 0
         if value.ndim == 0:
             out.append((name, 0, 1, float(value), 0.0))

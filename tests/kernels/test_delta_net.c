@@ -21,6 +21,8 @@ struct shape {
     bool z_is_apart, gate_is_sigmoid;
     float beta_scale, decay_floor;
     int32_t short_taps; /* of a short convolution */
+    int32_t step_rank;  /* of DELTA_SELECTIVE */
+    bool norms;         /* likewise */
 };
 
 /* Of a state space that is scaled. */
@@ -63,13 +65,25 @@ static const struct shape shapes[] = {
     {1, 6, 256, 64, false, false, false, false, .kind = DELTA_STATE_SPACE, .is_scaled = true,
      .has_no_norm = true},
     {2, 8, 100, 48, false, false, false, true, .kind = DELTA_STATE_SPACE, .has_no_norm = true},
+    {1, 1, 8, 16, false, false, false, false, .kind = DELTA_SELECTIVE, .step_rank = 1},
+    {1, 4, 16, 16, false, false, false, true, .kind = DELTA_SELECTIVE, .step_rank = 7},
+    {1, 3, 16, 16, false, false, false, false, .kind = DELTA_SELECTIVE, .step_rank = 4, .norms = true},
 };
+
+/* A GPU has not the last ones. */
+static size_t num_shapes(void)
+{
+    size_t num = array_length(shapes);
+    while (getenv("FLASHD_TEST_DEVICE") && shapes[num - 1].kind == DELTA_SELECTIVE) num--;
+    return num;
+}
 
 /* A layer's weights, and of each sequence what it projects and what comes out: of lengths[s] tokens. */
 struct layer {
     struct shape shape;
     int32_t channels, width, row; /* q, k, v; v alone; all that is projected */
     float *taps, *decay, *dt_bias, *norm, *bias, *skip;
+    float *selection, *steps; /* of DELTA_SELECTIVE, whose norm is of all that selection makes */
     int32_t lengths[SEQS], num_rates, num_decays; /* of a token; of all heads */
     float *projected[SEQS], *rates[SEQS], *z[SEQS], *decays[SEQS];
     double *expected[SEQS];
@@ -151,7 +165,8 @@ static double scale_of(const struct layer *l, int32_t channel)
 
 static double mixed_of(const struct layer *l, int32_t seq, int32_t token, int32_t channel)
 {
-    double sum = l->shape.kind == DELTA_STATE_SPACE ? (double)l->bias[channel] : 0;
+    const bool has_bias = l->shape.kind == DELTA_STATE_SPACE || l->shape.kind == DELTA_SELECTIVE;
+    double sum = has_bias ? (double)l->bias[channel] : 0;
     for (int j = 0; j < DELTA_TAPS; j++)
         sum += (double)l->taps[channel * DELTA_TAPS + j] *
                projected_of(l, seq, token - DELTA_TAPS + 1 + j, channel) * scale_of(l, channel);
@@ -222,6 +237,56 @@ static void space_reference(const struct layer *l, int32_t seq, int32_t token, i
     }
 }
 
+static void norm_part(const struct layer *l, double *x, const float *weight, int32_t num)
+{
+    double variance = 1e-6;
+    for (int32_t i = 0; i < num; i++) variance += x[i] * x[i] / num;
+    for (int32_t i = 0; i < num && l->shape.norms; i++) x[i] *= (double)weight[i] / sqrt(variance);
+}
+
+static double product_of(const float *row, const double *x, int32_t num)
+{
+    double sum = 0;
+    for (int32_t i = 0; i < num; i++) sum += (double)row[i] * x[i];
+    return sum;
+}
+
+/* What all channels share: narrow steps, k and q. */
+static void select_reference(const struct layer *l, int32_t seq, int32_t token, double *chosen)
+{
+    const int32_t rank = l->shape.step_rank, dim = l->shape.k_dim;
+    double mixed[DIM_MAX];
+    for (int32_t i = 0; i < l->width; i++) mixed[i] = mixed_of(l, seq, token, i);
+    for (int32_t i = 0; i < rank + 2 * dim; i++)
+        chosen[i] = product_of(l->selection + i * l->width, mixed, l->width);
+    norm_part(l, chosen, l->norm, rank);
+    norm_part(l, chosen + rank, l->norm + rank, dim);
+    norm_part(l, chosen + rank + dim, l->norm + rank + dim, dim);
+}
+
+/* Of DELTA_SELECTIVE. */
+static void channel_reference(const struct layer *l, int32_t seq, int32_t token, int32_t head, double *state,
+                              double *out)
+{
+    const struct shape *s = &l->shape;
+    double chosen[DIM_MAX], *k = chosen + s->step_rank, *q = k + s->k_dim;
+    select_reference(l, seq, token, chosen);
+    for (int32_t j = 0; j < s->v_dim; j++) {
+        const int32_t channel = head * s->v_dim + j;
+        const double v = mixed_of(l, seq, token, channel),
+                     narrow = product_of(l->steps + channel * s->step_rank, chosen, s->step_rank),
+                     step = log1p(exp(narrow + (double)l->dt_bias[channel]));
+        out[j] = (double)l->skip[channel] * v;
+        for (int32_t i = 0; i < s->k_dim; i++) {
+            const double decay = (double)l->decay[channel * s->k_dim + i];
+            double *place = &state[i * s->v_dim + j];
+            *place = *place * exp((s->has_rates ? decay : -exp(decay)) * step) + k[i] * step * v;
+            out[j] += q[i] * *place;
+        }
+        out[j] *= silu(projected_of(l, seq, token, l->width + channel));
+    }
+}
+
 static void norm_reference(const struct layer *l, double *row)
 {
     const int32_t width = l->width / l->shape.num_k_heads;
@@ -256,8 +321,10 @@ static void compute_expected(struct layer *l, int32_t seq)
     for (int32_t token = 0; token < l->lengths[seq] && s->kind != DELTA_CONVOLUTION; token++) {
         double *row = l->expected[seq] + token * l->width;
         for (int32_t h = 0; h < s->num_v_heads; h++)
-            (s->kind == DELTA_STATE_SPACE ? space_reference : update_reference)(
-                l, seq, token, h, states + h * head_floats, row + h * s->v_dim);
+            (s->kind == DELTA_STATE_SPACE ? space_reference
+             : s->kind == DELTA_SELECTIVE
+                 ? channel_reference
+                 : update_reference)(l, seq, token, h, states + h * head_floats, row + h * s->v_dim);
         if (s->kind == DELTA_STATE_SPACE && !s->has_no_norm) norm_reference(l, row);
     }
     free(states);
@@ -267,18 +334,24 @@ static void layer_init(struct layer *l, const struct shape *s, struct random *r)
 {
     l->shape = *s;
     l->width = s->num_v_heads * s->v_dim;
-    l->channels = 2 * s->num_k_heads * s->k_dim + l->width;
+    l->channels = (s->kind == DELTA_SELECTIVE ? 0 : 2 * s->num_k_heads * s->k_dim) + l->width;
     l->row = s->kind == DELTA_CONVOLUTION ? 3 * l->width : l->channels + (s->z_is_apart ? 0 : l->width);
     l->num_rates = (s->kind == DELTA_CHANNELS ? 1 : 2) * s->num_v_heads;
-    l->num_decays = s->kind == DELTA_CHANNELS ? s->num_v_heads * s->k_dim : s->num_v_heads;
+    l->num_decays = s->kind == DELTA_CHANNELS    ? s->num_v_heads * s->k_dim
+                    : s->kind == DELTA_SELECTIVE ? l->width
+                                                 : s->num_v_heads;
+    const int32_t num_rows = s->kind == DELTA_SELECTIVE ? l->width * s->k_dim : s->num_v_heads,
+                  num_chosen = s->step_rank + 2 * s->k_dim;
     if (s->kind == DELTA_STATE_SPACE) l->row += s->num_v_heads;
     l->taps = normal_floats(r, (int64_t)l->channels * SHORT_TAPS_MAX, 0, 0.7f);
-    l->decay = normal_floats(r, s->num_v_heads, -2, 1);
-    for (int32_t h = 0; s->has_rates && h < s->num_v_heads; h++) l->decay[h] = -expf(l->decay[h]);
+    l->decay = normal_floats(r, num_rows, -2, 1);
+    for (int32_t h = 0; s->has_rates && h < num_rows; h++) l->decay[h] = -expf(l->decay[h]);
     l->dt_bias = normal_floats(r, l->num_decays, 0, 1);
-    l->norm = normal_floats(r, l->width, 1, 0.2f);
+    l->norm = normal_floats(r, max_of(l->width, num_chosen), 1, 0.2f);
     l->bias = normal_floats(r, l->channels, 0, 0.3f);
-    l->skip = normal_floats(r, s->num_v_heads, 1, 0.5f);
+    l->skip = normal_floats(r, l->width, 1, 0.5f);
+    l->selection = normal_floats(r, (int64_t)num_chosen * l->width, 0, 0.3f);
+    l->steps = normal_floats(r, (int64_t)l->width * s->step_rank, 0, 0.5f);
     for (int32_t seq = 0; seq < SEQS; seq++) {
         l->lengths[seq] = 1 + random_below(r, s->num_v_heads * s->k_dim * s->v_dim > 30000
                                                   ? 30
@@ -307,6 +380,8 @@ static void layer_free(struct layer *l)
     free(l->norm);
     free(l->bias);
     free(l->skip);
+    free(l->selection);
+    free(l->steps);
 }
 
 /* A device with the layer, and room for a step. */
@@ -361,6 +436,18 @@ static void rig_open(struct rig *r, const char *isa, int num_threads, const stru
         .step_scale = s->is_scaled ? step_scale : 0,
         .convolution_bias = weight_view_plain(l->bias, DTYPE_F32, 1, l->channels),
         .skip = weight_view_plain(l->skip, DTYPE_F32, 1, s->num_v_heads)};
+    if (s->kind == DELTA_SELECTIVE) {
+        desc.decay = weight_view_plain(l->decay, DTYPE_F32, l->width, s->k_dim);
+        desc.skip = weight_view_plain(l->skip, DTYPE_F32, 1, l->width);
+        desc.norm = (struct weight_view){0};
+        desc.selection =
+            weight_view_plain(l->selection, DTYPE_F32, s->step_rank + 2 * (int64_t)s->k_dim, l->width);
+        desc.steps = weight_view_plain(l->steps, DTYPE_F32, l->width, s->step_rank);
+        desc.norms_selection = s->norms;
+        desc.step_norm = weight_view_plain(l->norm, DTYPE_F32, 1, s->step_rank);
+        desc.k_norm = weight_view_plain(l->norm + s->step_rank, DTYPE_F32, 1, s->k_dim);
+        desc.q_norm = weight_view_plain(l->norm + s->step_rank + s->k_dim, DTYPE_F32, 1, s->k_dim);
+    }
     if (is_parted) {
         float *taps = l->taps + k_width * DELTA_TAPS;
         desc.convolution[1] = weight_view_plain(taps, DTYPE_F32, k_width, num_taps);
@@ -494,7 +581,7 @@ static void outputs_free(float **out)
 static void equals_reference(const char *isa)
 {
     struct random random = {.seed = test_seed()};
-    for (size_t i = 0; i < array_length(shapes); i++) {
+    for (size_t i = 0; i < num_shapes(); i++) {
         if (!takes_part(i)) continue;
         struct layer l;
         float *first[SEQS], *other[SEQS];
@@ -605,7 +692,7 @@ static bool takes_drafts(struct device *d, const struct shape *s)
 static void drafts_leave_no_trace(const char *isa)
 {
     struct random random = {.seed = test_seed()};
-    for (size_t i = 0; i < array_length(shapes); i++) {
+    for (size_t i = 0; i < num_shapes(); i++) {
         if (!takes_part(i)) continue;
         struct layer l;
         float *first[SEQS], *other[SEQS];
@@ -668,7 +755,7 @@ static void expect_same_behind(struct rig *r, int32_t at, float *out[SEQS], floa
 static void goes_on_from_a_kept_state(const char *isa)
 {
     struct random random = {.seed = test_seed()};
-    for (size_t i = 0; i < array_length(shapes); i++) {
+    for (size_t i = 0; i < num_shapes(); i++) {
         if (!takes_part(i)) continue;
         struct layer l;
         struct rig r;

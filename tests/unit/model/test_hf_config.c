@@ -516,6 +516,12 @@ static void reads_nomic_bert(void **state)
     "]" extra "}"
 #define NO_EXPERTS ",'num_local_experts':0"
 
+/* The first of two fields counts. */
+#define JAMBA(fields)                                                                                        \
+    "{" fields "'architectures':['JambaForCausalLM'],'hidden_size':64,'intermediate_size':96,"               \
+    "'num_attention_heads':4,'num_key_value_heads':2,'num_hidden_layers':2,'vocab_size':32,"                 \
+    "'num_experts':4,'num_experts_per_tok':2,'attn_layer_period':2,'attn_layer_offset':1}"
+
 #define FALCON_H1(extra)                                                                                     \
     "{'architectures':['FalconH1ForCausalLM'],'hidden_size':64,'intermediate_size':64,"                      \
     "'num_attention_heads':4,'num_hidden_layers':2,'num_key_value_heads':2,'vocab_size':32,"                 \
@@ -539,6 +545,20 @@ static void reads_falcon_h1(void **state)
     assert_true(!c.states_have_no_norm && c.scales.norm == 1 && c.attention_scale == 0.25f);
     expect_refusal(FALCON_H1(",'ssm_multipliers':[1,1,1,1]"), STATUS_INVALID, "list of 5 positive numbers");
     expect_refusal(FALCON_H1(",'mlp_multipliers':[1,0]"), STATUS_INVALID, "list of 2 positive numbers");
+}
+
+/* Which layers have attention, and which experts, stands in periods. */
+static void reads_jamba(void **state)
+{
+    (void)state;
+    struct model_config c = read_good(JAMBA(""));
+    assert_true(bit_set_has(c.stateful_layers, 0) && !bit_set_has(c.stateful_layers, 1));
+    assert_true(!bit_set_has(c.sparse_layers, 0) && bit_set_has(c.sparse_layers, 1) &&
+                bit_set_has(c.unrotated_layers, 1));
+    assert_int_equal(c.delta_v_heads * c.delta_v_dim, 128);
+    assert_int_equal(c.delta_step_rank, 4);
+    assert_int_equal(c.delta_k_dim, 16);
+    assert_int_equal(read_good(JAMBA("'num_experts':1,")).num_experts, 0);
 }
 
 #define OLMO_HYBRID(extra)                                                                                   \
@@ -1141,8 +1161,7 @@ static void refuses_what_it_does_not_compute(void **state)
         {GEMMA_4(",'hidden_size_per_layer_input':0,'per_layer_config':{'1':{'head_dim':64},'0':{}}"),
          "per_layer_config is not supported"},
         {"{'architectures':['LlamaForCausalLM'],'hidden_size':64,'clip_qkv':8.0}", "clip_qkv"},
-        {"{'architectures':['JambaForCausalLM']}", "it needs states of Mamba-1"},
-        {"{'architectures':['FalconMambaForCausalLM']}", "it needs states of Mamba-1"},
+        {"{'architectures':['FalconMambaForCausalLM']}", "it needs a model without attention"},
         {"{'architectures':['Kolibri1ForCausalLM']}", "it needs experts that are chosen by other scores"},
         {FALCON(",'bias':true"), "bias is set"},
         {MPT("'alibi':false", ""), "attention without alibi"},
@@ -1190,6 +1209,11 @@ static void refuses_what_it_does_not_compute(void **state)
         {STATE_SPACE("'mamba','rwkv'", NO_EXPERTS), "\"rwkv\"; \"attention\" and \"mamba\" are supported"},
         {STATE_SPACE("'mamba','mamba'", NO_EXPERTS), "no layer has attention"},
         {STATE_SPACE("'mamba','attention'", NO_EXPERTS ",'mamba_d_conv':3"), "mamba_d_conv"},
+        {JAMBA("'attn_layer_period':9,'attn_layer_offset':5,"), "no layer has attention"},
+        {JAMBA("'mamba_d_conv':3,"), "mamba_d_conv"},
+        {JAMBA("'mamba_conv_bias':false,"), "mamba_conv_bias"},
+        {JAMBA("'mamba_proj_bias':true,"), "mamba_proj_bias"},
+        {JAMBA("'hidden_size':72,'mamba_expand':1,'head_dim':16,"), "states of 72 channels"},
         {STATE_SPACE("'mamba','attention'", NO_EXPERTS ",'mamba_conv_bias':false"), "mamba_conv_bias"},
         {STATE_SPACE("'mamba','attention'", NO_EXPERTS ",'mamba_proj_bias':true"), "mamba_proj_bias"},
         {STATE_SPACE("'mamba','attention'", NO_EXPERTS ",'position_embedding_type':'alibi'"), "\"alibi\""},
@@ -1227,6 +1251,11 @@ static void refuses_what_makes_no_sense(void **state)
     static const struct {
         const char *config, *sentence;
     } cases[] = {
+        {JAMBA("'attn_layer_offset':2,"), "attn_layer_offset should be less than attn_layer_period"},
+        {JAMBA("'expert_layer_offset':2,"), "expert_layer_offset should be less than expert_layer_period"},
+        {JAMBA("'expert_layer_period':0,"), "expert_layer_period"},
+        {JAMBA("'mamba_d_state':512,"), "size of a channel's state"},
+        {JAMBA("'mamba_dt_rank':-1,"), "mamba_dt_rank"},
         {GPT_NEO(""), "attention_layers has 0 entries for 4 layers"},
         {"", "not JSON"},
         {"[1]", "not a JSON object"},
@@ -1343,6 +1372,7 @@ int main(void)
         TEST(reads_nemotron_3),
         TEST(reads_decilm),
         TEST(reads_falcon_h1),
+        TEST(reads_jamba),
         TEST(reads_olmo_hybrid),
         TEST(reads_kimi_linear),
         TEST(reads_granite_swa),
