@@ -53,6 +53,12 @@ static const char *rope_text(enum rope_type type)
     return names[type];
 }
 
+static void print_vocabulary(const struct model_config *c)
+{
+    printf("vocabulary    %d%s\n", c->vocab_size, c->tie_word_embeddings ? ", tied" : "");
+    printf("context       %d tokens\n", c->max_position_embeddings);
+}
+
 static void print_shapes(const struct config *config, const struct model_cost *m)
 {
     const struct model_config *c = m->config;
@@ -67,6 +73,12 @@ static void print_shapes(const struct config *config, const struct model_cost *m
                    ? ", weights and activations; activations stay as they are but for FP8 and int8 on an "
                      "H100 or H200"
                    : "");
+    if (c->family->has_states_alone) {
+        printf("layers        %d x hidden %d, a state of %d x %d alone\n", c->num_layers, c->hidden_size,
+               (int32_t)model_config_delta_width(c), c->delta_k_dim);
+        print_vocabulary(c);
+        return;
+    }
     printf("layers        %d x hidden %d, MLP %s%d\n", c->num_layers, c->hidden_size,
            c->family->has_layer_shapes ? "up to " : "", c->intermediate_size);
     if (c->num_experts)
@@ -107,8 +119,7 @@ static void print_shapes(const struct config *config, const struct model_cost *m
         printf("positions     scores fall with the distance (ALiBi, %g)\n", (double)c->alibi_most);
     else
         printf("rope          %s, theta %g\n", rope_text(c->rope.type), c->rope.theta);
-    printf("vocabulary    %d%s\n", c->vocab_size, c->tie_word_embeddings ? ", tied" : "");
-    printf("context       %d tokens\n", c->max_position_embeddings);
+    print_vocabulary(c);
 }
 
 /* Where layers have a window: what a token takes as long as all see it, and what goes with the window. */

@@ -139,6 +139,9 @@ struct family {
         lists_attention_layers; /* attn_layer_indices are the layers with attention, which rotate; the others have a state */
     bool
         has_layer_periods; /* attn_layer_period and expert_layer_period, with offsets: which layers have attention, and experts */
+    bool norms_selection; /* of DELTA_SELECTIVE (device.h: delta_desc); a GGUF file may say otherwise */
+    bool
+        has_states_alone; /* no layer has attention or an MLP; K/V blocks are of one small layer, which nobody writes */
     bool has_branch_scales; /* model_config.h: branch_scales */
     bool
         mlps_are_layers; /* a file counts an MLP, or experts, as a layer behind the one that it is of, which may have none */

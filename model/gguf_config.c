@@ -456,6 +456,13 @@ static void read_layer_sizes(struct keys *k, struct model_config *c)
         read_layer_shapes(k, c);
         return;
     }
+    if (c->family->has_states_alone) { /* what a file has is 0 */
+        c->num_heads = c->family->num_heads;
+        c->num_kv_heads = c->family->num_kv_heads;
+        c->head_dim = c->family->head_dim;
+        c->intermediate_size = 1;
+        return;
+    }
     if (c->family->has_layer_heads)
         read_layer_heads(k, c);
     else
@@ -755,7 +762,11 @@ static int read_delta(struct keys *k, struct model_config *c)
 static int read_selective(struct keys *k, struct model_config *c)
 {
     const int32_t width = required_int(k, "ssm.inner_size");
-    c->norms_selection = c->family->has_layer_periods;
+    c->norms_selection = c->family->norms_selection;
+    if (c->family->has_states_alone) {
+        model_config_add_layers(c->stateful_layers, c->num_layers, 0);
+        model_config_add_layers(c->layers_without_mlp, c->num_layers, 0);
+    }
     (void)gguf_find_bool(k->gguf, key_name(k, "ssm.dt_b_c_rms").text, &c->norms_selection);
     c->delta_k_heads = 1;
     c->delta_k_dim = required_int(k, "ssm.state_size");

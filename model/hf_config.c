@@ -186,6 +186,7 @@ static void read_shape(struct json_reader *r, struct model_config *c)
     const int32_t usual = family->has_gpt2_keys && !family->is_encoder ? (int32_t)four_times
                           : family->delta_kind == DELTA_CONVOLUTION    ? 12288
                           : family->has_layer_shapes                   ? 1
+                          : family->has_states_alone                   ? 1
                                                                        : 0;
     c->intermediate_size =
         cJSON_IsArray(json_find(r, width)) ? int_of_all_layers(r, width, 0) : hf_size(r, width, usual);

@@ -385,15 +385,34 @@ static int read_jamba(struct json_reader *r, struct model_config *c)
         if (!bit_set_has(with_attention, (size_t)i)) bit_set_add(c->stateful_layers, (size_t)i);
     if (!status) status = check_selective(r, "mamba_d_conv", "mamba_conv_bias", "mamba_proj_bias");
     if (status) return status;
-    c->norms_selection = true;
+    c->norms_selection = c->family->norms_selection;
     c->delta_k_dim = hf_size(r, "mamba_d_state", 16);
     return read_selective_shape(r, c, json_int(r, "mamba_expand", 2, 1, 1024) * c->hidden_size,
                                 "mamba_dt_rank");
 }
 
+/* Mamba's and Falcon Mamba's: no layer has anything else. */
+static int read_states_alone(struct json_reader *r, struct model_config *c)
+{
+    const int64_t expanded = json_int(r, "expand", 2, 1, 1024) * c->hidden_size,
+                  width = json_int(r, "intermediate_size", expanded, 1, INT32_MAX);
+    int status = check_selective(r, "conv_kernel", "use_conv_bias", "use_bias");
+    if (status) return status;
+    model_config_add_layers(c->stateful_layers, c->num_layers, 0);
+    model_config_add_layers(c->layers_without_mlp, c->num_layers, 0);
+    c->norms_selection = c->family->norms_selection;
+    c->delta_k_dim = hf_size(r, "state_size", 16);
+    if (c->norms_selection &&
+        json_real(r, "mixer_rms_eps", c->family->delta_norm_eps, 0, 1) != c->family->delta_norm_eps)
+        return error_set(r->err, STATUS_UNSUPPORTED, "%s: mixer_rms_eps is not supported unless it is %g",
+                         r->path, c->family->delta_norm_eps);
+    return read_selective_shape(r, c, width, "time_step_rank");
+}
+
 int hf_read_states(struct json_reader *r, struct model_config *c)
 {
     if (c->family->has_layer_periods) return read_jamba(r, c);
+    if (c->family->has_states_alone) return read_states_alone(r, c);
     if (c->family->delta_kind == DELTA_CHANNELS) return read_channel_deltas(r, c);
     if (c->family->full_attention_interval > 0) return read_deltas(r, c);
     if (c->family->mlps_are_layers) return read_nemotron_h(r, c);

@@ -67,7 +67,8 @@ static struct kv_layout best_layout(const struct model_config *c)
 
 struct kv_layout kv_layout_single(const struct model_config *c)
 {
-    const int32_t n = model_config_num_attention_layers(c, num_with_kv(c));
+    /* with states alone blocks are of a layer that nobody writes: the places of tokens, by which beginnings are known */
+    const int32_t n = max_of(model_config_num_attention_layers(c, num_with_kv(c)), 1);
     if (model_config_has_window_heads(c)) return best_layout(c);
     return (struct kv_layout){.layers_per_block = n, .windowed_per_block = n, .num_full = 1};
 }

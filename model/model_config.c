@@ -338,7 +338,7 @@ static int check_states(const struct model_config *c, const char *source, struct
 /* Those that differ take places of the largest, of which they fill a part. */
 static int check_layers(const struct model_config *c, const char *source, struct error *err)
 {
-    if (model_config_num_attention_layers(c, c->num_layers) == 0)
+    if (model_config_num_attention_layers(c, c->num_layers) == 0 && !c->family->has_states_alone)
         return error_set(err, STATUS_UNSUPPORTED, "%s: no layer has attention, which is not supported",
                          source);
     for (int32_t i = 0; i < c->num_layers; i++) {
@@ -615,7 +615,8 @@ uint64_t model_config_kv_layer_bytes(const struct model_config *c, int32_t layer
 {
     uint64_t scale = dtype_is_code(kv_dtype) ? sizeof(float) : 0;
     const struct layer_config l = model_config_layer(c, layer);
-    if (!model_config_has_attention(c, layer) || l.shares_kv) return 0;
+    const bool is_for_nobody = layer == 0 && model_config_num_attention_layers(c, c->num_layers) == 0;
+    if (!is_for_nobody && (!model_config_has_attention(c, layer) || l.shares_kv)) return 0;
     return 2 * (uint64_t)l.num_kv_heads * (dtype_row_bytes(kv_dtype, (uint64_t)l.head_dim) + scale);
 }
 

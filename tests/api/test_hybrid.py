@@ -1,4 +1,4 @@
-"""A model three of whose four layers have a state in the place of K and V: one answer, whoever runs beside it, however often
+"""A model three of whose four layers, or all, have a state in the place of K and V: one answer, whoever runs beside it, however often
 it is computed again, whatever of it was kept of an earlier one, and with drafts as without."""
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +28,7 @@ CONFIGS = {
                                              "mamba_n_heads": 4, "mamba_d_state": 32},
     "states of channels": SHAPE | {"architectures": ["JambaForCausalLM"], "model_type": "jamba", "attn_layer_period": 4, "attn_layer_offset": 3,
                                    "num_experts": 4, "num_experts_per_tok": 2, "mamba_d_state": 16},
+    "without attention": SHAPE | {"architectures": ["MambaForCausalLM"], "model_type": "mamba", "intermediate_size": 128, "state_size": 32},
     "beside windows": SHAPE | {"architectures": ["Lfm3ForCausalLM"], "model_type": "lfm3", "head_dim": 32, "sliding_window": 48,
                                "layer_types": ["conv", "full_attention", "conv", "sliding_attention"],
                                "rope_parameters": {"full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.5},

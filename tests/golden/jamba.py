@@ -4,11 +4,12 @@ import re
 
 import torch
 
-TOP = {"model.embed_tokens.weight": "token_embd.weight", "model.final_layernorm.weight": "output_norm.weight", "lm_head.weight": "output.weight"}
+TOP = {"backbone.embeddings.weight": "token_embd.weight", "backbone.norm_f.weight": "output_norm.weight", "model.embed_tokens.weight": "token_embd.weight", "model.final_layernorm.weight": "output_norm.weight", "lm_head.weight": "output.weight"}
 NAMES = {
     **{f"self_attn.{p}_proj.weight": f"attn_{p}.weight" for p in "qkv"},
     "self_attn.o_proj.weight": "attn_output.weight",
     "input_layernorm.weight": "attn_norm.weight",
+    "norm.weight": "attn_norm.weight",
     "pre_ff_layernorm.weight": "ffn_norm.weight",
     **{f"feed_forward.{p}_proj.weight": f"ffn_{p}.weight" for p in ("gate", "up", "down")},
     **{f"feed_forward.experts.{p}_proj.weight": f"ffn_{p}_exps.weight" for p in ("gate", "up", "down")},
@@ -40,8 +41,9 @@ def entries(name, rows, config):
     """(GGUF's name, rows) of what a tensor of a directory becomes."""
     if name in TOP:
         return [(TOP[name], rows)]
-    layer, part = re.fullmatch(r"model\.layers\.(\d+)\.(.+)", name).groups()
-    return [(f"blk.{layer}.{NAMES[re.sub('experts.[0-9]+', 'experts', part)]}", rows)]
+    layer, part = re.fullmatch(r"\w+\.layers\.(\d+)\.(.+)", name).groups()
+    part = re.sub("experts.[0-9]+", "experts", part).replace("mixer.", "mamba.")
+    return [(f"blk.{layer}.{NAMES[part]}", rows)]
 
 
 def join(name, parts, config):

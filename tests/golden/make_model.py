@@ -2489,6 +2489,36 @@ CASES |= {
     ),
     "jamba, without experts": ({**JAMBA, "num_experts": 1, "num_experts_per_tok": 1, "mamba_dt_rank": "auto", "mamba_d_state": 16}, None),
 }
+MAMBA = {
+    "architectures": ["MambaForCausalLM"],
+    "model_type": "mamba",
+    "num_attention_heads": None,
+    "num_key_value_heads": None,
+    "head_dim": None,
+    "rms_norm_eps": None,
+    "max_position_embeddings": None,
+    "intermediate_size": 128,
+    "expand": 2,
+    "state_size": 8,
+    "time_step_rank": 5,
+    "tie_word_embeddings": True,
+}
+FALCON_MAMBA = {**MAMBA, "architectures": ["FalconMambaForCausalLM"], "model_type": "falcon_mamba", "state_size": 16, "time_step_rank": "auto", "tie_word_embeddings": False}
+MAMBA_KEYS = {
+    "attention.head_count": 0,
+    "feed_forward_length": 0,
+    "attention.layer_norm_rms_epsilon": 1e-5,
+    "context_length": 1048576,
+    "ssm.conv_kernel": 4,
+    "ssm.inner_size": 128,
+    "ssm.state_size": 8,
+    "ssm.time_step_rank": 5,
+}
+CASES |= {
+    "mamba": (MAMBA, None),
+    "mamba, as GGUF files are": (MAMBA, ("mamba", MAMBA_KEYS)),
+    "falcon mamba": (FALCON_MAMBA, None),
+}
 
 RENAMED = {
     "pangu, as GGUF files are": early.PANGU,
@@ -2533,6 +2563,7 @@ GGUF_ONLY = {
     "nemotron 3, experts in a space of their own, as GGUF files are": nemotron_h,
     "kimi linear, as GGUF files are": kimi_linear,
     "jamba, as GGUF files are": jamba,
+    "mamba, as GGUF files are": jamba,
     "falcon-h1, as GGUF files are": falcon_h1,
     "falcon-h1, states with a norm, as GGUF files are": falcon_h1,
 }

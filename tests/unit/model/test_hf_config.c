@@ -6,6 +6,7 @@
 
 #include "base/bit_set.h"
 #include "model/hf_config.h"
+#include "model/kv_layout.h"
 
 /* JSON with ' for quotes. */
 static void write_json(const char *name, const char *text)
@@ -545,6 +546,23 @@ static void reads_falcon_h1(void **state)
     assert_true(!c.states_have_no_norm && c.scales.norm == 1 && c.attention_scale == 0.25f);
     expect_refusal(FALCON_H1(",'ssm_multipliers':[1,1,1,1]"), STATUS_INVALID, "list of 5 positive numbers");
     expect_refusal(FALCON_H1(",'mlp_multipliers':[1,0]"), STATUS_INVALID, "list of 2 positive numbers");
+}
+
+#define MAMBA(fields)                                                                                        \
+    "{" fields "'architectures':['FalconMambaForCausalLM'],'hidden_size':64,'num_hidden_layers':3,"          \
+    "'vocab_size':32,'expand':16,'intermediate_size':128}"
+
+/* Blocks of K/V are there, as small as they can be: for the places of tokens, by which prompts that begin alike are known. */
+static void reads_a_model_of_states_alone(void **state)
+{
+    (void)state;
+    struct model_config c = read_good(MAMBA(""));
+    const struct kv_layout layout = kv_layout_of(&c, 1024);
+    assert_true(model_config_num_attention_layers(&c, 3) == 0 && model_config_num_stateful_layers(&c) == 3);
+    assert_true(c.delta_v_heads * c.delta_v_dim == 128 && c.delta_k_dim == 16 && c.delta_step_rank == 4);
+    assert_true(c.norms_selection && c.tie_word_embeddings && c.max_position_embeddings == 131072);
+    assert_true(kv_layout_num_groups(&layout) == 1 && layout.layers_per_block == 1);
+    assert_int_equal(model_config_kv_bytes_per_token(&c, DTYPE_BF16), 64);
 }
 
 /* Which layers have attention, and which experts, stands in periods. */
@@ -1161,7 +1179,7 @@ static void refuses_what_it_does_not_compute(void **state)
         {GEMMA_4(",'hidden_size_per_layer_input':0,'per_layer_config':{'1':{'head_dim':64},'0':{}}"),
          "per_layer_config is not supported"},
         {"{'architectures':['LlamaForCausalLM'],'hidden_size':64,'clip_qkv':8.0}", "clip_qkv"},
-        {"{'architectures':['FalconMambaForCausalLM']}", "it needs a model without attention"},
+        {"{'architectures':['Mamba2ForCausalLM']}", "it needs states of Mamba-2 in all layers"},
         {"{'architectures':['Kolibri1ForCausalLM']}", "it needs experts that are chosen by other scores"},
         {FALCON(",'bias':true"), "bias is set"},
         {MPT("'alibi':false", ""), "attention without alibi"},
@@ -1211,6 +1229,12 @@ static void refuses_what_it_does_not_compute(void **state)
         {STATE_SPACE("'mamba','attention'", NO_EXPERTS ",'mamba_d_conv':3"), "mamba_d_conv"},
         {JAMBA("'attn_layer_period':9,'attn_layer_offset':5,"), "no layer has attention"},
         {JAMBA("'mamba_d_conv':3,"), "mamba_d_conv"},
+        {MAMBA("'conv_kernel':3,"), "conv_kernel"},
+        {MAMBA("'use_conv_bias':false,"), "use_conv_bias"},
+        {MAMBA("'use_bias':true,"), "use_bias"},
+        {MAMBA("'mixer_rms_eps':1e-5,"), "mixer_rms_eps is not supported unless it is 1e-06"},
+        {MAMBA("'hidden_act':'gelu',"), "hidden_act"},
+        {MAMBA("'intermediate_size':120,"), "states of 120 channels"},
         {JAMBA("'mamba_conv_bias':false,"), "mamba_conv_bias"},
         {JAMBA("'mamba_proj_bias':true,"), "mamba_proj_bias"},
         {JAMBA("'hidden_size':72,'mamba_expand':1,'head_dim':16,"), "states of 72 channels"},
@@ -1373,6 +1397,7 @@ int main(void)
         TEST(reads_decilm),
         TEST(reads_falcon_h1),
         TEST(reads_jamba),
+        TEST(reads_a_model_of_states_alone),
         TEST(reads_olmo_hybrid),
         TEST(reads_kimi_linear),
         TEST(reads_granite_swa),
