@@ -912,15 +912,19 @@ static const struct family families[] = {
         .max_position_embeddings = 8192,
         .norm_eps = 1e-5,
     },
-#define MAMBA_1                                                                                              \
-    .weight_changes = mamba_weights, .delta_kind = DELTA_SELECTIVE, .has_states_alone = true,                \
-    .unrotated_layer_period = 1, .is_tied = true, .num_heads = 1, .num_kv_heads = 1, .head_dim = 16,         \
-    .max_position_embeddings = 131072, .norm_eps = 1e-5
+#define STATES_ALONE                                                                                         \
+    .has_states_alone = true, .unrotated_layer_period = 1, .num_heads = 1, .num_kv_heads = 1,                \
+    .head_dim = 16, .max_position_embeddings = 131072, .norm_eps = 1e-5
+#define MAMBA_1 STATES_ALONE, .weight_changes = mamba_weights, .delta_kind = DELTA_SELECTIVE, .is_tied = true
     {.names = {"mamba", "MambaForCausalLM", "mamba"}, MAMBA_1}, /* as GGUF Falcon Mamba too */
     {.names = {NULL, "FalconMambaForCausalLM", "falcon_mamba"},
      MAMBA_1,
      .norms_selection = true,
      .delta_norm_eps = 1e-6},
+    {.names = {"mamba2", "Mamba2ForCausalLM", "mamba2"}, /* Codestral Mamba */
+     STATES_ALONE,
+     .weight_changes = mamba2_weights,
+     .delta_kind = DELTA_STATE_SPACE},
     {
         .names = {"jamba", "JambaForCausalLM", "jamba"},
         .weight_changes = jamba_weights,
@@ -1439,7 +1443,6 @@ static const struct other_family {
 } others[] = {
     {{"jais", "JAISLMHeadModel", "jais"}, "ALiBi beside multipliers of its own"},
     {{NULL, "GPTRefactForCausalLM", "gpt_refact"}, "names of its own; as GGUF it is read"},
-    {{"mamba2", "Mamba2ForCausalLM", "mamba2"}, "states of Mamba-2 in all layers"},
     {{NULL, "DbrxForCausalLM", "dbrx"}, "sizes and names of its own; as GGUF it is read"},
     {{"openelm", "OpenELMForCausalLM", "openelm"}, "layers that differ in their heads and widths"},
     {{"smallthinker", "SmallThinkerForCausalLM", "smallthinker"}, "experts that are chosen before attention"},

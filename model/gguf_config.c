@@ -763,10 +763,6 @@ static int read_selective(struct keys *k, struct model_config *c)
 {
     const int32_t width = required_int(k, "ssm.inner_size");
     c->norms_selection = c->family->norms_selection;
-    if (c->family->has_states_alone) {
-        model_config_add_layers(c->stateful_layers, c->num_layers, 0);
-        model_config_add_layers(c->layers_without_mlp, c->num_layers, 0);
-    }
     (void)gguf_find_bool(k->gguf, key_name(k, "ssm.dt_b_c_rms").text, &c->norms_selection);
     c->delta_k_heads = 1;
     c->delta_k_dim = required_int(k, "ssm.state_size");
@@ -785,6 +781,10 @@ static int read_states(struct keys *k, struct model_config *c)
 {
     int64_t interval = c->family->full_attention_interval;
     bool rotates = true;
+    if (c->family->has_states_alone) {
+        model_config_add_layers(c->stateful_layers, c->num_layers, 0);
+        model_config_add_layers(c->layers_without_mlp, c->num_layers, 0);
+    }
     if (c->family->states_beside_attention) {
         model_config_add_layers(c->stateful_layers, c->num_layers, 0);
         c->states_have_no_norm = !has_layer_tensor(k, 0, "ssm_norm.weight");

@@ -391,7 +391,23 @@ static int read_jamba(struct json_reader *r, struct model_config *c)
                                 "mamba_dt_rank");
 }
 
-/* Mamba's and Falcon Mamba's: no layer has anything else. */
+/* Mamba 2's. */
+static int read_mamba2(struct json_reader *r, struct model_config *c)
+{
+    const int64_t width = json_int(r, "expand", 2, 1, 1024) * c->hidden_size;
+    c->delta_v_heads = hf_size(r, "num_heads", 128);
+    c->delta_v_dim = hf_size(r, "head_dim", 64);
+    c->delta_k_heads = hf_size(r, "n_groups", 8);
+    c->delta_k_dim = hf_size(r, "state_size", 128);
+    if (model_config_delta_width(c) != width)
+        return error_set(r->err, STATUS_INVALID,
+                         "%s: num_heads times head_dim should be %" PRId64 ", expand times hidden_size",
+                         r->path, width);
+    int status = check_step_limit(r);
+    return status ? status : r->status;
+}
+
+/* No layer has anything else. */
 static int read_states_alone(struct json_reader *r, struct model_config *c)
 {
     const int64_t expanded = json_int(r, "expand", 2, 1, 1024) * c->hidden_size,
@@ -400,6 +416,9 @@ static int read_states_alone(struct json_reader *r, struct model_config *c)
     if (status) return status;
     model_config_add_layers(c->stateful_layers, c->num_layers, 0);
     model_config_add_layers(c->layers_without_mlp, c->num_layers, 0);
+    c->num_heads = c->family->num_heads;
+    c->head_dim = c->family->head_dim;
+    if (c->family->delta_kind == DELTA_STATE_SPACE) return read_mamba2(r, c);
     c->norms_selection = c->family->norms_selection;
     c->delta_k_dim = hf_size(r, "state_size", 16);
     if (c->norms_selection &&

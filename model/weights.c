@@ -453,12 +453,21 @@ const struct weight_change granite_hybrid_weights[] = {
     {WEIGHT_DELTA_STEPS, {"ssm_dt.weight", mamba "dt_proj.weight", DIM_DELTA_WIDTH, DIM_DELTA_STEPS, PRESENT_IF_STATE}}, \
     STATE_SPACE_AND_ATTENTION("self_attn.", mamba)
 
+#define MAMBA_WEIGHTS \
+    {WEIGHT_TOKEN_EMBEDDING, {"token_embd.weight", "embeddings.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {WEIGHT_OUTPUT_NORM, {"output_norm.weight", "norm_f.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {WEIGHT_ATTENTION_NORM, {"attn_norm.weight", "norm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {WEIGHT_MLP_NORM, {.presence = PRESENT_NEVER}}
+
 const struct weight_change mamba_weights[] = {
-    {WEIGHT_TOKEN_EMBEDDING, {"token_embd.weight", "embeddings.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_OUTPUT_NORM, {"output_norm.weight", "norm_f.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_ATTENTION_NORM, {"attn_norm.weight", "norm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_MLP_NORM, {.presence = PRESENT_NEVER}},
+    MAMBA_WEIGHTS,
     SELECTIVE_STATE("mixer."),
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+const struct weight_change mamba2_weights[] = {
+    MAMBA_WEIGHTS,
+    STATE_SPACE_AND_ATTENTION("self_attn.", "mixer."),
     {.role = WEIGHT_ROLE_COUNT},
 };
 

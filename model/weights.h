@@ -276,7 +276,7 @@ extern const struct weight_change weightless_norm_weights[], nanochat_weights[],
     axk1_weights[], gptj_weights[], falcon_weights[], falcon_40b_weights[], qwen_weights[],
     baichuan_weights[], phi4_mm_weights[], bitnet_weights[], bitnet_early_weights[], dbrx_weights[],
     plm_weights[], distilbert_weights[], distilbert_score_weights[], mpnet_weights[], mpnet_score_weights[],
-    jamba_weights[], mamba_weights[];
+    jamba_weights[], mamba_weights[], mamba2_weights[];
 
 /* changes: NULL for none. */
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role);

@@ -29,12 +29,15 @@ CONFIGS = {
     "states of channels": SHAPE | {"architectures": ["JambaForCausalLM"], "model_type": "jamba", "attn_layer_period": 4, "attn_layer_offset": 3,
                                    "num_experts": 4, "num_experts_per_tok": 2, "mamba_d_state": 16},
     "without attention": SHAPE | {"architectures": ["MambaForCausalLM"], "model_type": "mamba", "intermediate_size": 128, "state_size": 32},
+    "Mamba 2 without attention": SHAPE | {"architectures": ["Mamba2ForCausalLM"], "model_type": "mamba2", "num_heads": 4, "head_dim": 32, "n_groups": 2,
+                                          "state_size": 32},
     "beside windows": SHAPE | {"architectures": ["Lfm3ForCausalLM"], "model_type": "lfm3", "head_dim": 32, "sliding_window": 48,
                                "layer_types": ["conv", "full_attention", "conv", "sliding_attention"],
                                "rope_parameters": {"full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.5},
                                                    "sliding_attention": {"rope_theta": 10000.0}}},
 }
 TOKEN_BYTES = 2 * 64 * 2  # of K and V in bf16: of one layer in four, or of two with heads of half the size
+PLACE_BYTES = 2 * 16 * 2  # of one of which no layer has K and V
 TWO_LETTERS = {str(ord(letter)): 100 for letter in "ab"}
 PROMPTS = ["".join(chr(97 + (i * i + k) % 23) for i in range(20 + 45 * k)) for k in range(12)]
 
@@ -72,8 +75,10 @@ def num_drafted(server, result):
 def start(start_server, folder, num_tokens, *options):
     """A server whose K/V cache has room for so many, and whose steps are as large as they may be, however slow the machine is, and on one thread:
     a busy one would have drafts wait for another thread, and then cost more than they save."""
+    model_type = json.loads((folder / "config.json").read_text())["model_type"]
+    token_bytes = PLACE_BYTES if "mamba" in model_type else TOKEN_BYTES
     return start_server("--load-format", "dummy", "--kv-cache-dtype", "bf16", "--max-model-len", str(NUM_TOKENS),
-                        "--max-num-batched-tokens", "64", "--target-itl", "10000", "--threads", "1", "--kv-cache-memory-bytes", str(num_tokens * TOKEN_BYTES), *options,
+                        "--max-num-batched-tokens", "64", "--target-itl", "10000", "--threads", "1", "--kv-cache-memory-bytes", str(num_tokens * token_bytes), *options,
                         model=folder)
 
 

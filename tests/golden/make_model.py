@@ -35,6 +35,7 @@ import internlm2
 import jamba
 import kimi_linear
 import llama4
+import mamba2
 import nemotron_h
 import qwen3_5
 from quantised import FORMATS
@@ -42,7 +43,7 @@ from quantised import FORMATS
 QUANTISED_HEADER = pathlib.Path(__file__).resolve().parents[1] / "unit" / "model" / "quantised_goldens.h"
 HEADER = pathlib.Path(__file__).resolve().parents[1] / "unit" / "model" / "family_goldens.h"
 VOCAB, NUM_TOKENS, WHOLE_POSITIONS = 96, 208, [0, 63, 207]
-HYBRIDS = (dbrx, qwen3_5, granite_hybrid, nemotron_h, falcon_h1, kimi_linear, gpt, jamba)
+HYBRIDS = (dbrx, qwen3_5, granite_hybrid, nemotron_h, falcon_h1, kimi_linear, gpt, jamba, mamba2)
 MASK = (1 << 64) - 1
 ABSENT = object()  # of what a config.json has by another name
 BASE = {
@@ -2519,6 +2520,20 @@ CASES |= {
     "mamba, as GGUF files are": (MAMBA, ("mamba", MAMBA_KEYS)),
     "falcon mamba": (FALCON_MAMBA, None),
 }
+MAMBA_2 = {
+    **{key: value for key, value in MAMBA.items() if key not in ("time_step_rank", "intermediate_size")},
+    "architectures": ["Mamba2ForCausalLM"],
+    "model_type": "mamba2",
+    "num_heads": 8,
+    "head_dim": 16,
+    "n_groups": 2,
+    "state_size": 24,
+    "tie_word_embeddings": False,
+}
+CASES |= {
+    "mamba 2": (MAMBA_2, None),
+    "mamba 2, as GGUF files are": (MAMBA_2, ("mamba2", {**MAMBA_KEYS, "ssm.state_size": 24, "ssm.time_step_rank": 8, "ssm.group_count": 2})),
+}
 
 RENAMED = {
     "pangu, as GGUF files are": early.PANGU,
@@ -2564,6 +2579,7 @@ GGUF_ONLY = {
     "kimi linear, as GGUF files are": kimi_linear,
     "jamba, as GGUF files are": jamba,
     "mamba, as GGUF files are": jamba,
+    "mamba 2, as GGUF files are": mamba2,
     "falcon-h1, as GGUF files are": falcon_h1,
     "falcon-h1, states with a norm, as GGUF files are": falcon_h1,
 }

@@ -552,6 +552,11 @@ static void reads_falcon_h1(void **state)
     "{" fields "'architectures':['FalconMambaForCausalLM'],'hidden_size':64,'num_hidden_layers':3,"          \
     "'vocab_size':32,'expand':16,'intermediate_size':128}"
 
+#define MAMBA_2(fields)                                                                                      \
+    "{" fields "'architectures':['Mamba2ForCausalLM'],'hidden_size':64,'num_hidden_layers':3,"               \
+    "'vocab_size':32,'expand':2,'num_heads':8,'head_dim':16,'n_groups':2,'state_size':24,"                   \
+    "'time_step_limit':[0.0,Infinity]}"
+
 /* Blocks of K/V are there, as small as they can be: for the places of tokens, by which prompts that begin alike are known. */
 static void reads_a_model_of_states_alone(void **state)
 {
@@ -563,6 +568,11 @@ static void reads_a_model_of_states_alone(void **state)
     assert_true(c.norms_selection && c.tie_word_embeddings && c.max_position_embeddings == 131072);
     assert_true(kv_layout_num_groups(&layout) == 1 && layout.layers_per_block == 1);
     assert_int_equal(model_config_kv_bytes_per_token(&c, DTYPE_BF16), 64);
+    c = read_good(MAMBA_2(""));
+    assert_true(c.num_heads == 1 && c.delta_v_heads == 8 && c.delta_k_heads == 2 && c.delta_v_dim == 16);
+    assert_true(!c.tie_word_embeddings && model_config_num_stateful_layers(&c) == 3);
+    assert_int_equal(model_config_kv_bytes_per_token(&c, DTYPE_BF16), 64);
+    expect_refusal(MAMBA_2("'num_heads':4,"), STATUS_INVALID, "num_heads times head_dim should be 128");
 }
 
 /* Which layers have attention, and which experts, stands in periods. */
@@ -1179,7 +1189,6 @@ static void refuses_what_it_does_not_compute(void **state)
         {GEMMA_4(",'hidden_size_per_layer_input':0,'per_layer_config':{'1':{'head_dim':64},'0':{}}"),
          "per_layer_config is not supported"},
         {"{'architectures':['LlamaForCausalLM'],'hidden_size':64,'clip_qkv':8.0}", "clip_qkv"},
-        {"{'architectures':['Mamba2ForCausalLM']}", "it needs states of Mamba-2 in all layers"},
         {"{'architectures':['Kolibri1ForCausalLM']}", "it needs experts that are chosen by other scores"},
         {FALCON(",'bias':true"), "bias is set"},
         {MPT("'alibi':false", ""), "attention without alibi"},
@@ -1235,6 +1244,9 @@ static void refuses_what_it_does_not_compute(void **state)
         {MAMBA("'mixer_rms_eps':1e-5,"), "mixer_rms_eps is not supported unless it is 1e-06"},
         {MAMBA("'hidden_act':'gelu',"), "hidden_act"},
         {MAMBA("'intermediate_size':120,"), "states of 120 channels"},
+        {MAMBA_2("'time_step_limit':[0.0,0.1],"), "time_step_limit"},
+        {MAMBA_2("'conv_kernel':3,"), "conv_kernel"},
+        {MAMBA_2("'use_bias':true,"), "use_bias"},
         {JAMBA("'mamba_conv_bias':false,"), "mamba_conv_bias"},
         {JAMBA("'mamba_proj_bias':true,"), "mamba_proj_bias"},
         {JAMBA("'hidden_size':72,'mamba_expand':1,'head_dim':16,"), "states of 72 channels"},
