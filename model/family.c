@@ -1383,14 +1383,11 @@ static const struct family families[] = {
     .is_encoder = true, .has_embedding_norm = true, .gate = GATE_GELU, .full_layer_period = 3,               \
     .full_layer_leads = true, .window = WINDOW_LOCAL, .window_theta = 10000, .theta = 160000,                \
     .kv_heads_may_be_missing = true, .max_position_embeddings = 8192, .norm_eps = 1e-5
-    /* Llama's, whose tokens see both sides */
-    {
-        .names = {NULL, "EuroBertModel", "eurobert"},
-        .is_encoder = true,
-        .kv_heads_may_be_missing = true,
-        .max_position_embeddings = 8192,
-        .norm_eps = 1e-5,
-    },
+/* Llama's, whose tokens see both sides */
+#define EUROBERT                                                                                             \
+    .is_encoder = true, .kv_heads_may_be_missing = true, .max_position_embeddings = 8192, .norm_eps = 1e-5
+    {.names = {NULL, "EuroBertModel", "eurobert"}, EUROBERT},
+    {.names = {NULL, "EuroBertForMaskedLM", "eurobert"}, EUROBERT}, /* as it is published */
     {
         .names = {"llama-embed", "LlamaBidirectionalModel", "llama_bidirec"}, /* NVIDIA's embedders */
         .gguf_rope_style = ROPE_PAIRS,
@@ -1400,7 +1397,10 @@ static const struct family families[] = {
     },
     {.names = {"modern-bert", "ModernBertModel", "modernbert"},
      .weight_changes = modernbert_weights,
-     MODERNBERT}, /* GTE, Nomic's and others of its kind */
+     MODERNBERT},                                            /* GTE, Nomic's and others of its kind */
+    {.names = {NULL, "ModernBertForMaskedLM", "modernbert"}, /* as it is published */
+     .weight_changes = modernbert_weights,
+     MODERNBERT},
     {.names = {NULL, "ModernBertForSequenceClassification", "modernbert"},
      .weight_changes = modernbert_score_weights,
      .scores_pairs = true,

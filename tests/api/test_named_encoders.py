@@ -16,7 +16,9 @@ from test_encoders import check
 
 sys.path.insert(0, str(conftest.ROOT / "tests/golden"))
 import encoder  # noqa: E402
+import encoder_llama as llama  # noqa: E402
 import encoder_named as named  # noqa: E402
+import encoder_rotating as rotating  # noqa: E402
 
 GOLDENS = json.loads((conftest.ROOT / "tests/golden/encoder_goldens.json").read_text())
 OLD_NAMES = (("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta"))
@@ -70,6 +72,19 @@ def test_heads_that_guess_words_are_passed_over(start_server, tmp_path, monkeypa
     with start_server(model=tmp_path / "m") as server:
         lists = encoder.ROBERTA_LISTS if is_roberta else encoder.LISTS
         check(rows(server, lists, normalize=False), GOLDENS["roberta" if is_roberta else "mean"])
+
+
+@pytest.mark.parametrize("name, module, write, lists, golden", [
+    ("ModernBertForMaskedLM", rotating, rotating.write_modern, rotating.MODERN_LISTS, "modern_mean"),
+    ("EuroBertForMaskedLM", llama, lambda path, pooling, **changes: llama.write(path, "eurobert", pooling, **changes), llama.LISTS, "eurobert_mean")])
+def test_other_heads_that_guess_words_are_passed_over(start_server, tmp_path, monkeypatch, name, module, write, lists, golden):
+    """Of rotating encoders, as ModernBERT and EuroBERT are published."""
+    own = module.write_safetensors
+    monkeypatch.setattr(module, "write_safetensors", lambda path, values: own(
+        path, {"decoder.bias": np.zeros(7, np.float32), **{"model." + n: v for n, v in values.items()}}))
+    write(tmp_path / "m", "mean", architectures=[name])
+    with start_server(model=tmp_path / "m") as server:
+        check(rows(server, lists, normalize=False), GOLDENS[golden])
 
 
 BIAS = "encoder.relative_attention_bias.weight"

@@ -225,7 +225,7 @@ def test_shortened_embeddings(nomic):
     (rotating.write_modern, {"attention_bias": True}, "attention_bias is set"),
     (rotating.write_modern, {"mlp_bias": True}, "mlp_bias is set"),
     (rotating.write_modern, {"hidden_activation": "silu"}, 'hidden_activation "silu" is not supported; "gelu" is'),
-    (rotating.write_modern, {"architectures": ["ModernBertForMaskedLM"]}, '"ModernBertForMaskedLM" is not supported'),
+    (rotating.write_modern, {"architectures": ["ModernBertForTokenClassification"]}, '"ModernBertForTokenClassification" is not supported'),
     (rotating.write_modern_scorer, {"classifier_pooling": "max"}, 'classifier_pooling "max" is not supported'),
     (rotating.write_modern_scorer, {"classifier_activation": "relu"}, 'classifier_activation "relu" is not supported'),
     (rotating.write_modern_scorer, {"id2label": {"0": "a", "1": "b"}}, "a head of 2 labels is not supported"),
