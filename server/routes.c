@@ -23,6 +23,7 @@ const struct route server_routes[] = {
     {HTTP_METHOD_POST, "/embeddings", ROUTE_JSON, .handler = endpoint_llama_embedding},
     {HTTP_METHOD_POST, "/v2/embed", ROUTE_JSON, .handler = endpoint_cohere_embed},
     {HTTP_METHOD_POST, "/v1/embed", ROUTE_JSON, .handler = endpoint_cohere_embed_v1},
+    {HTTP_METHOD_POST, "/embed", ROUTE_JSON, .handler = endpoint_embed},
     {HTTP_METHOD_POST, "/v1/score", ROUTE_JSON, .handler = endpoint_score},
     {HTTP_METHOD_POST, "/score", ROUTE_JSON, .handler = endpoint_score},
     {HTTP_METHOD_POST, "/v1/rerank", ROUTE_JSON, .handler = endpoint_rerank},

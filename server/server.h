@@ -110,6 +110,7 @@ void endpoint_chat_completions(struct exchange *x); /* POST /v1/chat/completions
 void endpoint_embeddings(struct exchange *x);       /* POST /v1/embeddings */
 void endpoint_cohere_embed(struct exchange *x);     /* POST /v2/embed */
 void endpoint_cohere_embed_v1(struct exchange *x);  /* POST /v1/embed */
+void endpoint_embed(struct exchange *x);            /* POST /embed */
 void endpoint_score(struct exchange *x);            /* POST /v1/score */
 void endpoint_rerank(struct exchange *x);           /* POST /v1/rerank */
 void endpoint_messages(struct exchange *x);         /* POST /v1/messages */

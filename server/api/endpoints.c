@@ -34,6 +34,11 @@ void endpoint_cohere_embed_v1(struct exchange *x)
     generation_start(x, &codec_cohere_embed_v1);
 }
 
+void endpoint_embed(struct exchange *x)
+{
+    generation_start(x, &codec_embed_rows);
+}
+
 void endpoint_score(struct exchange *x)
 {
     generation_start(x, &codec_score);

@@ -100,6 +100,7 @@ static bool fill_bodies(cJSON *document)
         &codec_ollama_chat,  &codec_ollama_generate, &codec_ollama_embed, &codec_ollama_embeddings,
         &codec_embeddings,   &codec_score,           &codec_rerank,       &codec_llama_completion,
         &codec_llama_infill, &codec_llama_embedding, &codec_cohere_embed, &codec_cohere_embed_v1,
+        &codec_embed_rows,
     };
     cJSON *schema;
     bool filled = true;

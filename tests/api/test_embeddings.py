@@ -240,6 +240,29 @@ def test_what_is_too_long_for_ollama_is_cut(start_server):
         assert same(cut, rows(server, ids_of(server, long)[-8:]))
 
 
+def test_rows_alone(server):
+    """Text Embeddings Inference's /embed: a row of each text, whatever their number."""
+    assert same([floats(row) for row in embed(server, {"inputs": TEXTS}, "/embed")], rows(server, TEXTS))
+    assert same([floats(row) for row in embed(server, {"inputs": TEXTS[0], "normalize": True}, "/embed")], rows(server, TEXTS[0]))
+    raw = embed(server, {"inputs": TEXTS[:1], "normalize": False, "dimensions": 64, "prompt_name": None}, "/embed")
+    assert same([floats(row) for row in raw], rows(server, TEXTS[:1], normalize=False, dimensions=64))
+    for body, param in (({}, "inputs"), ({"inputs": 7}, "inputs"), ({"inputs": "a", "truncate": "yes"}, "truncate"),
+                        ({"inputs": "a", "prompt_name": "query"}, "prompt_name"),
+                        ({"inputs": "a", "truncation_direction": "up"}, "truncation_direction")):
+        answer = server.post("/embed", body)
+        assert answer.status_code == 400 and answer.json()["error"]["param"] == param, answer.text
+
+
+def test_rows_alone_of_what_is_too_long(start_server):
+    with start_server("--max-model-len", "32") as server:
+        long = "a b c d e f g h " * 10
+        refusal = server.post("/embed", {"inputs": ["a", long]})
+        assert refusal.status_code == 400 and refusal.json()["error"]["param"] == "inputs[1]"
+        for fields, side in (({}, "right"), ({"truncation_direction": "Right"}, "right"), ({"truncation_direction": "left"}, "left")):
+            got = embed(server, {"inputs": [long], "truncate": True, **fields}, "/embed")
+            assert same([floats(row) for row in got], rows(server, long, truncate_prompt_tokens=-1, truncation_side=side))
+
+
 # ---- models that were made for embeddings ----
 
 def write_last_token_model(path):

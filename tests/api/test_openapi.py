@@ -17,7 +17,8 @@ QUESTION = [{"role": "user", "content": "hi"}]
 LEAST = {"/v1/chat/completions": {"messages": QUESTION}, "/v1/completions": {"prompt": "x"}, "/v1/messages": {"messages": QUESTION},
          "/v1/responses": {"input": "x"}, "/api/chat": {"messages": QUESTION}, "/api/generate": {"prompt": "x"},
          "/v1/embeddings": {"input": "x"}, "/api/embed": {"input": "x"}, "/api/embeddings": {"prompt": "x"},
-         "/completion": {"prompt": "x"}, "/v2/embed": {"texts": ["x"]}, "/v1/embed": {"texts": ["x"]}, "/embedding": {"content": "x"}}
+         "/completion": {"prompt": "x"}, "/v2/embed": {"texts": ["x"]}, "/v1/embed": {"texts": ["x"]}, "/embedding": {"content": "x"},
+         "/embed": {"inputs": "x"}}
 
 SET_BY_PROTOCOL = {"truncate_prompt_tokens", "truncation_side", "normalize"}  # in Ollama's and Cohere's embeddings
 
@@ -53,7 +54,7 @@ def test_every_field_is_read(server, document):
             continue  # this model is no reranker
         for name, schema in properties.items():
             value = wrong_value(document, schema)
-            if value is None or (path.startswith(("/api/embed", "/v1/embed", "/v2/embed")) and name in SET_BY_PROTOCOL):
+            if value is None or (path.startswith(("/api/embed", "/v1/embed", "/v2/embed", "/embed")) and name in SET_BY_PROTOCOL):
                 continue  # whatever it holds
             reply = client.post(path, json={**LEAST[path], "max_tokens": 1, name: value})
             if reply.status_code not in (400, 404) or name not in reply.text:

@@ -41,6 +41,7 @@ ROUTES = {
     "/api/generate": {"prompt": "x", "options": {"num_predict": 1}, "stream": False},
     "/v1/embeddings": {"input": "x"},
     "/v2/embed": {"texts": ["x"]},
+    "/embed": {"inputs": "x"},
     "/embedding": {"content": "x"},
     "/api/embed": {"input": "x"},
     "/api/embeddings": {"prompt": "x"},

@@ -73,6 +73,15 @@ def test_what_is_wanted_of_it(reranker):
     assert post(reranker, "/rerank", {"query": QUERY, "documents": DOCUMENTS, "top_n": 100})["results"] == whole
 
 
+def test_texts(reranker):
+    """Text Embeddings Inference's form of it: the list alone, the best first, without the texts unless they are asked for."""
+    whole = post(reranker, "/rerank", {"query": QUERY, "documents": DOCUMENTS})["results"]
+    scores = [{"index": r["index"], "score": r["relevance_score"]} for r in whole]
+    body = {"query": QUERY, "texts": DOCUMENTS, "raw_scores": False, "truncate": True, "truncation_direction": "Right"}
+    assert post(reranker, "/rerank", body) == scores and post(reranker, "/rerank", {**body, "return_text": False}) == scores
+    assert post(reranker, "/rerank", {**body, "return_text": True}) == [{**s, "text": DOCUMENTS[s["index"]]} for s in scores]
+
+
 def test_a_document_cannot_end_its_turn(reranker):
     """Its control tokens are letters: the prompt has more tokens than one in which they count."""
     body = {"query": QUERY, "documents": [DOCUMENTS[2]]}
@@ -116,6 +125,11 @@ def test_score(reranker):
     ("/v2/rerank", {"query": "a", "documents": ["a"], "max_tokens_per_doc": 5}, "max_tokens_per_doc", "unsupported_value"),
     ("/v1/score", {"text_1": "a", "text_2": "a", "use_activation": False}, "use_activation", "unsupported_parameter"),
     ("/rerank", {"query": "a", "documents": ["b", "a " * 9000]}, "documents[1]", "context_length_exceeded"),
+    ("/rerank", {"query": "a", "texts": []}, "texts", "invalid_value"),
+    ("/rerank", {"query": "a", "texts": ["a", 7]}, "texts[1]", "invalid_type"),
+    ("/rerank", {"query": "a", "texts": ["a"], "documents": ["a"]}, "texts", "invalid_value"),
+    ("/rerank", {"query": "a", "texts": ["a"], "raw_scores": True}, "raw_scores", "unsupported_value"),
+    ("/rerank", {"query": "a", "texts": ["a"], "return_text": "a"}, "return_text", "invalid_type"),
     ("/rerank", {"query": "a" * 600_000, "documents": ["b"] * 60}, "documents", "invalid_value"),
     ("/v1/score", {"text_2": "a"}, "text_1", "missing_required_parameter"),
     ("/v1/score", {"text_1": "a", "text_2": [7]}, "text_2[0]", "invalid_type"),

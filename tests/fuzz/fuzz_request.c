@@ -200,7 +200,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                                  &codec_llama_infill,
                                                  &codec_llama_embedding,
                                                  &codec_cohere_embed,
-                                                 &codec_cohere_embed_v1};
+                                                 &codec_cohere_embed_v1,
+                                                 &codec_embed_rows};
     for (int t = 0; t < FUZZ_NUM_TEMPLATES; t++) {
         fuzz_server_use_template(&server, t);
         for (size_t i = 0; i < array_length(codecs); i++)

@@ -1,5 +1,7 @@
-/* embeddings.c - OpenAI's /v1/embeddings, Ollama's /api/embed and /api/embeddings and llama.cpp's /embedding: texts in, a row of
- * each out. A choice's text is its embedding, ready to be sent. */
+/* embeddings.c - OpenAI's /v1/embeddings, Ollama's /api/embed and /api/embeddings, llama.cpp's /embedding and Text Embeddings
+ * Inference's /embed: texts in, a row of each out. A choice's text is its embedding, ready to be sent. */
+#include <strings.h>
+
 #include "base/clock.h"
 #include "server/api/codecs/canonical.h"
 
@@ -72,6 +74,38 @@ static const struct codec_field llama_fields[] = {{"content", "prompt", NULL},
 static const struct codec_name llama_embedding_names[] = {
     {.name = "input", .canonical = "prompt", .if_sent = true}, {.name = NULL}};
 
+/* Text Embeddings Inference's: what is cut is cut at its end, unless it says Left. */
+static int begin_rows(struct translation *t)
+{
+    forget_prompt(t);
+    return codec_put(t, t->body, "truncation_side", cJSON_CreateString("right"));
+}
+
+static int read_direction(struct translation *t, cJSON *value)
+{
+    const char *side = cJSON_GetStringValue(value);
+    if (side && !strcasecmp(side, "right")) return 0;
+    if (side && !strcasecmp(side, "left"))
+        return codec_put(t, t->body, "truncation_side", cJSON_CreateString("left"));
+    return api_error_invalid(t->err, "invalid_value", "truncation_direction",
+                             "truncation_direction must be \"Left\" or \"Right\"");
+}
+
+static int refuse_prompt_name(struct translation *t, cJSON *value)
+{
+    (void)value;
+    return api_error_invalid(t->err, "unsupported_parameter", "prompt_name",
+                             "prompt_name is not supported by this server; write what the model wants before "
+                             "its texts");
+}
+
+static const struct codec_field rows_fields[] = {{"inputs", "prompt", NULL},
+                                                 {"truncate", NULL, read_truncate},
+                                                 {"truncation_direction", NULL, read_direction},
+                                                 {"prompt_name", NULL, refuse_prompt_name},
+                                                 {"encoding_format", NULL, NULL},
+                                                 {NULL, NULL, NULL}};
+
 /* ---- out ---- */
 
 static void append_embedding(struct buffer *out, const struct choice *c)
@@ -96,16 +130,24 @@ static void append_openai(struct buffer *out, struct answer *a, const struct eve
     buffer_append_text(out, "}}");
 }
 
-static void append_embed(struct buffer *out, struct answer *a, const struct event *e)
+static void append_rows(struct buffer *out, struct answer *a, const struct event *e)
 {
-    buffer_append_text(out, "{\"model\":");
-    buffer_append_json_text(out, a->model);
-    buffer_append_text(out, ",\"embeddings\":[");
+    (void)e;
+    buffer_append_char(out, '[');
     for (int i = 0; i < a->num_choices; i++) {
         if (i > 0) buffer_append_char(out, ',');
         append_embedding(out, &a->choices[i]);
     }
-    buffer_printf(out, "],\"total_duration\":%llu,\"load_duration\":0,\"prompt_eval_count\":%lld}",
+    buffer_append_char(out, ']');
+}
+
+static void append_embed(struct buffer *out, struct answer *a, const struct event *e)
+{
+    buffer_append_text(out, "{\"model\":");
+    buffer_append_json_text(out, a->model);
+    buffer_append_text(out, ",\"embeddings\":");
+    append_rows(out, a, e);
+    buffer_printf(out, ",\"total_duration\":%llu,\"load_duration\":0,\"prompt_eval_count\":%lld}",
                   (unsigned long long)(clock_monotonic_ns() - a->arrival_ns),
                   (long long)e->usage->prompt_tokens);
 }
@@ -171,5 +213,15 @@ const struct codec codec_llama_embedding = {
     .fields = llama_fields,
     .names = llama_embedding_names,
     .events = {[EVENT_WHOLE] = append_llama},
+    .append_error = response_append_error,
+};
+
+const struct codec codec_embed_rows = {
+    .path = "/embed",
+    .id_prefix = "embd-",
+    .kind = API_POOLING,
+    .begin = begin_rows,
+    .fields = rows_fields,
+    .events = {[EVENT_WHOLE] = append_rows},
     .append_error = response_append_error,
 };

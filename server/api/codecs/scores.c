@@ -1,15 +1,56 @@
 /* scores.c - pairs of texts in, a score of each out: /v1/score as vLLM has it, and /rerank, /v1/rerank and /v2/rerank, which
- * Jina's, Cohere's and vLLM's clients call, with the best documents first. */
+ * Jina's, Cohere's and vLLM's clients call, with the best documents first; those of Text Embeddings Inference send texts and get the
+ * list alone. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "server/api/codec.h"
+#include "server/api/json_field.h"
 
 static const struct codec_field score_fields[] = {
     {"text_1", "queries", NULL}, {"text_2", "documents", NULL}, {NULL, NULL, NULL}};
 
-static const struct codec_field rerank_fields[] = {{"query", "queries", NULL}, {NULL, NULL, NULL}};
+/* A request of texts has something in params->kept, and is not told them unless it asks. */
+static int begin_rerank(struct translation *t)
+{
+    if (!json_field_find(t->body, "texts")) return 0;
+    if (json_field_find(t->body, "documents"))
+        return api_error_invalid(t->err, "invalid_value", "texts",
+                                 "texts stands beside documents; one of them is ranked");
+    t->kept = arena_alloc(t->arena, 1);
+    if (!t->kept) return api_error_no_memory(t->err);
+    return codec_put(t, t->body, "return_documents", cJSON_CreateFalse());
+}
+
+static int read_texts(struct translation *t, cJSON *value)
+{
+    return codec_put(t, t->body, "documents", cJSON_Duplicate(value, true));
+}
+
+static int read_return_text(struct translation *t, cJSON *value)
+{
+    if (!cJSON_IsBool(value)) return json_field_refuse_type(value, "return_text", "a boolean", t->err);
+    return codec_put(t, t->body, "return_documents", cJSON_Duplicate(value, false));
+}
+
+static int read_raw_scores(struct translation *t, cJSON *value)
+{
+    if (!cJSON_IsBool(value)) return json_field_refuse_type(value, "raw_scores", "a boolean", t->err);
+    if (cJSON_IsFalse(value)) return 0;
+    return api_error_invalid(
+        t->err, "unsupported_value", "raw_scores",
+        "raw_scores must be false: a score is what the model's file makes of its output");
+}
+
+static const struct codec_field rerank_fields[] = {{"query", "queries", NULL},
+                                                   {"texts", NULL, read_texts},
+                                                   {"return_text", NULL, read_return_text},
+                                                   {"raw_scores", NULL, read_raw_scores},
+                                                   {"truncate", NULL, NULL}, /* no pair is cut */
+                                                   {"truncation_direction", NULL, NULL},
+                                                   {NULL, NULL, NULL}};
+static const struct codec_name rerank_names[] = {{"texts", "documents", true}, {NULL, NULL, false}};
 
 static void begin_answer(struct buffer *out, const struct answer *a)
 {
@@ -45,13 +86,20 @@ static int compare_choices(const void *x, const void *y)
     return a->index - b->index;
 }
 
+static bool ranks_texts(const struct answer *a)
+{
+    return a->context->params->kept != NULL;
+}
+
 static void append_result(struct buffer *out, const struct answer *a, const struct choice *c)
 {
-    buffer_printf(out, "{\"index\":%d,\"relevance_score\":%.17g", c->index, c->score);
+    bool is_flat = ranks_texts(a);
+    buffer_printf(out, "{\"index\":%d,\"%s\":%.17g", c->index, is_flat ? "score" : "relevance_score",
+                  c->score);
     if (a->context->params->scoring.return_documents) {
-        buffer_append_text(out, ",\"document\":{\"text\":");
+        buffer_append_text(out, is_flat ? ",\"text\":" : ",\"document\":{\"text\":");
         buffer_append_json(out, c->ready.num_bytes > 0 ? c->ready.data : "", c->ready.num_bytes);
-        buffer_append_char(out, '}');
+        if (!is_flat) buffer_append_char(out, '}');
     }
     buffer_append_char(out, '}');
 }
@@ -66,13 +114,17 @@ static void append_results(struct buffer *out, struct answer *a, const struct ev
     }
     for (int i = 0; i < a->num_choices; i++) order[i] = &a->choices[i];
     qsort(order, (size_t)a->num_choices, sizeof(struct choice *), compare_choices);
-    begin_answer(out, a);
-    buffer_append_text(out, ",\"results\":[");
+    bool is_list = ranks_texts(a);
+    if (!is_list) begin_answer(out, a);
+    buffer_append_text(out, is_list ? "[" : ",\"results\":[");
     for (int32_t i = 0; i < num; i++) {
         if (i > 0) buffer_append_char(out, ',');
         append_result(out, a, order[i]);
     }
-    append_usage(out, a, e->usage);
+    if (is_list)
+        buffer_append_char(out, ']');
+    else
+        append_usage(out, a, e->usage);
     free(order);
 }
 
@@ -91,7 +143,9 @@ const struct codec codec_rerank = {
     .path = "/v1/rerank",
     .id_prefix = "rerank-",
     .kind = API_SCORING,
+    .begin = begin_rerank,
     .fields = rerank_fields,
+    .names = rerank_names,
     .events = {[EVENT_WHOLE] = append_results},
     .append_error = response_append_error,
 };
