@@ -111,6 +111,9 @@ void endpoint_embeddings(struct exchange *x);       /* POST /v1/embeddings */
 void endpoint_cohere_embed(struct exchange *x);     /* POST /v2/embed */
 void endpoint_cohere_embed_v1(struct exchange *x);  /* POST /v1/embed */
 void endpoint_embed(struct exchange *x);            /* POST /embed */
+void endpoint_generate(struct exchange *x);         /* POST /generate */
+void endpoint_generate_stream(struct exchange *x);  /* POST /generate_stream */
+void endpoint_root(struct exchange *x);             /* POST / */
 void endpoint_score(struct exchange *x);            /* POST /v1/score */
 void endpoint_rerank(struct exchange *x);           /* POST /v1/rerank */
 void endpoint_messages(struct exchange *x);         /* POST /v1/messages */
@@ -150,6 +153,6 @@ void endpoint_debug_requests(struct exchange *x);   /* GET /debug/requests */
 void endpoint_debug_cancel(struct exchange *x);     /* DELETE /debug/requests/<id> */
 
 /* ---- errors as protocols tell them, where not as OpenAI ---- */
-append_failure messages_append_error, ollama_append_error;
+append_failure messages_append_error, ollama_append_error, text_generation_append_error;
 
 #endif

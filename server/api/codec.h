@@ -154,7 +154,8 @@ struct translation {
 extern const struct codec codec_chat, codec_completions, codec_messages, codec_responses, codec_ollama_chat,
     codec_ollama_generate, codec_ollama_embed, codec_ollama_embeddings, codec_embeddings, codec_score,
     codec_rerank, codec_llama_completion, codec_llama_infill, codec_llama_embedding, codec_cohere_embed,
-    codec_cohere_embed_v1, codec_embed_rows;
+    codec_cohere_embed_v1, codec_embed_rows, codec_text_generation, codec_text_generation_stream,
+    codec_text_generation_root;
 
 /* Makes t->body canonical; t->custom_tools is the caller's. Refusals name the protocol's own fields. */
 int codec_translate(const struct codec *codec, struct translation *t) must_check;

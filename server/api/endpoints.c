@@ -39,6 +39,22 @@ void endpoint_embed(struct exchange *x)
     generation_start(x, &codec_embed_rows);
 }
 
+void endpoint_generate(struct exchange *x)
+{
+    generation_start(x, &codec_text_generation);
+}
+
+void endpoint_generate_stream(struct exchange *x)
+{
+    generation_start(x, &codec_text_generation_stream);
+}
+
+/* What the model does. */
+void endpoint_root(struct exchange *x)
+{
+    generation_start(x, x->server->facts->is_encoder ? &codec_embed_rows : &codec_text_generation_root);
+}
+
 void endpoint_score(struct exchange *x)
 {
     generation_start(x, &codec_score);

@@ -165,6 +165,42 @@ static void append_offset(const struct logprobs_part *part, struct buffer *out, 
     buffer_printf(out, "%lld", (long long)token_offsets_next(part->offsets, token_at(part, p)));
 }
 
+/* ---- tokens by themselves ---- */
+
+struct id_and_logprob logprobs_of(const struct logprobs_part *part, int32_t position)
+{
+    const struct token_logprobs *lp = logprobs_at(part, position);
+    return (struct id_and_logprob){token_at(part, position), lp ? lp->logprob : 0};
+}
+
+void logprobs_append_token(struct buffer *out, const struct tokenizer *tokenizer, struct id_and_logprob token,
+                           const char *text, size_t num_bytes)
+{
+    struct token_text own;
+    if (!text) {
+        decode_token(tokenizer, token.id, &own);
+        text = own.text;
+        num_bytes = own.num_bytes;
+    }
+    buffer_printf(out, "{\"id\":%d,\"text\":", token.id);
+    buffer_append_json(out, text, num_bytes);
+    buffer_append_text(out, ",\"logprob\":");
+    append_logprob(out, token.logprob);
+    buffer_printf(out, ",\"special\":%s}", tokenizer_is_special(tokenizer, token.id) ? "true" : "false");
+}
+
+void logprobs_append_top_tokens(struct buffer *out, const struct logprobs_part *part, int32_t position)
+{
+    const struct token_logprobs *lp = logprobs_at(part, position);
+    buffer_append_char(out, '[');
+    for (int i = 0; lp && i < num_top_of(part, lp); i++) {
+        if (i > 0) buffer_append_char(out, ',');
+        logprobs_append_token(out, part->tokenizer,
+                              (struct id_and_logprob){lp->top_ids[i], lp->top_logprobs[i]}, NULL, 0);
+    }
+    buffer_append_char(out, ']');
+}
+
 /* ---- the prompt's ---- */
 
 static void append_ranked(const struct logprobs_part *part, struct buffer *out, int32_t id, float logprob,

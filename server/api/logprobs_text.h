@@ -13,6 +13,12 @@
 #include "link/request_slots.h"
 #include "server/api/token_offsets.h"
 
+/* What a token was, and how likely. */
+struct id_and_logprob {
+    int32_t id;
+    float logprob;
+};
+
 /* Positions [begin, end) of a sequence. Position 0 was predicted by nothing. */
 struct logprobs_part {
     const struct tokenizer *tokenizer;
@@ -28,6 +34,13 @@ struct logprobs_part {
 void logprobs_append(struct buffer *out, enum api_kind kind, const struct logprobs_part *part);
 /* The array of chat's content alone. */
 void logprobs_append_entries(struct buffer *out, const struct logprobs_part *part);
+/* {"id","text","logprob","special"}, as Text Generation Inference tells of a token. text: NULL: the token's own */
+void logprobs_append_token(struct buffer *out, const struct tokenizer *tokenizer, struct id_and_logprob token,
+                           const char *text, size_t num_bytes);
+/* The array of those that were likeliest at a position, each with its own text. */
+void logprobs_append_top_tokens(struct buffer *out, const struct logprobs_part *part, int32_t position);
+/* Of a position that something predicted. */
+struct id_and_logprob logprobs_of(const struct logprobs_part *part, int32_t position);
 void prompt_logprobs_append(struct buffer *out, const struct logprobs_part *part);
 
 #endif

@@ -276,9 +276,16 @@ static struct moved_stream *read_state(int fd)
 
 static const struct codec *codec_of(const char *path)
 {
-    static const struct codec *const streaming[] = {
-        &codec_chat,        &codec_completions,     &codec_messages,         &codec_responses,
-        &codec_ollama_chat, &codec_ollama_generate, &codec_llama_completion, &codec_llama_infill};
+    static const struct codec *const streaming[] = {&codec_chat,
+                                                    &codec_completions,
+                                                    &codec_messages,
+                                                    &codec_responses,
+                                                    &codec_ollama_chat,
+                                                    &codec_ollama_generate,
+                                                    &codec_llama_completion,
+                                                    &codec_llama_infill,
+                                                    &codec_text_generation_stream,
+                                                    &codec_text_generation_root};
     for (size_t i = 0; i < array_length(streaming); i++)
         if (!strcmp(streaming[i]->path, path)) return streaming[i];
     return NULL;

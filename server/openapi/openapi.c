@@ -96,11 +96,26 @@ static bool add_fields(const cJSON *document, cJSON *properties, const struct co
 static bool fill_bodies(cJSON *document)
 {
     static const struct codec *const codecs[] = {
-        &codec_chat,         &codec_completions,     &codec_messages,     &codec_responses,
-        &codec_ollama_chat,  &codec_ollama_generate, &codec_ollama_embed, &codec_ollama_embeddings,
-        &codec_embeddings,   &codec_score,           &codec_rerank,       &codec_llama_completion,
-        &codec_llama_infill, &codec_llama_embedding, &codec_cohere_embed, &codec_cohere_embed_v1,
+        &codec_chat,
+        &codec_completions,
+        &codec_messages,
+        &codec_responses,
+        &codec_ollama_chat,
+        &codec_ollama_generate,
+        &codec_ollama_embed,
+        &codec_ollama_embeddings,
+        &codec_embeddings,
+        &codec_score,
+        &codec_rerank,
+        &codec_llama_completion,
+        &codec_llama_infill,
+        &codec_llama_embedding,
+        &codec_cohere_embed,
+        &codec_cohere_embed_v1,
         &codec_embed_rows,
+        &codec_text_generation,
+        &codec_text_generation_stream,
+        &codec_text_generation_root,
     };
     cJSON *schema;
     bool filled = true;
@@ -154,6 +169,7 @@ static bool add_error(cJSON *responses, int status, const char *schema)
 static const char *error_schema(const struct route *route)
 {
     if (route->append_error == messages_append_error) return "AnthropicError";
+    if (route->append_error == text_generation_append_error) return "TextGenerationError";
     return route->append_error == ollama_append_error ? "OllamaError" : "OpenAIError";
 }
 

@@ -31,6 +31,8 @@ MOVING = {
 OLLAMA = {"model": MODEL.name, "options": {"num_predict": NUM_TOKENS, "seed": 5}, "ignore_eos": True}
 MOVING["generate"] = ("/api/generate", {**OLLAMA, "prompt": "Once", "raw": True})
 MOVING["llama"] = ("/completion", {"prompt": "Once", "n_predict": NUM_TOKENS, "ignore_eos": True, "seed": 8, "stream": True, "n_probs": 2})
+MOVING["text generation"] = ("/generate_stream", {"inputs": "Once", "parameters": {"max_new_tokens": NUM_TOKENS, "seed": 8, "do_sample": True},
+                                                  "ignore_eos": True})
 MOVING["api_chat"] = ("/api/chat", {**OLLAMA, "messages": SAID})
 MOVING["n"] = ("/v1/completions", {**STORY, "n": 3, "return_token_ids": True, "logprobs": 2})
 MOVING["prompts"] = ("/v1/completions", {**STORY, "prompt": ["Once upon a time", "The fox"], "n": 2, "echo": True})

@@ -18,9 +18,11 @@ LEAST = {"/v1/chat/completions": {"messages": QUESTION}, "/v1/completions": {"pr
          "/v1/responses": {"input": "x"}, "/api/chat": {"messages": QUESTION}, "/api/generate": {"prompt": "x"},
          "/v1/embeddings": {"input": "x"}, "/api/embed": {"input": "x"}, "/api/embeddings": {"prompt": "x"},
          "/completion": {"prompt": "x"}, "/v2/embed": {"texts": ["x"]}, "/v1/embed": {"texts": ["x"]}, "/embedding": {"content": "x"},
-         "/embed": {"inputs": "x"}}
+         "/embed": {"inputs": "x"}, "/": {"inputs": "x"}, "/generate": {"inputs": "x"}}
 
-SET_BY_PROTOCOL = {"truncate_prompt_tokens", "truncation_side", "normalize"}  # in Ollama's and Cohere's embeddings
+SET_BY_PROTOCOL = {  # whatever they hold
+    **dict.fromkeys(("/api/embed", "/api/embeddings", "/v1/embed", "/v2/embed", "/embed"), {"truncate_prompt_tokens", "truncation_side", "normalize"}),
+    "/": {"include_stop_str_in_output"}, "/generate": {"include_stop_str_in_output", "stream"}}
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +56,8 @@ def test_every_field_is_read(server, document):
             continue  # this model is no reranker
         for name, schema in properties.items():
             value = wrong_value(document, schema)
-            if value is None or (path.startswith(("/api/embed", "/v1/embed", "/v2/embed", "/embed")) and name in SET_BY_PROTOCOL):
-                continue  # whatever it holds
+            if value is None or name in SET_BY_PROTOCOL.get(path, ()):
+                continue
             reply = client.post(path, json={**LEAST[path], "max_tokens": 1, name: value})
             if reply.status_code not in (400, 404) or name not in reply.text:
                 accepted.append((path, name, value, reply.text))

@@ -42,6 +42,8 @@ ROUTES = {
     "/v1/embeddings": {"input": "x"},
     "/v2/embed": {"texts": ["x"]},
     "/embed": {"inputs": "x"},
+    "/generate": {"inputs": "x", "parameters": {"max_new_tokens": 1}},
+    "/generate_stream": {"inputs": "x", "parameters": {"max_new_tokens": 1}},
     "/embedding": {"content": "x"},
     "/api/embed": {"input": "x"},
     "/api/embeddings": {"prompt": "x"},
@@ -89,7 +91,7 @@ def fields_of(server, path):
 
 
 def has_the_shape_of_an_error(path, error):
-    if path.startswith("/api/"):
+    if path.startswith(("/api/", "/generate")) or path == "/embed":
         return isinstance(error["error"], str)
     if path.startswith("/v1/messages"):
         return error["type"] == "error" and isinstance(error["error"]["message"], str)

@@ -33,6 +33,12 @@ def ollama_error(body, status):
     return body["error"]
 
 
+def text_generation_error(body, status):
+    assert set(body) == {"error", "error_type"}
+    assert body["error_type"] == ("overloaded" if status in (429, 503) else "validation")
+    return body["error"]
+
+
 def sse(lines):
     return [line.removeprefix("data: ") for line in lines if line.startswith(("data: ", "{"))]
 
@@ -45,6 +51,7 @@ PROTOCOLS = {
     "ollama": ("/api/chat", {"messages": [{"role": "user", "content": LONG}], "options": {"num_predict": 1500}}, ollama_error,
                '"content":""'),
     "llama": ("/completion", {"prompt": LONG, "n_predict": 1500}, openai_error, ": ping"),
+    "text generation": ("/generate_stream", {"inputs": LONG, "parameters": {"max_new_tokens": 1500}}, text_generation_error, ": ping"),
 }
 KEY = {"Authorization": "Bearer k"}
 

@@ -201,7 +201,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                                  &codec_llama_embedding,
                                                  &codec_cohere_embed,
                                                  &codec_cohere_embed_v1,
-                                                 &codec_embed_rows};
+                                                 &codec_embed_rows,
+                                                 &codec_text_generation,
+                                                 &codec_text_generation_stream,
+                                                 &codec_text_generation_root};
     for (int t = 0; t < FUZZ_NUM_TEMPLATES; t++) {
         fuzz_server_use_template(&server, t);
         for (size_t i = 0; i < array_length(codecs); i++)

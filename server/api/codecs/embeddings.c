@@ -223,5 +223,5 @@ const struct codec codec_embed_rows = {
     .begin = begin_rows,
     .fields = rows_fields,
     .events = {[EVENT_WHOLE] = append_rows},
-    .append_error = response_append_error,
+    .append_error = text_generation_append_error,
 };

@@ -194,7 +194,8 @@ static void test_every_route_but_the_known_ones_needs_a_key(void **state)
     size_t num_open = 0;
     for (const struct route *r = server_routes; r->pattern; r++) {
         bool known = false;
-        for (size_t i = 0; i < sizeof open / sizeof *open; i++) known = known || !strcmp(open[i], r->pattern);
+        for (size_t i = 0; i < sizeof open / sizeof *open; i++)
+            known = known || (r->method == HTTP_METHOD_GET && !strcmp(open[i], r->pattern));
         assert_int_equal((r->flags & ROUTE_OPEN) != 0, known);
         bool is_debug = !strncmp(r->pattern, "/debug/", strlen("/debug/"));
         bool changes_adapters = strstr(r->pattern, "load_lora_adapter") != NULL;
