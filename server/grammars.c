@@ -159,8 +159,9 @@ static void drop_null_keywords(cJSON *schema)
                                        "dependentSchemas", "dependencies",      NULL};
     for (cJSON *part = schema->child, *next, *member; part; part = next) {
         next = part->next;
-        if (part->string && is_one_of(part->string, values)) continue;
-        if (part->string && cJSON_IsNull(part)) {
+        bool is_null = part->string && cJSON_IsNull(part) && strcmp(part->string, "const") != 0;
+        if (!is_null && part->string && is_one_of(part->string, values)) continue;
+        if (is_null) {
             cJSON_Delete(cJSON_DetachItemViaPointer(schema, part));
         } else if (part->string && is_one_of(part->string, maps)) {
             cJSON_ArrayForEach(member, part) drop_null_keywords(member);

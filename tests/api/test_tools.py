@@ -443,7 +443,7 @@ def test_a_type_that_is_none_is_told_by_field_and_place(server, path, tools, par
 def test_null_is_an_absent_keyword(server):
     """As Go's marshaller writes slices and maps that are empty."""
     schema = {"type": "object", "properties": {"a": {"type": "array", "items": {"enum": [1], "required": None}, "maxItems": 2, "prefixItems": None},
-                                               "n": {"const": None}}, "required": None, "additionalProperties": None, "$defs": None}
+                                               "n": {"const": None, "enum": None}}, "required": None, "additionalProperties": None, "$defs": None}
     empty = {"type": None, "properties": None, "required": None, "maxProperties": 0}
     for parameters, allowed in ((schema, {"a", "n"}), (empty, set())):
         body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 200, "temperature": 1, "tool_choice": "required",
