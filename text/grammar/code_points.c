@@ -6,6 +6,7 @@
 #include <utf8proc.h>
 
 #include "base/check.h"
+#include "text/tokenizer/grapheme.h"
 
 void code_points_init(struct pool *set)
 {
@@ -125,10 +126,11 @@ static const struct {
                   {"digit", "Nd"}};
 
 /* All code points by category, from begin to the next one's: read once a process, since that takes 4 ms, and then immutable. */
-enum { RUNS_MAX = 1 << 14 }; /* Unicode 15 has 3,300 */
+enum { RUNS_MAX = 1 << 14 }; /* Unicode 15 has 3,400 */
 static struct category_run {
     uint32_t begin;
     int category;
+    bool is_picture; /* Extended_Pictographic, of Unicode 17: older editions have these and more */
 } runs[RUNS_MAX + 1];
 static int num_runs;
 static pthread_once_t runs_are_read = PTHREAD_ONCE_INIT;
@@ -136,26 +138,53 @@ static pthread_once_t runs_are_read = PTHREAD_ONCE_INIT;
 static void read_runs(void)
 {
     for (uint32_t c = 0; c <= CODE_POINT_MAX; c++) {
-        int category = utf8proc_category((utf8proc_int32_t)c);
-        if (num_runs > 0 && runs[num_runs - 1].category == category) continue;
+        const struct category_run run = {c, utf8proc_category((utf8proc_int32_t)c), grapheme_is_picture(c)};
+        const struct category_run *last = num_runs > 0 ? &runs[num_runs - 1] : NULL;
+        if (last && last->category == run.category && last->is_picture == run.is_picture) continue;
         assert_always(num_runs < RUNS_MAX);
-        runs[num_runs++] = (struct category_run){c, category};
+        runs[num_runs++] = run;
     }
     runs[num_runs].begin = CODE_POINT_MAX + 1;
 }
 
-bool code_points_add_category(struct pool *set, const char *name, size_t n)
+static bool is_name(const char *name, size_t n, const char *wanted)
+{
+    return strlen(wanted) == n && !memcmp(wanted, name, n);
+}
+
+/* What an emoji of several code points is made of beside pictures: signs of keys, joiners, flags, colours of skin and hair, tags. */
+static void add_emoji_components(struct pool *set)
+{
+    static const struct code_point_range components[] = {
+        {'#', '#'},       {'*', '*'},         {'0', '9'},         {0x200D, 0x200D},   {0x20E3, 0x20E3},
+        {0xFE0F, 0xFE0F}, {0x1F1E6, 0x1F1FF}, {0x1F3FB, 0x1F3FF}, {0x1F9B0, 0x1F9B3}, {0xE0020, 0xE007F}};
+    for (size_t i = 0; i < array_length(components); i++)
+        code_points_add(set, components[i].lo, components[i].hi);
+}
+
+/* False: the name is of neither. */
+static bool add_emoji_property(struct pool *set, const char *name, size_t n)
+{
+    bool is_component = is_name(name, n, "Emoji_Component");
+    if (is_component) add_emoji_components(set);
+    if (!is_name(name, n, "Extended_Pictographic")) return is_component;
+    for (int i = 0; i < num_runs; i++)
+        if (runs[i].is_picture) code_points_add(set, runs[i].begin, runs[i + 1].begin - 1);
+    return true;
+}
+
+bool code_points_add_property(struct pool *set, const char *name, size_t n)
 {
     for (size_t i = 0; i < array_length(long_names); i++) {
-        if (strlen(long_names[i].name) == n && !memcmp(long_names[i].name, name, n)) {
+        if (is_name(name, n, long_names[i].name)) {
             name = long_names[i].category;
             n = strlen(name);
             break;
         }
     }
     uint32_t mask = matching_categories(name, n);
-    if (mask == 0) return false;
     pthread_once(&runs_are_read, read_runs);
+    if (mask == 0) return add_emoji_property(set, name, n);
     for (int i = 0; i < num_runs; i++)
         if (mask >> runs[i].category & 1) code_points_add(set, runs[i].begin, runs[i + 1].begin - 1);
     return true;

@@ -25,8 +25,9 @@ bool code_points_has(const struct pool *set, uint32_t code_point); /* of a norma
 /* d, w and s as in \d, \w and \s; '.' for everything but line ends. */
 void code_points_add_escape(struct pool *set, char name);
 
-/* Unicode's general category ("L", "Lu", ...) or false where there is none of that name. */
-bool code_points_add_category(struct pool *set, const char *name, size_t num_bytes);
+/* Unicode's general category ("L", "Lu", ...), Extended_Pictographic or Emoji_Component (which zod's patterns of emoji have); false
+ * where the name is none of these. */
+bool code_points_add_property(struct pool *set, const char *name, size_t num_bytes);
 
 /* Reads one code point of UTF-8; returns its length, 0 when it is none. */
 int code_point_read(const char *text, size_t num_bytes, uint32_t *out);

@@ -192,7 +192,7 @@ static void add_property(struct parser *p, bool complement, struct pool *set)
     }
     const char *name = p->text + p->at, *equals = memchr(name, '=', (size_t)(end - name));
     if (equals) name = equals + 1;
-    if (p->ignores_case || !code_points_add_category(&own, name, (size_t)(end - name)))
+    if (p->ignores_case || !code_points_add_property(&own, name, (size_t)(end - name)))
         fail(p, STATUS_UNSUPPORTED,
              p->ignores_case ? "(?i) in front of a Unicode property, which is not supported,"
                              : "a Unicode property that is not supported");

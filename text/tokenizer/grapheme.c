@@ -30,10 +30,20 @@ enum {
     CONSONANT
 };
 
+static unsigned properties_of(uint32_t point)
+{
+    const uint32_t block = point / BLOCK_POINTS;
+    return block < sizeof grapheme_index ? grapheme_blocks[grapheme_index[block]][point % BLOCK_POINTS] : 0;
+}
+
 static unsigned properties_at(const unsigned char *p, const unsigned char *end, int *num_bytes)
 {
-    const uint32_t point = utf8_decode(p, end, num_bytes), block = point / BLOCK_POINTS;
-    return block < sizeof grapheme_index ? grapheme_blocks[grapheme_index[block]][point % BLOCK_POINTS] : 0;
+    return properties_of(utf8_decode(p, end, num_bytes));
+}
+
+bool grapheme_is_picture(uint32_t code_point)
+{
+    return (properties_of(code_point) & CLASS) == PICTURE;
 }
 
 struct cluster {

@@ -809,6 +809,9 @@ static void patterns_match_as_ecma_says(void **state)
         {"\\A\\d{2}\\Z", {"12", "!1", "!123", "!a12"}}, /* Python's; \z is Rust's */
         {"a\\z|\\Ab", {"xa", "bx", "!ax", "!xb"}},
         {"^\\u00e9[\\u{1F600}-\\u{1F64F}]$", {"\xC3\xA9\xF0\x9F\x98\x80", "!e"}},
+        {"^(\\p{Extended_Pictographic}|\\p{Emoji_Component})+$",
+         {"\xF0\x9F\x99\x82", "\xE2\x9D\xA4\xEF\xB8\x8F", "\xF0\x9F\x87\xA8\xF0\x9F\x87\xAD",
+          "\xF0\x9F\x91\xA9\xF0\x9F\x8F\xBD\xE2\x80\x8D\xF0\x9F\x9A\x80", "1", "!a", "!\xC3\xA9", "!"}},
         {"^\\p{Lu}\\p{Ll}+$", {"Abc", "\xC3\x89\xC3\xA9", "!abc", "!A1"}},
         {"^a{2}{$", {"aa{", "!aa"}},
         {"^(a|ab)(c|bcd)(d*)$", {"abcd", "abcdd", "ac", "!ab"}},
