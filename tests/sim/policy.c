@@ -45,13 +45,18 @@ static bool may_end_for_state(const struct plan_entry *e)
     return world.num_states > 0 && (e->position + e->num_tokens) % STATE_STRIDE == 0;
 }
 
+/* It leaves some of the sequence's known tokens, and not for a state's sake. */
+static bool cuts_short(const struct plan_entry *e, const struct sequence *seq)
+{
+    return e->position + e->num_tokens < seq->num_tokens && !may_end_for_state(e);
+}
+
 /* Somebody decodes, or has a prompt beside a long one. */
 static bool somebody_waits(const struct scheduler *s, const struct plan *plan)
 {
     const struct plan_entry *last = &plan->prefills[plan->num_prefills - 1];
     const struct sequence *seq = &s->sequences[last->seq_id];
-    bool is_long = last->position + last->num_tokens < seq->num_tokens && !seq->prompt_logprobs &&
-                   !seq->pooling && !may_end_for_state(last);
+    bool is_long = cuts_short(last, seq) && !seq->prompt_logprobs && !seq->pooling;
     return plan->num_decodes > 0 || (plan->num_prefills > 1 && is_long);
 }
 
@@ -223,7 +228,7 @@ static void check_passing_share(const struct scheduler *s, const struct plan *pl
     const struct plan_entry *last = &plan->prefills[plan->num_prefills - 1];
     const struct sequence *slow = &s->sequences[last->seq_id];
     double passing_us = 0, all_us = plan->us_left, slack_us = 0;
-    if (sequence_num_uncomputed(slow) <= 0 || may_end_for_state(last)) return; /* it is not long */
+    if (!cuts_short(last, slow)) return;
     for (int32_t i = 0; i < plan->num_prefills; i++) {
         const struct plan_entry *e = &plan->prefills[i];
         const struct sequence *seq = &s->sequences[e->seq_id];
