@@ -117,7 +117,8 @@ void connection_touch(struct connection *c)
 
 void connection_note_buffers(struct connection *c)
 {
-    size_t now = c->input.capacity_bytes + c->body.capacity_bytes + output_held_bytes(&c->output);
+    bool ends = c->state == CONNECTION_CLOSED && c->num_references <= CONNECTION_HANDLES;
+    size_t now = ends ? 0 : c->input.capacity_bytes + c->body.capacity_bytes + output_held_bytes(&c->output);
     int64_t change = (int64_t)now - (int64_t)c->num_buffered_bytes;
     c->num_buffered_bytes = now;
     c->listener->num_buffered_bytes += (uint64_t)change;
@@ -132,24 +133,6 @@ void connection_note_key(struct connection *c)
     if (c->api_key_idx >= 0) of_keys[c->api_key_idx] -= c->num_buffered_bytes;
     c->api_key_idx = c->request ? c->request->x.api_key_idx : -1;
     if (c->api_key_idx >= 0) of_keys[c->api_key_idx] += c->num_buffered_bytes;
-}
-
-/* A client on this machine may be a proxy, and many. */
-static bool counts_peer(const struct connection *c)
-{
-    return c->peer && (c->listener->config->max_connections_per_address > 0 || !c->peer->is_loopback);
-}
-
-bool connection_has_room(const struct connection *c, size_t n)
-{
-    const struct listener *l = c->listener;
-    uint64_t max_bytes = l->config->max_buffered_bytes, least = 2 * l->config->max_body_bytes,
-             most_of_peer = max_of(max_bytes / 2, least),
-             most_of_key = max_of(max_bytes - max_bytes / 4, least);
-    if (n > max_bytes || l->num_buffered_bytes > max_bytes - n) return false;
-    if (counts_peer(c) && c->peer->num_buffered_bytes + n > most_of_peer) return false;
-    if (c->api_key_idx < 0 || l->auth.num_keys < 2) return true;
-    return l->key_buffered_bytes[c->api_key_idx] + n <= most_of_key;
 }
 
 /* ---- the end ---- */
@@ -236,6 +219,7 @@ void connection_close(struct connection *c)
     if (c->state == CONNECTION_CLOSED) return;
     connection_stop_hangup(c);
     connection_set_state(c, CONNECTION_CLOSED);
+    connection_note_buffers(c);
     drop_peer(c);
     c->listener->num_open--;
     http_metrics_add_connections(-1);
@@ -357,7 +341,9 @@ void connection_send(struct connection *c, const uv_buf_t *parts, int num_parts)
         connection_close(c);
         return;
     }
-    if (was_empty && output_unsent_bytes(&c->output) > 0) note_progress(c);
+    if (!was_empty || output_unsent_bytes(&c->output) == 0) return;
+    c->unsent_since_ms = uv_now(c->listener->loop);
+    note_progress(c);
 }
 
 bool connection_is_last_response(const struct connection *c)
@@ -490,7 +476,7 @@ static struct connection *create(struct listener *l)
     struct connection *c = calloc(1, sizeof *c);
     if (!c) return NULL;
     c->listener = l;
-    c->num_references = 2;
+    c->num_references = CONNECTION_HANDLES;
     c->state = CONNECTION_READING;
     c->since_ms = uv_now(l->loop);
     c->api_key_idx = -1;
@@ -507,8 +493,6 @@ static struct connection *create(struct listener *l)
     return c;
 }
 
-/* ---- places ---- */
-
 static void note_peer(struct connection *c)
 {
     struct sockaddr_storage address;
@@ -518,53 +502,6 @@ static void note_peer(struct connection *c)
     if (!ip_address_of((struct sockaddr *)&address, &c->address)) return;
     if (proxies_trust(&c->listener->proxies, &c->address)) return;
     c->peer = peers_add(&c->listener->peers, &c->address);
-}
-
-static bool peer_has_too_many(const struct connection *c)
-{
-    const struct listener *l = c->listener;
-    int64_t max = l->config->max_connections_per_address;
-    if (!counts_peer(c)) return false;
-    if (max == 0) max = max_of(l->max_connections / 2, 1);
-    return c->peer->num_connections > max;
-}
-
-/* Closes the one that has waited longest, but not c; if peer is given, of that client's. */
-static bool make_place(struct connection *c, const struct peer *peer)
-{
-    struct connection *longest = c->listener->waiting.first;
-    while (longest && (longest == c || (peer && longest->peer != peer))) longest = longest->next;
-    if (!longest) return false;
-    http_metrics_count_displaced();
-    connection_close(longest);
-    return true;
-}
-
-/* False when there was none, and c is on its way out. */
-static bool take_place(struct connection *c)
-{
-    struct listener *l = c->listener;
-    struct refusal why;
-    if (peer_has_too_many(c) && !make_place(c, c->peer)) {
-        http_metrics_count_overflow();
-        (void)!refuse(&why, 429,
-                      "this client's address has %d connections at work (--max-connections-per-address)",
-                      c->peer->num_connections - 1);
-        connection_refuse(c, &why);
-        return false;
-    }
-    if (l->num_open > l->max_connections) make_place(c, NULL);
-    c->in_reserve = l->num_open > l->max_connections;
-    if (l->num_open <= l->max_connections + CONNECTION_RESERVE) return true;
-    http_metrics_count_overflow();
-    connection_close(c);
-    return false;
-}
-
-bool connection_is_in_reserve(struct connection *c)
-{
-    c->in_reserve = c->in_reserve && c->listener->num_open > c->listener->max_connections;
-    return c->in_reserve;
 }
 
 void connection_accept(struct listener *l)
@@ -580,7 +517,7 @@ void connection_accept(struct listener *l)
     }
     set_socket_options(c);
     note_peer(c);
-    if (!take_place(c)) return;
+    if (!connection_take_place(c)) return;
     connection_arm(c);
     connection_start_reading(c);
 }

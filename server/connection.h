@@ -9,8 +9,8 @@
  * then is its endpoint told (on_closed), so never from inside an exchange function.
  *
  * A new connection beyond --max-connections takes the place of the one that has waited longest without being
- * at work; when all are at work it is taken in reserve, where only routes that are always answered are
- * served: probes get through whatever the others do.
+ * at work, or of a slow one of a client that has more of them (connection_room.c); when all are at work it is taken in reserve,
+ * where only routes that are always answered are served: probes get through whatever the others do.
  *
  * After an error of the transport nothing more is parsed: the answer is sent, what still arrives is thrown
  * away for a moment so that the answer is not lost to a reset (lingering), then the socket is closed.
@@ -68,12 +68,13 @@ struct connection {
     struct buffer body;
     size_t num_buffered_bytes; /* in the listener's sum */
     int api_key_idx;           /* in whose sum, too; -1: nobody's, as between requests */
+    uint32_t discarded_bytes;  /* while it lingers */
     uint64_t first_byte_ns;
     int64_t num_requests;
     /* deadlines, in the loop's milliseconds */
     uint64_t since_ms, progress_ms;
+    uint64_t unsent_since_ms; /* when what is unsent began to be */
     uint64_t taken_seen;
-    size_t discarded_bytes;
 };
 
 /* Takes over the connection that waits at l. */
@@ -89,6 +90,7 @@ void connection_drain(struct connection *c);
 /* ---- between the parts of a connection ---- */
 
 enum {
+    CONNECTION_HANDLES = 2,  /* its references when no work runs */
     CONNECTION_RESERVE = 32, /* beyond --max-connections, for probes, and for others to be told so */
     CONNECTION_WAITING_BYTES = 16 * 1024, /* of pipelined requests; with more the client is not read */
     CONNECTION_PROBE_BYTES = 9,           /* "HTTP/1.1 ": what every response begins with */
@@ -118,6 +120,12 @@ void connection_refuse(struct connection *c, const struct refusal *why);
 void connection_refuse_head(struct connection *c, const struct gate_head *head, const struct refusal *why);
 void connection_begin_request(struct connection *c, const struct gate_head *head);
 void connection_end_body(struct connection *c); /* the whole body is here */
+
+/* connection_room.c */
+/* False when there was none, and c is on its way out. */
+bool connection_take_place(struct connection *c);
+/* As connection_has_room, be it that slow clients are cut off for it. */
+bool connection_make_room(struct connection *c, size_t n);
 
 /* connection_input.c */
 void connection_start_reading(struct connection *c);

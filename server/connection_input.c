@@ -56,7 +56,7 @@ static size_t read_body(struct connection *c, const char *bytes, size_t n)
     struct refusal why;
     int64_t used = http_reader_feed(&c->reader, bytes, n, l->limits.max_body_bytes, &c->body, &why);
     connection_note_buffers(c);
-    if (used >= 0 && !connection_has_room(c, 0)) used = refuse_for_room(c, &why);
+    if (used >= 0 && !connection_make_room(c, 0)) used = refuse_for_room(c, &why);
     if (used < 0) {
         connection_refuse(c, &why);
         return n;
@@ -121,7 +121,7 @@ static void after_input(struct connection *c)
     connection_note_buffers(c);
     struct refusal why;
     bool part_of_head = c->state == CONNECTION_READING && c->input.num_bytes > 0 && !c->turn_pending;
-    if (part_of_head && !connection_has_room(c, 0) && refuse_for_room(c, &why)) connection_refuse(c, &why);
+    if (part_of_head && !connection_make_room(c, 0) && refuse_for_room(c, &why)) connection_refuse(c, &why);
     if (c->state == CONNECTION_CLOSED || c->half_closed) {
         bool stuck = c->half_closed && c->state == CONNECTION_READING && !c->turn_pending;
         if (stuck) connection_close(c); /* what is left of the input is not a whole request */
@@ -200,7 +200,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     } else if (n < 0) {
         connection_close(c);
     } else if (c->state == CONNECTION_LINGERING) {
-        c->discarded_bytes += (size_t)n;
+        c->discarded_bytes += (uint32_t)n;
         if (c->discarded_bytes > LINGER_BYTES_MAX) connection_close(c);
     } else {
         receive(c, buf->base, (size_t)n);

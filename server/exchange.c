@@ -129,7 +129,7 @@ void exchange_reply(struct exchange *x, int http_status, const char *content_typ
     struct http_request *r = http_request_of(x);
     struct connection *c = x->connection;
     assert_always(!r->streaming && n <= UINT32_MAX);
-    if (n > c->listener->config->stream_buffer_soft && !connection_has_room(c, n)) {
+    if (n > c->listener->config->stream_buffer_soft && !connection_make_room(c, n)) {
         exchange_error(x, 503, "service_unavailable_error", NULL, NULL, 1,
                        "there is no room for an answer of %zu bytes (--max-buffered-bytes)", n);
         return;

@@ -189,8 +189,9 @@ void http_metrics_register(const struct route *routes, const struct config *conf
                                 "Connections and requests refused because of --max-connections or "
                                 "--max-connections-per-address.",
                                 "", NULL, 0);
-    displaced = metric_register(METRIC_COUNTER, "flashd_http_displaced_connections_total",
-                                "Idle connections closed because a new one needed the place.", "", NULL, 0);
+    displaced = metric_register(
+        METRIC_COUNTER, "flashd_http_displaced_connections_total",
+        "Connections closed, idle ones or slow uploads, because another one needed the room.", "", NULL, 0);
     connections = metric_register(METRIC_GAUGE, "flashd_http_connections", "Open connections.", "", NULL, 0);
     buffered = metric_register(METRIC_GAUGE, "flashd_http_buffered_bytes",
                                "Bytes of requests and unsent answers held for clients.", "", NULL, 0);

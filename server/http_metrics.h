@@ -21,10 +21,10 @@ void http_metrics_count_error(const struct route *route, int http_status, const 
                               const char *key_name);
 /* One that was answered is over. */
 void http_metrics_observe_request(const struct route *route, int http_status, uint64_t duration_ns);
-void http_metrics_count_disconnect(void);      /* a client went away before its answer was complete */
-void http_metrics_count_cut_off(void);         /* we closed: it did not read in time, or not enough */
-void http_metrics_count_overflow(void);        /* no place: --max-connections, -per-address */
-void http_metrics_count_displaced(void);       /* an idle connection closed for a new one */
+void http_metrics_count_disconnect(void); /* a client went away before its answer was complete */
+void http_metrics_count_cut_off(void);    /* we closed: it did not read in time, or not enough */
+void http_metrics_count_overflow(void);   /* no place: --max-connections, -per-address */
+void http_metrics_count_displaced(void);  /* an idle connection, or a slow upload, closed for another one */
 void http_metrics_add_connections(int amount); /* +1, -1 */
 void http_metrics_add_buffered_bytes(int64_t amount);
 

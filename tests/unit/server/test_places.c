@@ -203,6 +203,40 @@ static void test_an_address_has_its_share(void **state)
     rig_end(&rig);
 }
 
+#define BODY_BEGUN "POST /raw HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nx"
+
+/* Two addresses have all places with bodies that do not come: another one takes one of them, of which the client is told. */
+static void test_slow_bodies_leave_places(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_init(&rig);
+    rig.config.max_connections = 4;
+    rig.config.max_connections_per_address = 2;
+    rig_start(&rig);
+    int slow[4];
+    for (int i = 0; i < 4; i++) {
+        slow[i] = connect_from(&rig, i % 2 ? "127.0.0.3" : "127.0.0.2");
+        client_send_text(slow[i], BODY_BEGUN);
+        usleep(20000);
+    }
+    expect_from(&rig, "127.0.0.4", 503, "--max-connections"); /* they are not slow yet */
+    usleep(1100000);
+    int guest = connect_from(&rig, "127.0.0.4");
+    client_send_text(guest, LATER);
+    wait_for(&num_handled, 1);
+    char *answer = client_read(slow[0], NULL);
+    assert_int_equal(status_of(answer), 408);
+    assert_non_null(strstr(answer, "--max-connections"));
+    free(answer);
+    for (int i = 1; i < 4; i++) assert_true(is_open(slow[i]));
+    expect_from(&rig, "127.0.0.2", 503, "--max-connections"); /* who has as many as the others */
+    expect_from(&rig, "127.0.0.3", 429, "--max-connections-per-address");
+    for (int i = 0; i < 4; i++) close(slow[i]);
+    close(guest);
+    rig_end(&rig);
+}
+
 static void test_a_trusted_proxy_has_all(void **state)
 {
     (void)state;
@@ -439,6 +473,47 @@ static void test_unread_answers_are_bounded(void **state)
     rig_end(&rig);
 }
 
+/* Two addresses hold everything with answers that they hardly read: another one's finds room, since one has more than that. */
+static void test_unread_answers_leave_room(void **state)
+{
+    (void)state;
+    enum { SLOW = 3 };
+    static const char *const addresses[SLOW] = {"127.0.0.2", "127.0.0.2", "127.0.0.3"};
+    struct rig rig;
+    rig_init(&rig);
+    rig.config.max_body_bytes = 16 << 20;
+    rig.config.max_buffered_bytes = 44 << 20;
+    rig.config.max_connections_per_address = 100; /* this machine's addresses count, too */
+    rig_start(&rig);
+    int slow[SLOW];
+    char byte;
+    for (int i = 0; i < SLOW; i++) {
+        slow[i] = connect_from(&rig, addresses[i]);
+        client_send_text(slow[i], "GET /big HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        assert_int_equal(recv(slow[i], &byte, 1, MSG_PEEK), 1);
+    }
+    for (int i = 0; i < 12; i++) {
+        assert_int_equal(recv(slow[i % SLOW], &byte, 1, 0), 1);
+        usleep(100000);
+    }
+    int guest = connect_from(&rig, "127.0.0.4"), num_whole = 0;
+    client_send_text(guest, "GET /big HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    char *answer = client_read(guest, NULL);
+    assert_int_equal(status_of(answer), 200);
+    assert_true(strlen(answer) > BIG_BYTES);
+    free(answer);
+    for (int i = SLOW - 1; i >= 0; i--) {
+        answer = client_read(slow[i], NULL);
+        num_whole += strlen(answer) >= BIG_BYTES;
+        free(answer);
+        close(slow[i]);
+        if (i == SLOW - 1) assert_int_equal(num_whole, 1); /* whose client has less */
+    }
+    assert_int_equal(num_whole, SLOW - 1);
+    close(guest);
+    rig_end(&rig);
+}
+
 /* Beyond the bound a stream is written to only when its client has taken everything; and goes on after that.
  */
 static void test_streams_go_on_beyond_the_bound(void **state)
@@ -526,6 +601,7 @@ int main(void)
         cmocka_unit_test(test_probes_get_through),
         cmocka_unit_test(test_a_place_in_reserve_becomes_an_ordinary_one),
         cmocka_unit_test(test_an_address_has_its_share),
+        cmocka_unit_test(test_slow_bodies_leave_places),
         cmocka_unit_test(test_a_trusted_proxy_has_all),
         cmocka_unit_test(test_loopback_is_exempt_by_default),
         cmocka_unit_test(test_peers),
@@ -534,6 +610,7 @@ int main(void)
         cmocka_unit_test(test_bodies_of_one_key_leave_room),
         cmocka_unit_test(test_a_moved_stream_counts_for_its_key),
         cmocka_unit_test(test_unread_answers_are_bounded),
+        cmocka_unit_test(test_unread_answers_leave_room),
         cmocka_unit_test(test_streams_go_on_beyond_the_bound),
         cmocka_unit_test(test_held_heads_are_bounded),
     };
