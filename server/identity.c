@@ -1,9 +1,11 @@
 #include "server/identity.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/buffer.h"
 #include "base/digest.h"
@@ -52,8 +54,16 @@ static bool is_engines(const char *name)
     return end && (!strcmp(end, ".safetensors") || !strcmp(end, ".json"));
 }
 
+enum folder_part { ALL_FILES, ENGINES_FILES, READABLE_FILES /* of the engine's */ };
+
+static bool is_in(enum folder_part part, DIR *folder, const char *name)
+{
+    return part == ALL_FILES ||
+           (is_engines(name) && (part == ENGINES_FILES || !faccessat(dirfd(folder), name, R_OK, AT_EACCESS)));
+}
+
 /* In whatever order they are listed: their digests are summed. Returns their bytes. */
-static int64_t add_folder(struct sha256_ctx *hash, DIR *folder, bool engines_alone)
+static int64_t add_folder(struct sha256_ctx *hash, DIR *folder, enum folder_part part)
 {
     uint8_t sum[IDENTITY_BYTES] = {0}, one[IDENTITY_BYTES];
     const struct dirent *entry;
@@ -62,7 +72,7 @@ static int64_t add_folder(struct sha256_ctx *hash, DIR *folder, bool engines_alo
         struct sha256_ctx of_file;
         struct stat st;
         if (entry->d_name[0] == '.' || fstatat(dirfd(folder), entry->d_name, &st, 0)) continue;
-        if (engines_alone && !is_engines(entry->d_name)) continue;
+        if (!is_in(part, folder, entry->d_name)) continue;
         if (S_ISREG(st.st_mode)) num_bytes += st.st_size;
         sha256_init(&of_file);
         add_stat(&of_file, entry->d_name, &st);
@@ -78,7 +88,7 @@ struct digest_text identity_of_adapter(const char *path)
     DIR *folder = opendir(path);
     struct sha256_ctx hash;
     sha256_init(&hash);
-    if (folder) add_folder(&hash, folder, true);
+    if (folder) add_folder(&hash, folder, READABLE_FILES);
     if (folder) closedir(folder);
     return digest_end(&hash);
 }
@@ -95,7 +105,7 @@ static int64_t look_at(const struct config *config, bool engines_alone, uint8_t 
     if (!folder) num_bytes += add_parts(&hash, model);
     if (!engines_alone) add_file(&hash, config->chat_template);
     if (folder) {
-        num_bytes = add_folder(&hash, folder, engines_alone);
+        num_bytes = add_folder(&hash, folder, engines_alone ? ENGINES_FILES : ALL_FILES);
         closedir(folder);
     }
     sha256_digest(&hash, IDENTITY_BYTES, digest);

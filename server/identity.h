@@ -24,7 +24,7 @@ void identity_look_at_files(const struct config *config, struct identity_files *
 /* Whether another engine would read the files that the one before it has read. Where there are none it finds that out itself,
  * and says what is missing. */
 bool identity_engine_may_go_on(const struct config *config, const struct identity_files *before);
-/* Which files an adapter is, by their names, sizes and times, as they are now. One that is not there is none. */
+/* Which files an adapter is, by their names, sizes and times, as they are now. One that is not there, or cannot be read, is none. */
 struct digest_text identity_of_adapter(const char *path);
 /* adapters: of all that are there. */
 void identity_make(const struct config *config, const struct identity_files *files,

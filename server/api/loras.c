@@ -304,8 +304,8 @@ void loras_look_at_files(struct loras *l)
         if ((one->state != LORA_THERE && one->state != LORA_LEAVING) || one->is_lost || is_unchanged(one))
             continue;
         log_error(
-            "the files of adapter %s are others by now: it is not there any more, and requests that have "
-            "it fail",
+            "the files of adapter %s are others by now, or cannot be read: it is not there any more, and "
+            "requests that have it fail",
             one->name);
         link_tell_lora(l->server->link, i, "");
         one->is_lost = true;

@@ -46,8 +46,10 @@ bool loras_is_there(const struct loras *l, int place);
 bool loras_is_lost(const struct loras *l, int place);
 static inline void loras_refuse_lost(struct api_error *err)
 {
-    api_error_set(err, 500, "server_error", NULL, NULL,
-                  "the files of this adapter were replaced, and nothing can be computed with it any more");
+    api_error_set(
+        err, 500, "server_error", NULL, NULL,
+        "the files of this adapter were replaced, or cannot be read, and nothing can be computed with it "
+        "any more");
 }
 int loras_find(const struct loras *l, const char *name); /* as loras_take, without taking it */
 /* One that is there, or comes, has this name, or one that stands for it. */

@@ -4,8 +4,10 @@ leaves under a stream, what is refused and who may, an engine that dies, another
 import concurrent.futures
 import json
 import os
+import pathlib
 import shutil
 import signal
+import tempfile
 import threading
 
 import httpx
@@ -256,6 +258,35 @@ def test_one_whose_files_are_others_by_then(folder, tmp_path, expected, change):
         if change == "other":
             conftest.wait_until(lambda: load(server, "fox").status_code == 200, server)
             assert text(server, "fox") not in (expected["fox"][0][0], expected["base"][0][0])
+
+
+@pytest.fixture
+def plain_user():
+    """A folder, and what makes a server one whose user may be kept from reading it."""
+    with tempfile.TemporaryDirectory() as root:
+        os.chmod(root, 0o755)
+        yield pathlib.Path(root).resolve(), {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+
+
+@pytest.mark.parametrize("unreadable", ["fox", "fox/adapter_model.safetensors"])
+def test_one_that_cannot_be_read_by_then(folder, plain_user, expected, unreadable):
+    """It ends alone: the next engine does without."""
+    root, popen = plain_user
+    shutil.copytree(folder, root / "all")
+    os.chmod(root / "all", 0o755)
+    with barn_of(root / "all", **popen) as server:
+        loaded(server, "fox", "hen")
+        lost, kept = [Stream(server, {**LONG, "max_tokens": n, "model": name}) for n, name in ((1500, "fox"), (40, "hen"))]
+        lost.begun.wait()
+        os.chmod(root / "all" / unreadable, 0)
+        kill_engine(server)
+        assert kept.result() == expected["hen"][-1]
+        assert lost.result()[2] is None
+        wait_ready(server)
+        assert names(server) == ["base", "hen"] and answers(server, "hen") == expected["hen"]
+        os.chmod(root / "all" / unreadable, 0o755)
+        conftest.wait_until(lambda: load(server, "fox").status_code == 200, server)
+        assert answers(server, "fox") == expected["fox"]
 
 
 def test_another_process_has_it(folder, expected):
