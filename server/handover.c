@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "server/api/moved_responses.h"
 #include "server/api/moving.h"
 #include "server/loop_watch.h"
 
@@ -19,20 +20,21 @@ union fds_message {
     char bytes[CMSG_SPACE(HANDOVER_FDS * sizeof(int))];
 };
 
-bool handover_send(int fd, enum handover_kind kind, const uint8_t *identity, const int *fds)
+bool handover_send(int fd, enum handover_kind kind, const uint8_t *identity, const int *fds, int num_fds)
 {
+    const size_t fds_bytes = (size_t)num_fds * sizeof(int);
     struct handover_message m = {.kind = (uint8_t)kind};
     union fds_message control = {0};
     if (identity) memcpy(m.identity, identity, sizeof m.identity);
     struct iovec part = {&m, identity ? sizeof m : sizeof m.kind};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-    if (fds) {
+    if (num_fds > 0) {
         message.msg_control = control.bytes;
-        message.msg_controllen = sizeof control.bytes;
+        message.msg_controllen = CMSG_SPACE(fds_bytes);
         control.head.cmsg_level = SOL_SOCKET;
         control.head.cmsg_type = SCM_RIGHTS;
-        control.head.cmsg_len = CMSG_LEN(HANDOVER_FDS * sizeof(int));
-        memcpy(CMSG_DATA(&control.head), fds, HANDOVER_FDS * sizeof(int));
+        control.head.cmsg_len = CMSG_LEN(fds_bytes);
+        memcpy(CMSG_DATA(&control.head), fds, fds_bytes);
     }
     return sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)part.iov_len;
 }
@@ -77,7 +79,7 @@ void handover_close(struct handover *h)
 
 static void tell(struct handover *h)
 {
-    if (h->has_told) return;
+    if (h->has_told || !h->same) return;
     h->has_told = true;
     log_info("%d streams go on in the new process; %d requests end here, of which it refused %d",
              h->num_moved, moving_num_staying(h->server), h->num_refused);
@@ -93,28 +95,36 @@ static void give_up(struct handover *h, const char *why)
 static void on_timer(uv_timer_t *timer)
 {
     struct handover *h = timer->data;
-    loop_watch_enter("streams that may move");
+    loop_watch_enter("what may move");
     if (h->awaits_answer)
         give_up(h, "it did not answer in time");
     else
         look(h);
 }
 
+/* fds: the last is closed. */
+static void send_fds(struct handover *h, enum handover_kind kind, const int *fds, int num_fds)
+{
+    h->awaits_answer = handover_send(h->fd, kind, NULL, fds, num_fds);
+    close(fds[num_fds - 1]);
+}
+
 /* Later ones are those that were not ready, and that came on connections that are kept. */
 static void look(struct handover *h)
 {
     struct moving_offer offer;
-    h->awaits_answer = moving_offer(h->server, h->auth, &offer);
-    if (h->awaits_answer) {
-        const int fds[HANDOVER_FDS] = {offer.connection_fd, offer.state_fd};
-        bool sent = handover_send(h->fd, HANDOVER_OFFER, NULL, fds);
-        close(offer.state_fd);
-        if (!sent) {
-            give_up(h, "it is gone");
-            return;
-        }
-    } else {
+    const int response_fd = moved_responses_next(h->server, h->auth);
+    const bool offers = response_fd < 0 && h->same && moving_offer(h->server, h->auth, &offer);
+    h->awaits_answer = false;
+    if (response_fd >= 0)
+        send_fds(h, HANDOVER_RESPONSE, &response_fd, 1);
+    else if (offers)
+        send_fds(h, HANDOVER_OFFER, (const int[]){offer.connection_fd, offer.state_fd}, HANDOVER_FDS);
+    else
         tell(h);
+    if ((response_fd >= 0 || offers) && !h->awaits_answer) {
+        give_up(h, "it is gone");
+        return;
     }
     uv_timer_start(&h->timer, on_timer, h->awaits_answer ? ANSWER_MS : LOOK_MS, 0);
 }
@@ -123,7 +133,7 @@ static void look(struct handover *h)
 static void on_ready(struct handover *h)
 {
     bool is_offered = moving_is_offered(h->server);
-    if (!handover_send(h->fd, is_offered ? HANDOVER_YOURS : HANDOVER_WITHDRAWN, NULL, NULL)) {
+    if (!handover_send(h->fd, is_offered ? HANDOVER_YOURS : HANDOVER_WITHDRAWN, NULL, NULL, 0)) {
         give_up(h, "it is gone");
         return;
     }
@@ -147,6 +157,8 @@ static void on_message(uv_poll_t *poll, int uv_status, int events)
         h->num_refused++;
         moving_take_back(h->server, true);
         look(h);
+    } else if (got > 0 && h->awaits_answer && m.kind == HANDOVER_KEPT) {
+        look(h);
     } else {
         give_up(h, "it is gone");
     }
@@ -154,20 +166,24 @@ static void on_message(uv_poll_t *poll, int uv_status, int events)
 
 void handover_begin(struct handover *h, int fd, bool same)
 {
-    if (!same) {
+    if (!same)
         log_info("streams end here: the new process answers with another program, model or configuration");
-        close(fd);
-        return;
-    }
     if (uv_poll_init(h->server->loop, &h->poll, fd)) {
         close(fd);
         return;
     }
     h->fd = fd;
+    h->same = same;
+    moved_responses_begin(h->server);
     uv_timer_init(h->server->loop, &h->timer);
     h->poll.data = h->timer.data = h;
     uv_unref((uv_handle_t *)&h->timer);
     uv_poll_start(&h->poll, UV_READABLE | UV_DISCONNECT, on_message);
     uv_unref((uv_handle_t *)&h->poll);
     look(h);
+}
+
+bool handover_has_more(const struct handover *h)
+{
+    return h->fd >= 0 && (h->awaits_answer || moved_responses_has_more(h->server));
 }

@@ -57,9 +57,11 @@ struct server {
     struct grammars *grammars;   /* of answers that must have a form, */
     struct masks *masks;         /* and what follows them */
     bool is_replaced;            /* another process loads, or has loaded, to take this one's place */
-    bool engine_is_down;         /* it loads, for the first time or again; what is submitted waits */
-    uint64_t engine_start_ns;    /* monotonic: when it was started, or the one before it died */
-    uint64_t engine_ready_ns;    /* monotonic: since when the engine serves */
+    bool
+        has_predecessor; /* the process whose place this one took is there, and tells of responses that end in it */
+    bool engine_is_down;      /* it loads, for the first time or again; what is submitted waits */
+    uint64_t engine_start_ns; /* monotonic: when it was started, or the one before it died */
+    uint64_t engine_ready_ns; /* monotonic: since when the engine serves */
     uint64_t engine_seen_ns,
         engine_excused_ns; /* engine_watch.c's: when it looked last, and what was before does not count */
     double engine_load_seconds;     /* from a start until it served, the longest so far; 0: not known */

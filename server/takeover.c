@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/metrics.h"
+#include "server/api/moved_responses.h"
 #include "server/api/moving.h"
 #include "server/loop_watch.h"
 
@@ -20,6 +21,7 @@ void takeover_close(struct takeover *t)
     if (t->fd < 0) return;
     t->poll.data = (void *)(intptr_t)t->fd;
     t->fd = -1;
+    t->listener->server->has_predecessor = false;
     uv_close((uv_handle_t *)&t->poll, on_closed);
     moving_drop(t->listener->server);
 }
@@ -29,7 +31,7 @@ static void answer(struct takeover *t, enum handover_kind kind)
     if (!t->owes_answer) return;
     t->owes_answer = false;
     metric_add(refused, kind == HANDOVER_NO);
-    if (!handover_send(t->fd, kind, NULL, NULL)) takeover_close(t);
+    if (!handover_send(t->fd, kind, NULL, NULL, 0)) takeover_close(t);
 }
 
 static void on_prepared(void *context, bool is_ready)
@@ -50,6 +52,14 @@ static void on_offer(struct takeover *t, const int fds[HANDOVER_FDS])
     answer(t, HANDOVER_NO);
 }
 
+static void on_response(struct takeover *t, const int fds[HANDOVER_FDS])
+{
+    if (fds[0] >= 0) moved_responses_keep(t->listener, fds[0]);
+    for (int i = 0; i < HANDOVER_FDS; i++)
+        if (fds[i] >= 0) close(fds[i]);
+    if (!handover_send(t->fd, HANDOVER_KEPT, NULL, NULL, 0)) takeover_close(t);
+}
+
 static void on_message(uv_poll_t *poll, int uv_status, int events)
 {
     struct takeover *t = poll->data;
@@ -67,6 +77,8 @@ static void on_message(uv_poll_t *poll, int uv_status, int events)
         metric_add(taken, moving_finish(t->listener->server));
     else if (m.kind == HANDOVER_WITHDRAWN)
         moving_drop(t->listener->server);
+    else if (m.kind == HANDOVER_RESPONSE)
+        on_response(t, fds);
 }
 
 static void register_metrics(void)
@@ -83,11 +95,13 @@ void takeover_begin(struct takeover *t, struct listener *listener, int fd,
     *t = (struct takeover){.listener = listener, .fd = -1};
     register_metrics(); /* 0 where nobody is replaced: a series that comes with an upgrade has no increase */
     if (fd < 0) return;
-    if (!handover_send(fd, HANDOVER_SERVES, identity, NULL) || uv_poll_init(listener->loop, &t->poll, fd)) {
+    if (!handover_send(fd, HANDOVER_SERVES, identity, NULL, 0) ||
+        uv_poll_init(listener->loop, &t->poll, fd)) {
         close(fd); /* one that is gone has let go */
         return;
     }
     t->fd = fd;
+    listener->server->has_predecessor = true;
     t->poll.data = t;
     uv_poll_start(&t->poll, UV_READABLE | UV_DISCONNECT, on_message);
     uv_unref((uv_handle_t *)&t->poll);

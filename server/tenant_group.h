@@ -14,4 +14,10 @@ static inline size_t tenant_group(uint64_t tenant)
     return (size_t)(tenant >> 1) % TENANT_GROUPS;
 }
 
+/* One that is in it. */
+static inline uint64_t tenant_of_group(size_t group)
+{
+    return (uint64_t)group << 1 | 1;
+}
+
 #endif

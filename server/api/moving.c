@@ -291,13 +291,13 @@ static const struct codec *codec_of(const char *path)
     return NULL;
 }
 
-/* Its place in this process's list, -1 where there are no keys; false: it is none of this process's. */
-static bool find_key(const struct listener *l, const struct moved_head *head, int *idx)
+bool moving_find_key(const struct listener *l, bool has_key, const uint8_t digest[AUTH_DIGEST_BYTES],
+                     int *idx)
 {
     *idx = -1;
-    if (!head->has_key) return l->auth.num_keys == 0;
+    if (!has_key) return l->auth.num_keys == 0;
     for (int i = 0; i < l->auth.num_keys; i++)
-        if (!memcmp(l->auth.digests[i], head->key_digest, AUTH_DIGEST_BYTES)) *idx = i;
+        if (!memcmp(l->auth.digests[i], digest, AUTH_DIGEST_BYTES)) *idx = i;
     return *idx >= 0 && !api_keys_terms(l->config, *idx).revoked;
 }
 
@@ -398,7 +398,7 @@ static struct generation *readmit(struct listener *l, struct moved_stream *m, in
 {
     const struct codec *codec = codec_of(m->head.path);
     int key_idx;
-    if (!codec || !find_key(l, &m->head, &key_idx)) {
+    if (!codec || !moving_find_key(l, m->head.has_key, m->head.key_digest, &key_idx)) {
         close(connection_fd);
         return NULL;
     }

@@ -33,6 +33,10 @@ void moving_take_back(struct server *server, bool refused);
 
 /* ---- the new process ---- */
 
+/* Where the key with this digest stands in this process's list, -1 where there are no keys; false: it is none of this process's. */
+bool moving_find_key(const struct listener *l, bool has_key, const uint8_t digest[AUTH_DIGEST_BYTES],
+                     int *idx) must_check;
+
 typedef void moving_on_prepared(void *context, bool is_ready);
 
 /* Takes the descriptors over. on_prepared is called once, perhaps at once, unless moving_drop comes before it. */

@@ -7,14 +7,15 @@
 
 #include "server/tenant_group.h"
 
-enum { NUM_BUCKETS = 1024, ID_BYTES = 48 };
+enum { NUM_BUCKETS = 1024 };
 
 struct record {
     struct record *next_in_bucket;
     struct record *older, *newer; /* of its part */
     struct holder *holder;
     struct part *part;
-    char id[ID_BYTES];
+    bool taken;
+    char id[RESPONSE_ID_BYTES];
     size_t num_bytes[NUM_RESPONSE_TEXTS];
     char bytes[]; /* the texts, one behind the other */
 };
@@ -23,6 +24,7 @@ struct record {
 struct part {
     size_t num_bytes;
     struct record *oldest, *newest;
+    struct record *untaken; /* the oldest; those behind it are, too */
 };
 
 /* A key and what is kept for it, as long as there is something. */
@@ -36,6 +38,7 @@ struct holder {
 struct response_store {
     pthread_mutex_t mutex;
     size_t num_bytes, max_bytes;
+    int64_t num_untaken;
     struct holder *holders;
     struct record *buckets[NUM_BUCKETS];
 };
@@ -94,6 +97,8 @@ static void drop(struct response_store *s, struct record **at)
     struct record *r = *at;
     struct part *p = r->part;
     *at = r->next_in_bucket;
+    if (p->untaken == r) p->untaken = r->newer;
+    s->num_untaken -= !r->taken;
     *(r->older ? &r->older->newer : &p->oldest) = r->newer;
     *(r->newer ? &r->newer->older : &p->newest) = r->older;
     s->num_bytes -= bytes_of(r);
@@ -178,6 +183,8 @@ static void insert(struct response_store *s, struct holder *h, struct part *p, s
     r->older = p->newest;
     *(p->newest ? &p->newest->newer : &p->oldest) = r;
     p->newest = r;
+    if (!p->untaken) p->untaken = r;
+    s->num_untaken++;
     p->num_bytes += bytes_of(r);
     h->num_bytes += bytes_of(r);
     s->num_bytes += bytes_of(r);
@@ -200,7 +207,7 @@ static bool put(struct response_store *s, int api_key_idx, uint64_t tenant, stru
 void response_store_put(struct response_store *s, int api_key_idx, uint64_t tenant, const char *id,
                         const struct response_texts *texts)
 {
-    struct record *r = strlen(id) < ID_BYTES ? make_record(id, texts) : NULL;
+    struct record *r = strlen(id) < RESPONSE_ID_BYTES ? make_record(id, texts) : NULL;
     if (!r) return;
     pthread_mutex_lock(&s->mutex);
     bool kept = put(s, api_key_idx, tenant, r);
@@ -225,7 +232,7 @@ char *response_store_get(struct response_store *s, int api_key_idx, const char *
 {
     pthread_mutex_lock(&s->mutex);
     const struct record *r = *find(s, api_key_idx, id);
-    char *copy = r ? copy_text(r, which, num_bytes) : NULL;
+    char *copy = r && r->num_bytes[which] > 0 ? copy_text(r, which, num_bytes) : NULL;
     pthread_mutex_unlock(&s->mutex);
     return copy;
 }
@@ -242,4 +249,49 @@ bool response_store_remove(struct response_store *s, int api_key_idx, const char
     }
     pthread_mutex_unlock(&s->mutex);
     return found;
+}
+
+/* ---- for another process ---- */
+
+static struct part *find_untaken(const struct response_store *s)
+{
+    for (struct holder *h = s->holders; h; h = h->next)
+        for (struct part *p = h->parts; p < h->parts + TENANT_GROUPS; p++)
+            if (p->untaken) return p;
+    return NULL;
+}
+
+static bool copy_record(const struct record *r, struct stored_response *out)
+{
+    const size_t num_bytes = bytes_of(r) - sizeof *r, group = (size_t)(r->part - r->holder->parts);
+    *out = (struct stored_response){.api_key_idx = r->holder->api_key_idx,
+                                    .tenant = tenant_of_group(group),
+                                    .bytes = malloc(num_bytes + 1)};
+    if (!out->bytes) return false;
+    memcpy(out->bytes, r->bytes, num_bytes);
+    memcpy(out->id, r->id, sizeof out->id);
+    memcpy(out->num_bytes, r->num_bytes, sizeof out->num_bytes);
+    return true;
+}
+
+bool response_store_take(struct response_store *s, struct stored_response *out)
+{
+    pthread_mutex_lock(&s->mutex);
+    struct part *p = s->num_untaken > 0 ? find_untaken(s) : NULL;
+    const bool found = p && copy_record(p->untaken, out);
+    if (found) {
+        p->untaken->taken = true;
+        p->untaken = p->untaken->newer;
+        s->num_untaken--;
+    }
+    pthread_mutex_unlock(&s->mutex);
+    return found;
+}
+
+int64_t response_store_num_untaken(struct response_store *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    const int64_t num = s->num_untaken;
+    pthread_mutex_unlock(&s->mutex);
+    return num;
 }

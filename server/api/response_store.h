@@ -8,15 +8,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/status.h"
+
 struct response_store;
 
 /* NULL: out of memory. max_bytes 0: it keeps nothing. */
 struct response_store *response_store_create(size_t max_bytes);
 void response_store_destroy(struct response_store *s);
 
+enum { RESPONSE_ID_BYTES = 48 };
+
 enum response_text {
-    RESPONSE_BODY,    /* the response object */
-    RESPONSE_HISTORY, /* the messages up to its answer, as a JSON array */
+    RESPONSE_BODY, /* the response object */
+    RESPONSE_HISTORY, /* the messages up to its answer, as a JSON array; none where it has not ended, in another process */
     NUM_RESPONSE_TEXTS
 };
 
@@ -30,11 +34,25 @@ struct response_texts {
 void response_store_put(struct response_store *s, int api_key_idx, uint64_t tenant, const char *id,
                         const struct response_texts *texts);
 
-/* A copy with a NUL behind it (free it); NULL: there is none (or no memory). */
+/* A copy with a NUL behind it (free it); NULL: there is none, or an empty one (or no memory). */
 char *response_store_get(struct response_store *s, int api_key_idx, const char *id, enum response_text which,
                          size_t *num_bytes);
 
 /* False: there is none. */
 bool response_store_remove(struct response_store *s, int api_key_idx, const char *id);
+
+/* ---- for another process (moved_responses.h) ---- */
+
+struct stored_response {
+    int api_key_idx;
+    uint64_t tenant; /* one that shares its part of the store */
+    char id[RESPONSE_ID_BYTES];
+    size_t num_bytes[NUM_RESPONSE_TEXTS];
+    char *bytes; /* the texts, one behind the other: free them */
+};
+
+/* A copy of the oldest that somebody holds and that was not taken since it was put. False: there is none (or no memory). */
+bool response_store_take(struct response_store *s, struct stored_response *out) must_check;
+int64_t response_store_num_untaken(struct response_store *s);
 
 #endif

@@ -14,7 +14,9 @@ static void on_tick(uv_timer_t *timer)
     loop_watch_enter("connections that are left");
     struct life *life = timer->data;
     listener_drain(&life->listener);
-    if (life->listener.num_open == 0 && api_num_in_flight(&life->server) == 0) life_end(life);
+    if (life->listener.num_open == 0 && api_num_in_flight(&life->server) == 0 &&
+        !handover_has_more(&life->handover))
+        life_end(life);
 }
 
 /* Streams go on there, if they can. Whoever else is connected here is served here: for --drain-delay on idle

@@ -11,6 +11,7 @@ import socket
 import sys
 import threading
 
+import httpx
 import pytest
 
 from conftest import BINARY, MODEL, wait_until
@@ -353,4 +354,66 @@ def test_the_new_process_dies_on_the_way(kind, count, deed, tmp_path):
                 os.kill(int(child), signal.SIGKILL)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        server.log_file.close()
+
+
+# ---- stored responses ----
+
+ANSWER = {"input": SAID, "max_output_tokens": 24, "temperature": 0}
+LATER = {**ANSWER, "max_output_tokens": 400, "ignore_eos": True, "background": True}
+KEYED = {"Authorization": "Bearer k"}
+
+
+def ask(server, method, path, status=200, headers=KEYED, **body):
+    answer = httpx.request(method, f"{server.url}/v1/responses{path}", headers=headers, timeout=300, **({"json": body} if body else {}))
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def ended(server, id):
+    return wait_until(lambda: (r := ask(server, "GET", f"/{id}"))["status"] not in ("queued", "in_progress") and r, server)
+
+
+@pytest.mark.parametrize("change", ["", "served-model-name: another"])
+def test_stored_responses_are_there_in_the_next_process(change, tmp_path):
+    """Finished ones, also of keys; background answers end where they began, and are told; through two upgrades, to any program."""
+    config = tmp_path / "flashd.yaml"
+    config.write_text("api-key: [k, other]\n")
+    with upgradable("--config", str(config), "--drain-delay", "0") as server:
+        first = ask(server, "POST", "", **ANSWER)
+        follow = {**ANSWER, "previous_response_id": first["id"], "input": "And then?"}
+        expected = ask(server, "POST", "", **follow)
+        alone = ended(server, ask(server, "POST", "", **LATER)["id"])
+        config.write_text("api-key: [other, k]\n" + change + "\n")
+        running = ask(server, "POST", "", **LATER)["id"]
+        server.upgrade()
+        so_far = wait_until(lambda: (r := httpx.get(f"{server.url}/v1/responses/{running}", headers=KEYED)).status_code == 200 and r.json(), server)
+        assert so_far["status"] in ("queued", "in_progress") and so_far["output"] == []
+        assert "before an upgrade" in ask(server, "POST", f"/{running}/cancel", 409)["error"]["message"]
+        assert ask(server, "GET", f"/{first['id']}") == first
+        ask(server, "GET", f"/{first['id']}", 404, {"Authorization": "Bearer other"})
+        assert ask(server, "POST", "", **follow)["output"][0]["content"] == expected["output"][0]["content"]
+        done = ended(server, running)
+        assert done["output"][0]["content"] == alone["output"][0]["content"] and done["status"] == alone["status"]
+        wait_until(lambda: server.log().count("ended with code 0") == 1, server)
+        server.upgrade()
+        wait_until(lambda: server.log().count("ended with code 0") == 2, server)
+        assert ask(server, "GET", f"/{running}") == done and ask(server, "GET", f"/{first['id']}") == first
+
+
+def test_a_background_answer_is_lost_with_its_process():
+    server = Upgradable("--drain-delay", "0")
+    try:
+        running = ask(server, "POST", "", **{**LATER, "max_output_tokens": 4000})["id"]
+        server.upgrade()
+        wait_until(lambda: httpx.get(f"{server.url}/v1/responses/{running}").status_code == 200, server)
+        server.process.kill()
+        server.process.wait()
+        lost = wait_until(lambda: (r := httpx.get(f"{server.url}/v1/responses/{running}")).status_code == 404 and r.json(), server)
+        assert lost["error"]["code"] == "response_lost"
+    finally:
+        for pid in server.pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        server.process.wait()
         server.log_file.close()

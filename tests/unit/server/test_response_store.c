@@ -165,12 +165,46 @@ static void what_is_too_large_is_not_kept(void **state)
     response_store_destroy(small);
 }
 
+static void take(struct response_store *s, const char *id, const char *texts)
+{
+    struct stored_response r;
+    assert_true(response_store_take(s, &r));
+    assert_string_equal(r.id, id);
+    assert_int_equal(r.num_bytes[RESPONSE_BODY] + r.num_bytes[RESPONSE_HISTORY], strlen(texts));
+    assert_memory_equal(r.bytes, texts, strlen(texts));
+    free(r.bytes);
+}
+
+/* The oldest first, once, unless it is put again; what is not there any more is not told. */
+static void taken_once(void **state)
+{
+    (void)state;
+    struct response_store *s = response_store_create(1 << 20);
+    struct stored_response r;
+    put(s, 0, "resp_a", "body a", "[a]");
+    put(s, 0, "resp_b", "body b", "[b]");
+    put(s, 0, "resp_c", "body c", "");
+    assert_true(response_store_remove(s, 0, "resp_a"));
+    expect(s, 0, "resp_c", RESPONSE_HISTORY, NULL);
+    assert_int_equal(response_store_num_untaken(s), 2);
+    take(s, "resp_b", "body b[b]");
+    take(s, "resp_c", "body c");
+    assert_false(response_store_take(s, &r));
+    put(s, 0, "resp_c", "body d", "[c]");
+    assert_true(response_store_remove(s, 0, "resp_b"));
+    assert_int_equal(response_store_num_untaken(s), 1);
+    take(s, "resp_c", "body d[c]");
+    assert_false(response_store_take(s, &r));
+    expect(s, 0, "resp_c", RESPONSE_BODY, "body d");
+    response_store_destroy(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(found_by_their_key_alone),      cmocka_unit_test(the_oldest_makes_room),
         cmocka_unit_test(who_floods_it_makes_room),      cmocka_unit_test(a_tenant_that_floods_it_makes_room),
-        cmocka_unit_test(what_is_too_large_is_not_kept),
+        cmocka_unit_test(what_is_too_large_is_not_kept), cmocka_unit_test(taken_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
