@@ -1,17 +1,80 @@
 #include "server/work_queue.h"
 
 #include <malloc.h>
+#include <stdlib.h>
 
 #include "base/check.h"
 #include "server/loop_watch.h"
 
-enum { MANY_BYTES = 512 << 10 };
+enum { MANY_BYTES = 512 << 10, LARGE_BYTES = 64 << 10, TRIM_DELAY_MS = 1000 };
 
 static void begin_waiting(struct work_queue *q);
+
+/* ---- memory ---- */
+
+static void on_trim(uv_work_t *uv)
+{
+    (void)uv;
+    malloc_trim(0);
+}
+
+static void on_trimmed(uv_work_t *uv, int uv_status)
+{
+    struct work_queue *q = uv->data;
+    (void)uv_status;
+    q->trims = false;
+}
+
+static void on_trim_timer(uv_timer_t *timer)
+{
+    struct work_queue *q = timer->data;
+    loop_watch_enter("memory that is given back");
+    q->trim_waits = q->trims; /* for another time */
+    if (q->trims)
+        uv_timer_start(timer, on_trim_timer, TRIM_DELAY_MS, 0);
+    else
+        q->trims = uv_queue_work(q->loop, &q->trim, on_trim, on_trimmed) == 0;
+}
+
+static void trim_soon(struct work_queue *q)
+{
+    if (q->trim_waits) return;
+    if (!q->has_trim_timer) {
+        uv_timer_init(q->loop, &q->trim_timer);
+        uv_unref((uv_handle_t *)&q->trim_timer);
+        q->trim_timer.data = q->trim.data = q;
+        q->has_trim_timer = true;
+    }
+    q->trim_waits = true;
+    uv_timer_start(&q->trim_timer, on_trim_timer, TRIM_DELAY_MS, 0);
+}
+
+/* malloc puts pieces together when it is asked for a large one. */
+static void put_pieces_together(void)
+{
+    void *volatile large = malloc(LARGE_BYTES);
+    free(large);
+}
+
+void pool_work_note_bytes(struct pool_work *w, size_t num_bytes)
+{
+    w->was_large = num_bytes > MANY_BYTES;
+    if (w->was_large) put_pieces_together();
+}
+
+void work_queue_close(struct work_queue *q)
+{
+    if (q->has_trim_timer) uv_close((uv_handle_t *)&q->trim_timer, NULL);
+    q->has_trim_timer = false;
+    q->trim_waits = true;
+}
+
+/* ---- work ---- */
 
 static void end(struct pool_work *w, bool has_run)
 {
     struct work_queue *q = w->queue;
+    if (w->was_large) trim_soon(q);
     q->num_long -= w->is_long;
     q->num_all--;
     w->done(w, has_run); /* w may be gone */
@@ -128,9 +191,4 @@ bool work_queue_take_back(struct pool_work *w)
     *at = w->next;
     w->waits = false;
     return true;
-}
-
-void pool_work_give_back(size_t num_bytes)
-{
-    if (num_bytes > MANY_BYTES) malloc_trim(0);
 }

@@ -24,6 +24,7 @@ struct pool_work {
     void (*run)(struct pool_work *w);
     void (*done)(struct pool_work *w, bool has_run);
     bool is_long;
+    bool was_large;  /* pool_work_note_bytes */
     int api_key_idx; /* whose it is, */
     uint64_t tenant; /* of a key's */
     /* the queue's own */
@@ -40,6 +41,9 @@ struct work_queue {
     int num_long, num_all; /* on the pool */
     uint64_t num_turns;
     struct pool_work *first; /* of those that wait */
+    uv_timer_t trim_timer;
+    uv_work_t trim;
+    bool has_trim_timer, trim_waits, trims; /* the memory of large ones is given back: soon, now */
 };
 
 /* False: it does not begin, and nothing is called of it. */
@@ -47,8 +51,11 @@ bool work_queue_put(struct work_queue *q, uv_loop_t *loop, struct pool_work *w);
 /* Of one that was put. False: it does not wait. Otherwise nothing is called of it any more. */
 bool work_queue_take_back(struct pool_work *w);
 
-/* The last of run, of work that has read so many bytes of JSON. Many become forty times as much memory for a while, in a million
- * pieces: what is free again goes back to the system, and is put together here and not on the loop. Thread: the worker's. */
-void pool_work_give_back(size_t num_bytes);
+/* In run: it has read so many bytes of JSON. Many become forty times as much memory for a while, in a million pieces: what is free
+ * again is put together here, not on the loop, and goes back to the system for all that end within a second at once, in nobody's time. Thread: the worker's. */
+void pool_work_note_bytes(struct pool_work *w, size_t num_bytes);
+
+/* Before the loop ends: what is free then stays. */
+void work_queue_close(struct work_queue *q);
 
 #endif

@@ -236,7 +236,7 @@ static int run_items(struct job *job, cJSON *body)
         response_store_get(job->server->api->responses, job->api_key_idx, j->id, RESPONSE_HISTORY, &n);
     (void)body;
     int status = history ? make_page(j, history, n) : response_unknown(&job->error, j->id);
-    if (history) pool_work_give_back(n);
+    if (history) pool_work_note_bytes(&job->work, n);
     free(history);
     return status;
 }

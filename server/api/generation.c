@@ -613,7 +613,7 @@ static void run_prepare(struct pool_work *work)
 {
     struct preparation *p = (struct preparation *)work;
     prepare(p);
-    pool_work_give_back(p->in.body_bytes);
+    pool_work_note_bytes(work, p->in.body_bytes);
 }
 
 static void end_prepare(struct pool_work *work, bool has_run)

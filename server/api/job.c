@@ -28,7 +28,7 @@ static void run_job(struct pool_work *work)
     struct job *job = (struct job *)work;
     job->status = job->has_body ? run_with_body(job) : job->run(job, NULL);
     if (job->status == 0 && buffer_failed(&job->answer)) job->status = api_error_no_memory(&job->error);
-    if (job->has_body) pool_work_give_back(job->text_bytes);
+    if (job->has_body) pool_work_note_bytes(work, job->text_bytes);
 }
 
 static void free_job(struct job *job)

@@ -33,6 +33,7 @@ void life_end(struct life *life)
     upgrade_close(&life->upgrade);
     handover_close(&life->handover);
     takeover_close(&life->takeover);
+    work_queue_close(&life->server.works);
     uv_handle_t *own[] = {(uv_handle_t *)&life->text_done,       (uv_handle_t *)&life->quiet,
                           (uv_handle_t *)&life->deadline,        (uv_handle_t *)&life->restart,
                           (uv_handle_t *)&life->engine_watch,    (uv_handle_t *)&life->before_wait,
