@@ -146,6 +146,14 @@ void buffer_append_json_text(struct buffer *b, const char *text)
     buffer_append_json(b, text, strlen(text));
 }
 
+void buffer_fit(struct buffer *b)
+{
+    char *data = b->data ? realloc(b->data, b->num_bytes + 1) : NULL;
+    if (!data) return;
+    b->data = data;
+    b->capacity_bytes = b->num_bytes + 1;
+}
+
 void buffer_consume(struct buffer *b, size_t n)
 {
     assert_always(n <= b->num_bytes);

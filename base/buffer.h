@@ -38,6 +38,9 @@ void buffer_vprintf(struct buffer *b, const char *format, va_list args);
 void buffer_append_json(struct buffer *b, const char *text, size_t n);
 void buffer_append_json_text(struct buffer *b, const char *text); /* up to its NUL */
 
+/* Gives back the memory that the bytes do not need. */
+void buffer_fit(struct buffer *b);
+
 /* Removes the first n bytes. */
 void buffer_consume(struct buffer *b, size_t n);
 

@@ -331,11 +331,8 @@ static void on_written(struct output *output, int uv_status)
         connection_begin_next(c);
 }
 
-void connection_send(struct connection *c, const uv_buf_t *parts, int num_parts)
+static void after_send(struct connection *c, int uv_status, bool was_empty)
 {
-    if (c->state == CONNECTION_CLOSED) return;
-    bool was_empty = output_unsent_bytes(&c->output) == 0;
-    int uv_status = output_send(&c->output, parts, num_parts);
     connection_note_buffers(c);
     if (uv_status) {
         connection_close(c);
@@ -344,6 +341,20 @@ void connection_send(struct connection *c, const uv_buf_t *parts, int num_parts)
     if (!was_empty || output_unsent_bytes(&c->output) == 0) return;
     c->unsent_since_ms = uv_now(c->listener->loop);
     note_progress(c);
+}
+
+void connection_send(struct connection *c, const uv_buf_t *parts, int num_parts)
+{
+    if (c->state == CONNECTION_CLOSED) return;
+    bool was_empty = output_unsent_bytes(&c->output) == 0;
+    after_send(c, output_send(&c->output, parts, num_parts), was_empty);
+}
+
+void connection_send_whole(struct connection *c, uv_buf_t head, struct buffer *body)
+{
+    if (c->state == CONNECTION_CLOSED) return;
+    bool was_empty = output_unsent_bytes(&c->output) == 0;
+    after_send(c, output_send_whole(&c->output, head, body), was_empty);
 }
 
 bool connection_is_last_response(const struct connection *c)

@@ -150,6 +150,8 @@ bool connection_is_ahead(const struct connection *c);
 bool connection_is_in_reserve(struct connection *c);
 /* Sends response bytes; closes when the socket fails. */
 void connection_send(struct connection *c, const uv_buf_t *parts, int num_parts);
+/* Likewise of a head and a body, whose memory it may take over. */
+void connection_send_whole(struct connection *c, uv_buf_t head, struct buffer *body);
 /* The response is complete (everything was given to connection_send): the exchange ends here and is freed. */
 void connection_end_request(struct connection *c);
 /* The client does not read: closes. */

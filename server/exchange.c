@@ -102,8 +102,9 @@ static uv_buf_t unsent_head(const struct connection *c, const struct buffer *hea
     return uv_buf_init(head->data + sent, (unsigned)(head->num_bytes - sent));
 }
 
+/* own: NULL, or the body, whose memory may be taken over. */
 static void send_whole(struct http_request *r, int http_status, const char *content_type, const char *body,
-                       size_t n)
+                       size_t n, struct buffer *own)
 {
     struct connection *c = r->x.connection;
     struct response_head head = {
@@ -118,13 +119,17 @@ static void send_whole(struct http_request *r, int http_status, const char *cont
         bool without_body = n == 0 || r->x.method == HTTP_METHOD_HEAD;
         r->http_status = http_status;
         http_metrics_count_response(r->route, http_status);
-        connection_send(c, parts, without_body ? 1 : 2);
+        if (own && !without_body)
+            connection_send_whole(c, parts[0], own);
+        else
+            connection_send(c, parts, without_body ? 1 : 2);
     }
     buffer_deinit(&text);
     connection_end_request(c);
 }
 
-void exchange_reply(struct exchange *x, int http_status, const char *content_type, const char *body, size_t n)
+static void reply(struct exchange *x, int http_status, const char *content_type, const char *body, size_t n,
+                  struct buffer *own)
 {
     struct http_request *r = http_request_of(x);
     struct connection *c = x->connection;
@@ -134,7 +139,17 @@ void exchange_reply(struct exchange *x, int http_status, const char *content_typ
                        "there is no room for an answer of %zu bytes (--max-buffered-bytes)", n);
         return;
     }
-    send_whole(r, http_status, content_type, body, n);
+    send_whole(r, http_status, content_type, body, n, own);
+}
+
+void exchange_reply(struct exchange *x, int http_status, const char *content_type, const char *body, size_t n)
+{
+    reply(x, http_status, content_type, body, n, NULL);
+}
+
+void exchange_reply_json(struct exchange *x, struct buffer *body)
+{
+    reply(x, 200, "application/json", body->data, body->num_bytes, body);
 }
 
 static void log_error(const struct exchange *x, int http_status, const char *code, const char *param)
@@ -193,7 +208,8 @@ void exchange_error(struct exchange *x, int http_status, const char *type, const
                                                          .message = message,
                                                          .request_id = x->request_id});
     bool complete = !buffer_failed(&text);
-    send_whole(r, http_status, "application/json", complete ? text.data : "", complete ? text.num_bytes : 0);
+    send_whole(r, http_status, "application/json", complete ? text.data : "", complete ? text.num_bytes : 0,
+               NULL);
     buffer_deinit(&text);
 }
 

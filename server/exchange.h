@@ -78,6 +78,9 @@ void exchange_add_header(struct exchange *x, const char *name, const char *value
 void exchange_reply(struct exchange *x, int http_status, const char *content_type, const char *body,
                     size_t n);
 
+/* Likewise with 200, of JSON that may be long: the client takes its memory over where it does not read all at once. */
+void exchange_reply_json(struct exchange *x, struct buffer *body);
+
 /* Sends a page that was put together in a buffer, with 200. One that did not fit into memory is not sent in part. */
 void exchange_reply_page(struct exchange *x, const char *content_type, const struct buffer *page);
 

@@ -28,6 +28,9 @@ enum { OUTPUT_PARTS_MAX = 4 };
  */
 int output_send(struct output *o, const uv_buf_t *parts, int num_parts);
 
+/* Likewise of a head and a body, whose memory is taken over where it must be kept. Else it is the caller's still. */
+int output_send_whole(struct output *o, uv_buf_t head, struct buffer *body);
+
 /* Bytes that the socket has not taken yet. */
 size_t output_unsent_bytes(const struct output *o);
 /* Memory that they take. */

@@ -357,7 +357,7 @@ static bool pick_likeliest(struct generation *g)
     return true;
 }
 
-static void send_whole(struct generation *g, const struct buffer *body)
+static void send_whole(struct generation *g, struct buffer *body)
 {
     struct exchange *x = g->x;
     if (g->broken || any_choice_is_broken(g) || buffer_failed(body)) {
@@ -368,7 +368,7 @@ static void send_whole(struct generation *g, const struct buffer *body)
     } else {
         if (g->answer.codec->keep) g->answer.codec->keep(&g->answer, body);
         generation_conclude(g, OUTCOME_DONE, 200);
-        if (x) exchange_reply(x, 200, "application/json", body->data, body->num_bytes);
+        if (x) exchange_reply_json(x, body);
     }
 }
 

@@ -46,7 +46,7 @@ void job_end(struct job *job)
     if (x && job->status < 0)
         api_error_send(x, &job->error);
     else if (x)
-        exchange_reply(x, 200, "application/json", job->answer.data, job->answer.num_bytes);
+        exchange_reply_json(x, &job->answer);
     free_job(job);
 }
 

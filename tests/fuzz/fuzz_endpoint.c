@@ -212,6 +212,11 @@ void exchange_reply(struct exchange *x, int http_status, const char *content_typ
     buffer_append(&client.out, body, n);
 }
 
+void exchange_reply_json(struct exchange *x, struct buffer *body)
+{
+    exchange_reply(x, 200, "application/json", body->data, body->num_bytes);
+}
+
 void exchange_error(struct exchange *x, int http_status, const char *type, const char *code,
                     const char *param, int retry_after_seconds, const char *format, ...)
 {

@@ -148,6 +148,19 @@ static void endpoint_big(struct exchange *x)
     free(text);
 }
 
+static _Atomic bool took_over; /* the memory of the last of /big-json */
+
+static void endpoint_big_json(struct exchange *x)
+{
+    struct buffer body;
+    buffer_init(&body, BIG_BYTES);
+    memset(buffer_reserve(&body, BIG_BYTES), 'b', BIG_BYTES);
+    buffer_commit(&body, BIG_BYTES);
+    exchange_reply_json(x, &body);
+    took_over = body.data == NULL;
+    buffer_deinit(&body);
+}
+
 static void endpoint_busy(struct exchange *x)
 {
     exchange_error(x, 429, "rate_limit_error", "rate_limit_exceeded", NULL, 7, "try later: %s", "\"soon\"");
@@ -167,6 +180,7 @@ static const struct route rig_routes[] = {
     {HTTP_METHOD_GET, "/flood", 0, .handler = endpoint_flood},
     {HTTP_METHOD_GET, "/burst", 0, .handler = endpoint_burst},
     {HTTP_METHOD_GET, "/big", 0, .handler = endpoint_big},
+    {HTTP_METHOD_GET, "/big-json", 0, .handler = endpoint_big_json},
     {HTTP_METHOD_GET, "/busy", 0, .handler = endpoint_busy},
     {.pattern = NULL},
 };

@@ -52,6 +52,11 @@ void exchange_reply(struct exchange *x, int status, const char *content_type, co
     reason[0] = '\0';
 }
 
+void exchange_reply_json(struct exchange *x, struct buffer *body)
+{
+    exchange_reply(x, 200, "application/json", body->data, body->num_bytes);
+}
+
 void exchange_error(struct exchange *x, int status, const char *type, const char *code, const char *param,
                     int retry_after_seconds, const char *format, ...)
 {
