@@ -149,6 +149,7 @@ override CUDA_ARCHS := $(sort $(foreach g,$(GPUS),$(if $(filter 9.0,$g),-gencode
 	-gencode=arch=compute_80$(comma)code=sm_80,-gencode=arch=compute_80$(comma)code=compute_80))))
 ifeq ($(GPUS),)
 override NVCC :=
+NO_CUDA := there is no GPU here
 endif
 endif
 # CUDA_QUICK=1: all is compiled, in a third of the time, to kernels that are slower, where no GPU will run them (.ci/run), those of 8.0 as
@@ -238,7 +239,7 @@ else
 emulator emulated:
 	@echo "no CUDA headers: the CUDA kernels are not emulated"
 cuda:
-	@echo "no CUDA device built: $(if $(NVCC),no CUDA sources,nvcc was not found)"
+	@echo "no CUDA device built: $(or $(NO_CUDA),$(if $(NVCC),no CUDA sources,nvcc was not found))"
 endif
 
 # ---- dependencies, model, run ----
