@@ -28,6 +28,9 @@ import oracle
 SMALL_MODEL = {
     "architectures": ["LlamaForCausalLM"], "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "vocab_size": 49152, "max_position_embeddings": 2048, "tie_word_embeddings": True, "eos_token_id": 2,
+    # Each engine must choose the same of the two, by the longest sequence that there may be.
+    "original_max_position_embeddings": 1024,
+    "rope_scaling": {"type": "longrope", "short_factor": [1.0] * 16, "long_factor": [1.0 + 2 * i for i in range(16)]},
 }
 
 
