@@ -132,7 +132,7 @@ static double seconds_of_calls(struct probe *p, int calls, struct error *err)
 
 static int fill_input(struct probe *p, int32_t cols)
 {
-    float *row = malloc((size_t)cols * sizeof *row);
+    float *row = malloc((size_t)max_of(cols, 1) * sizeof *row);
     int status = row ? STATUS_OK : STATUS_NO_MEMORY;
     for (int32_t k = 0; k < cols && !status; k++)
         row[k] = (float)((uint32_t)k * 2654435761u >> 16) / 65536.0f - 0.5f; /* a GPU is faster with zeros */
