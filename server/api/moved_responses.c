@@ -75,7 +75,9 @@ int moved_responses_next(struct server *server, const struct auth *auth)
 
 bool moved_responses_has_more(const struct server *server)
 {
-    bool has_more = response_store_num_untaken(server->api->responses) > 0;
+    struct response_store *store = server->api->responses;
+    bool has_more = response_store_num_untaken(store) > 0 ||
+                    (server->has_predecessor && response_store_num_unfinished(store) > 0);
     for (const struct generation *g = server->api->generations; g; g = g->next) has_more |= g->in_background;
     return has_more;
 }

@@ -18,7 +18,7 @@ struct server;
 void moved_responses_begin(struct server *server);
 /* The next one's file, the caller's; -1: there is none now. */
 int moved_responses_next(struct server *server, const struct auth *auth);
-/* There is one, or a background answer will be one. */
+/* There is one, or a background answer will be one, here or in the process before. */
 bool moved_responses_has_more(const struct server *server);
 
 /* ---- the new process ---- */

@@ -38,7 +38,7 @@ struct holder {
 struct response_store {
     pthread_mutex_t mutex;
     size_t num_bytes, max_bytes;
-    int64_t num_untaken;
+    int64_t num_untaken, num_unfinished;
     struct holder *holders;
     struct record *buckets[NUM_BUCKETS];
 };
@@ -57,6 +57,11 @@ static size_t bytes_of(const struct record *r)
     size_t n = sizeof *r;
     for (int i = 0; i < NUM_RESPONSE_TEXTS; i++) n += r->num_bytes[i];
     return n;
+}
+
+static bool is_unfinished(const struct record *r)
+{
+    return r->num_bytes[RESPONSE_HISTORY] == 0;
 }
 
 /* Where the pointer to the record stands, or to its bucket's end. */
@@ -99,6 +104,7 @@ static void drop(struct response_store *s, struct record **at)
     *at = r->next_in_bucket;
     if (p->untaken == r) p->untaken = r->newer;
     s->num_untaken -= !r->taken;
+    s->num_unfinished -= is_unfinished(r);
     *(r->older ? &r->older->newer : &p->oldest) = r->newer;
     *(r->newer ? &r->newer->older : &p->newest) = r->older;
     s->num_bytes -= bytes_of(r);
@@ -185,6 +191,7 @@ static void insert(struct response_store *s, struct holder *h, struct part *p, s
     p->newest = r;
     if (!p->untaken) p->untaken = r;
     s->num_untaken++;
+    s->num_unfinished += is_unfinished(r);
     p->num_bytes += bytes_of(r);
     h->num_bytes += bytes_of(r);
     s->num_bytes += bytes_of(r);
@@ -292,6 +299,14 @@ int64_t response_store_num_untaken(struct response_store *s)
 {
     pthread_mutex_lock(&s->mutex);
     const int64_t num = s->num_untaken;
+    pthread_mutex_unlock(&s->mutex);
+    return num;
+}
+
+int64_t response_store_num_unfinished(struct response_store *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    const int64_t num = s->num_unfinished;
     pthread_mutex_unlock(&s->mutex);
     return num;
 }

@@ -54,5 +54,7 @@ struct stored_response {
 /* A copy of the oldest that somebody holds and that was not taken since it was put. False: there is none (or no memory). */
 bool response_store_take(struct response_store *s, struct stored_response *out) must_check;
 int64_t response_store_num_untaken(struct response_store *s);
+/* Without a history: they end in the process before this one. */
+int64_t response_store_num_unfinished(struct response_store *s);
 
 #endif

@@ -401,6 +401,18 @@ def test_stored_responses_are_there_in_the_next_process(change, tmp_path):
         assert ask(server, "GET", f"/{running}") == done and ask(server, "GET", f"/{first['id']}") == first
 
 
+def test_a_background_answer_is_told_over_two_upgrades():
+    """The process between waits for the one that generates it, and then ends."""
+    with upgradable("--drain-delay", "0", "--threads", "1") as server:
+        running = ask(server, "POST", "", **{**LATER, "max_output_tokens": 1000})["id"]
+        server.upgrade()
+        server.upgrade()
+        wait_until(lambda: httpx.get(f"{server.url}/v1/responses/{running}").status_code == 200, server)
+        assert server.log().count("ended with code 0") == 0
+        assert ended(server, running)["usage"]["output_tokens"] == 1000
+        wait_until(lambda: server.log().count("ended with code 0") == 2, server)
+
+
 def test_a_background_answer_is_lost_with_its_process():
     server = Upgradable("--drain-delay", "0")
     try:

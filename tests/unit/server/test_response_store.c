@@ -187,12 +187,14 @@ static void taken_once(void **state)
     assert_true(response_store_remove(s, 0, "resp_a"));
     expect(s, 0, "resp_c", RESPONSE_HISTORY, NULL);
     assert_int_equal(response_store_num_untaken(s), 2);
+    assert_int_equal(response_store_num_unfinished(s), 1);
     take(s, "resp_b", "body b[b]");
     take(s, "resp_c", "body c");
     assert_false(response_store_take(s, &r));
     put(s, 0, "resp_c", "body d", "[c]");
     assert_true(response_store_remove(s, 0, "resp_b"));
     assert_int_equal(response_store_num_untaken(s), 1);
+    assert_int_equal(response_store_num_unfinished(s), 0);
     take(s, "resp_c", "body d[c]");
     assert_false(response_store_take(s, &r));
     expect(s, 0, "resp_c", RESPONSE_BODY, "body d");
