@@ -151,6 +151,7 @@ static bool is_served_now(const struct http_request *r, struct exchange *x)
         return false;
     }
     if (state == SERVER_READY || state == SERVER_LAME_DUCK) return true;
+    if (state == SERVER_DRAINING && r->route->flags & ROUTE_STORED) return true;
     int retry_after_seconds = state == SERVER_LOADING ? 1 : 5;
     exchange_error(x, 503, "service_unavailable_error", NULL, NULL, retry_after_seconds, "%s",
                    reasons[state]);

@@ -11,11 +11,12 @@
 #include "server/response.h"
 
 enum route_flags {
-    ROUTE_OPEN = 1,   /* needs no API key; every other route does */
-    ROUTE_ALWAYS = 2, /* answered while loading and draining, too */
-    ROUTE_JSON = 4,   /* wants a JSON body */
-    ROUTE_ADMIN = 8,  /* for a key with `admin` behind it; without keys on a loopback address only */
-    ROUTE_BARE = 16,  /* its pattern begins with /v1, which may be left out of a path */
+    ROUTE_OPEN = 1,    /* needs no API key; every other route does */
+    ROUTE_ALWAYS = 2,  /* answered while loading and draining, too */
+    ROUTE_JSON = 4,    /* wants a JSON body */
+    ROUTE_ADMIN = 8,   /* for a key with `admin` behind it; without keys on a loopback address only */
+    ROUTE_BARE = 16,   /* its pattern begins with /v1, which may be left out of a path */
+    ROUTE_STORED = 32, /* about what has been asked for before: answered while draining, too */
 };
 
 struct route {

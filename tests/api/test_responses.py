@@ -351,6 +351,20 @@ def test_an_answer_in_the_background(server, client, model):
     assert [line["finish_reason"] for line in lines[-3:]] == [lines[-3]["finish_reason"], lines[-3]["finish_reason"], "length"]
 
 
+def test_a_drain_lets_clients_fetch_and_cancel_theirs(start_server):
+    with start_server() as server:
+        ask = lambda method, path, **body: httpx.request(method, f"{server.url}/v1/responses{path}", timeout=60, **body)
+        begin = lambda n: ask("POST", "", json={"input": "hi", "background": True, "max_output_tokens": n, "ignore_eos": True}).json()["id"]
+        long, short = begin(7000), begin(4)
+        server.process.terminate()
+        wait_until(lambda: "draining" in server.log(), server)
+        done = wait_until(lambda: (r := ask("GET", f"/{short}").json())["status"] == "incomplete" and r, server)
+        assert done["usage"]["output_tokens"] == 4 and ask("GET", f"/{long}").json()["status"] == "in_progress"
+        assert ask("POST", "", json={"input": "hi"}).status_code == 503
+        assert ask("POST", f"/{long}/cancel").json()["status"] == "cancelled"
+        assert server.process.wait(30) == 0
+
+
 def test_many_in_the_background(client, model):
     """Among others each is what it is alone, whatever order they are asked for in."""
     inputs = [f"Count from {i}." for i in range(8)]
