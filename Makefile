@@ -311,7 +311,7 @@ SIM_WRAPS := malloc calloc realloc aligned_alloc free strdup strndup pthread_cre
 	request_slots_acquire request_slots_release request_log_write metrics_reset exchange_write \
 	http_metrics_count_cut_off http_metrics_count_displaced listener_open scheduler_add scheduler_plan scheduler_finish \
 	scheduler_append_token block_manager_on_evict engine_publish_entry recovery_on_death recovery_deinit \
-	link_hand_over link_let_through link_finish_waiting link_sleep_at_most drafter_num_worth drafter_write drafter_found forecast_text
+	mask_maker_work mask_turns_take link_hand_over link_let_through link_finish_waiting link_sleep_at_most drafter_num_worth drafter_write drafter_found forecast_text
 $(SIM_OBJECTS): ALL_CFLAGS += -Itests
 $(BUILD)/tests/sim/sim: $(SIM_OBJECTS) $(LIBRARY)
 	$(CC) $(MODE_FLAGS) $(SIM_WRAPS:%=-Wl,--wrap=%) -o $@ $(SIM_OBJECTS) $(LIBRARY) $(filter-out -luv,$(LIBS))

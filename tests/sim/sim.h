@@ -76,7 +76,8 @@ enum { CLIENTS_MAX = 96, MODEL_LEN = 160, PROMPT_MAX = 96, NUM_PREFIXES = 4 };
     X(chunks, 50)                                                                                            \
     X(states, 40)                                                                                            \
     X(answers, 60)                                                                                           \
-    X(drafts, 60)
+    X(drafts, 60)                                                                                            \
+    X(heavy_masks, 40)
 
 /* What of a prompt looks like an answer goes through decode (scheduler/answer_rule.h). */
 #define WORLD_HAS_ANSWERS                                                                                    \
@@ -215,7 +216,8 @@ extern const char *const feature_names[NUM_FEATURES];
     X(masks_failed)                                                                                          \
     X(constrained_handed_over)                                                                               \
     X(embeddings_answered)                                                                                   \
-    X(means_answered)
+    X(means_answered)                                                                                        \
+    X(heavy_masks_took_turns)
 
 enum marker {
 #define X(name) MARK_##name,

@@ -18,7 +18,7 @@
 #include "sim/form.h"
 #include "sim/wraps.h"
 
-enum { BATCH_SLOTS_MAX = 64 };
+enum { BATCH_SLOTS_MAX = 64, HEAVY_WORK = 5 << 20 };
 enum { PATIENCE_STEPS = 4, PREEMPTIONS_MAX = 400, KILLS_MAX = 5, DEADLINE_SLACK_NS = 1000000000 };
 
 struct watch watches[SLOTS_MAX];
@@ -882,6 +882,23 @@ void __wrap_link_want_mask(struct link *l, int32_t slot_idx)
 {
     engine_may_die(20);
     __real_link_want_mask(l, slot_idx);
+}
+
+/* Many of the masks are as much work as those of the dearest forms. */
+uint64_t __wrap_mask_maker_work(const struct mask_maker *m)
+{
+    const uint64_t work = __real_mask_maker_work(m);
+    return has(FEATURE_heavy_masks) && work < 8 ? work + HEAVY_WORK : work;
+}
+
+/* They are made one by one, in turns: who gets the next one has had no more of it than its tenant's others. */
+void __wrap_mask_turns_take(struct mask_turns *t, struct mask_turn *turn, uint64_t work, size_t num)
+{
+    const uint64_t before = t->tenants[turn->tenant];
+    __real_mask_turns_take(t, turn, work, num);
+    expect(t->tenants[turn->tenant] >= before + work && t->last >= before,
+           "a tenant's masks cost it nothing");
+    if (num > 1) mark(MARK_heavy_masks_took_turns);
 }
 
 /* An engine that has nothing to do shows it. */

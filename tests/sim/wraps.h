@@ -11,9 +11,11 @@
 #include "server/api/request_log.h"
 #include "server/connection.h"
 #include "server/listener.h"
+#include "server/mask_turns.h"
 #include "server/recovery.h"
 #include "server/server.h"
 #include "text/grammar/forecast.h"
+#include "text/grammar/mask.h"
 
 #define WRAP(result, name, ...)                                                                              \
     result __real_##name(__VA_ARGS__);                                                                       \
@@ -66,6 +68,8 @@ WRAP(int, listener_open, struct listener *l, struct server *server, const struct
 WRAP(void, engine_publish_entry, struct engine *e, struct plan_entry *entry,
      const struct sample_result *rows);
 WRAP(void, link_want_mask, struct link *l, int32_t slot_idx);
+WRAP(uint64_t, mask_maker_work, const struct mask_maker *m);
+WRAP(void, mask_turns_take, struct mask_turns *t, struct mask_turn *turn, uint64_t work, size_t num);
 WRAP(void, scheduler_append_token, struct scheduler *s, int32_t seq_id);
 /* drafts.c */
 WRAP(int32_t, drafter_num_worth, const struct drafter *d, double saved_us, double cost_us, int32_t max);
