@@ -153,7 +153,9 @@ static uint64_t weight_bytes(const struct load *load)
                    as_they_are = model_files_weight_bytes(load->files),
                    unpacked = model_config_largest_product(model_files_config(load->files)) *
                               (uint64_t)dtype_infos[DTYPE_BF16].block_bytes;
-    const bool may_be_packed = load->facts.keeps_packed || !model_files_is_gguf(load->files);
+    const bool is_of_blocks = model_files_is_gguf(load->files) ||
+                              model_files_config(load->files)->quantisation.format == QUANT_MLX,
+               may_be_packed = load->facts.keeps_packed || !is_of_blocks;
     if (load->facts.keeps_copies) return adapters + as_they_are + bf16_bytes(load);
     return adapters + (may_be_packed ? min_of(bf16_bytes(load), as_they_are + unpacked) : bf16_bytes(load));
 }

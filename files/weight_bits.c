@@ -1,9 +1,16 @@
 #include "files/weight_bits.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "files/weight_codes.h"
+
+enum { BLOCK_VALUES = 32 };
+
+#define LARGEST_ERROR 0x1p-12f /* of the largest weight */
+#define LEAST_EXACT 0x1p-17f   /* whose eight digits in BF16 are some of F16's */
+#define LARGEST_F16 65504.0f
 
 /* Words that are stride apart, of which one may hold the end of a code that the one before began. */
 struct stream {
@@ -56,6 +63,73 @@ void weight_bits_to_f32(const struct weight_view *v, int64_t row, int64_t col, i
         const int64_t group = weight_group_of(v, k);
         const float scale =
             c->rows_lead ? weight_scale_at(&c->scales, n, group) : weight_scale_at(&c->scales, group, n);
-        out[k - col] = (float)(code_at(&codes, k) - zero_at(v, n, group) - c->zero) * scale;
+        const float product = (float)(code_at(&codes, k) - zero_at(v, n, group) - c->zero) * scale;
+        out[k - col] = c->offsets.data ? product + weight_scale_at(&c->offsets, n, group) : product;
+    }
+}
+
+/* ---- as blocks ---- */
+
+enum dtype weight_bits_block_dtype(const struct weight_view *v)
+{
+    return v->codes.bits == 5 ? DTYPE_Q5_1 : DTYPE_Q4_1;
+}
+
+static float error_in_f16(enum scale_type type, float x)
+{
+    const float size = fabsf(x);
+    if (type == SCALE_F16 || (type == SCALE_BF16 && size >= LEAST_EXACT && size <= LARGEST_F16)) return 0;
+    return fabsf(dtype_f16_to_f32(dtype_f32_to_f16(x)) - x);
+}
+
+bool weight_bits_fit_blocks(const struct weight_view *v)
+{
+    const struct weight_codes *c = &v->codes;
+    const float last_code = (float)((1 << c->bits) - 1);
+    float largest = 0, error = 0;
+    if (!c->offsets.data || c->bits > 5 || c->scale_cols % BLOCK_VALUES) return false;
+    for (int64_t row = 0; row < weight_view_num_rows(v); row++) {
+        const int64_t n = weight_view_file_row(v, row);
+        for (int64_t group = 0; group < c->scales.cols; group++) {
+            const float scale = weight_scale_at(&c->scales, n, group),
+                        offset = weight_scale_at(&c->offsets, n, group);
+            const float own =
+                error_in_f16(c->scales.type, scale) * last_code + error_in_f16(c->offsets.type, offset);
+            largest = fmaxf(largest, fmaxf(fabsf(offset), fabsf(offset + scale * last_code)));
+            if (!isfinite(own)) return false;
+            error = fmaxf(error, own);
+        }
+    }
+    return error <= LARGEST_ERROR * largest;
+}
+
+/* The fifth bits are behind the scale and the offset, those of four of the first half and of the second share a byte. */
+static void put_block(enum dtype dtype, const uint16_t *scale_and_offset, const uint8_t *codes, uint8_t *out)
+{
+    uint32_t fifth = 0;
+    for (int i = 0; i < BLOCK_VALUES; i++) fifth |= (uint32_t)(codes[i] >> 4) << i;
+    memcpy(out, scale_and_offset, 4);
+    out += 4;
+    if (dtype == DTYPE_Q5_1) {
+        memcpy(out, &fifth, sizeof fifth);
+        out += sizeof fifth;
+    }
+    for (int i = 0; i < BLOCK_VALUES / 2; i++)
+        out[i] = (uint8_t)((codes[i] & 15) | (codes[i + BLOCK_VALUES / 2] & 15) << 4);
+}
+
+void weight_bits_to_blocks(const struct weight_view *v, int64_t row, uint8_t *out)
+{
+    const struct weight_codes *c = &v->codes;
+    const int64_t n = weight_view_file_row(v, row);
+    const struct stream stream = row_of(v, n);
+    const enum dtype dtype = weight_bits_block_dtype(v);
+    for (int64_t col = 0; col < v->cols; col += BLOCK_VALUES, out += dtype_infos[dtype].block_bytes) {
+        const int64_t group = weight_group_of(v, col);
+        const uint16_t sides[] = {dtype_f32_to_f16(weight_scale_at(&c->scales, n, group)),
+                                  dtype_f32_to_f16(weight_scale_at(&c->offsets, n, group))};
+        uint8_t codes[BLOCK_VALUES];
+        for (int i = 0; i < BLOCK_VALUES; i++) codes[i] = (uint8_t)code_at(&stream, col + i);
+        put_block(dtype, sides, codes, out);
     }
 }

@@ -1,8 +1,11 @@
-/* weight_bits.h - GPTQ's weights of 2, 3 or 8 bits, and compressed-tensors' of 2 to 7.
+/* weight_bits.h - GPTQ's weights of 2, 3 or 8 bits, compressed-tensors' of 2 to 7, and MLX's of 2 to 8.
  *
  * A row's codes are one stream of bits, 32 in a word, the first in the lowest ones. GPTQ's words of all rows lie side by side: [cols * bits
  * / 32][rows]; zero points are such streams along the rows, [groups][rows * bits / 32], scales [groups][rows]. Where rows lead all three
- * lie the other way round, words rounded up. A weight is (code - zero) * scale, in f32. Thread: any. */
+ * lie the other way round, words rounded up. A weight is (code - zero) * scale, in f32.
+ *
+ * MLX's have offsets in the place of zero points: code * scale + offset, which GGUF's Q4_1 and Q5_1 have as well, with both in F16. Thread:
+ * any. */
 #ifndef FILES_WEIGHT_BITS_H
 #define FILES_WEIGHT_BITS_H
 
@@ -10,5 +13,12 @@
 
 /* out[num] = columns [col, col + num) of a row of a view of WEIGHT_BITS. */
 void weight_bits_to_f32(const struct weight_view *v, int64_t row, int64_t col, int num, float *out);
+
+/* Whether a view has offsets, and all rows that it means lie in blocks as they are: of Q4_1, of five bits of Q5_1. Of a scale or an offset
+ * that F16 has not, no weight of its group may be off by more than 2^-12 of the largest of all. */
+bool weight_bits_fit_blocks(const struct weight_view *v);
+enum dtype weight_bits_block_dtype(const struct weight_view *v);
+/* A row as one of those. */
+void weight_bits_to_blocks(const struct weight_view *v, int64_t row, uint8_t *out);
 
 #endif

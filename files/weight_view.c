@@ -95,12 +95,15 @@ int64_t weight_view_num_rows(const struct weight_view *v)
 
 uint64_t weight_view_bytes(const struct weight_view *v)
 {
-    const struct weight_side *scales = &v->codes.scales, *zeros = &v->codes.zeros;
+    const struct weight_side *scales = &v->codes.scales, *zeros = &v->codes.zeros,
+                             *offsets = &v->codes.offsets;
     uint64_t bytes = (uint64_t)weight_view_num_rows(v) * dtype_row_bytes(v->dtype, (uint64_t)v->cols);
     if (v->scheme == WEIGHT_TERNARY) return bytes / 4; /* codes in two bits of a byte */
     if (!weight_view_has_codes(v)) return bytes;
+    if (offsets->data) bytes = bytes * v->codes.bits / 8;
     uint64_t sides = (uint64_t)scales->rows * (uint64_t)scales->cols * weight_scale_bytes(scales->type) +
-                     (uint64_t)zeros->rows * (uint64_t)zeros->cols / 2;
+                     (uint64_t)zeros->rows * (uint64_t)zeros->cols / 2 +
+                     (uint64_t)offsets->rows * (uint64_t)offsets->cols * weight_scale_bytes(offsets->type);
     return bytes + sides * (uint64_t)weight_view_num_rows(v) / (uint64_t)v->rows;
 }
 

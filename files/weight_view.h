@@ -15,7 +15,7 @@ enum weight_scheme {
     WEIGHT_SCALED, /* rows of codes; scales [rows / scale_rows][cols / scale_cols], rounded up; zeros, for scale_rows
                       1, in words of eight rows [rows / 8][cols / scale_cols], of bytes in words of four */
     WEIGHT_GPTQ, /* words of eight columns [cols / 8][rows]; scales [groups][rows], zeros [groups][rows / 8] */
-    WEIGHT_BITS, /* words of codes of other than four bits, weight_bits.h */
+    WEIGHT_BITS, /* words of codes of other than four bits, or with offsets, weight_bits.h */
     WEIGHT_AWQ, /* words of eight rows, in AWQ's order, [cols][rows / 8]; scales and zeros as GPTQ has them, zeros in
                       that order */
     WEIGHT_TABLE, /* rows of nibbles, the first in the high half of a byte; weight_table.h says what they stand for */
@@ -63,6 +63,7 @@ struct weight_table {
 struct weight_codes {
     struct weight_side scales, zeros;
     struct weight_side factors;        /* [cols][1]: weight_factors.h */
+    struct weight_side offsets;        /* of WEIGHT_BITS: as scales; what is added to each product */
     int64_t scale_rows, scale_cols;    /* values of a column, or of a row, that have one scale */
     float scale_factor, scale_divisor; /* each scale is scale * scale_factor / scale_divisor */
     uint8_t zero;                      /* without zeros: of all; with them: is added to each */

@@ -799,7 +799,8 @@ static int read_config(struct json_reader *r, struct model_config *c)
         c->tie_word_embeddings = json_bool(r, "tie_word_embeddings", c->tie_word_embeddings);
     /* of a model with images the whole one's counts; a head that is there nevertheless is found (model_files.c) */
     if (text.object != r->object) c->tie_word_embeddings |= json_bool(r, "tie_word_embeddings", false);
-    status = quantisation_read(json_find(r, "quantization_config") ? r : &text, &c->quantisation);
+    const bool is_outside = json_find(r, "quantization_config") || json_find(r, "quantization");
+    status = quantisation_read(is_outside ? r : &text, &c->quantisation);
     if (!status) status = take_ternary(r, c);
     if (status) return status;
     add_eos_ids(&text, c);

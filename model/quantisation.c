@@ -348,11 +348,6 @@ static int find_scheme(struct json_reader *r, const char *method, const struct s
         if (!s->format || !strcmp(s->format, format)) return r->status;
     }
     char supported[sizeof(struct name_list) + 16];
-    if (!is_method && !*method && json_find(r, "bits") && json_find(r, "group_size"))
-        return error_set(
-            r->err, STATUS_UNSUPPORTED,
-            "%s: quantization_config names no quant_method; matrices as MLX packs them are not supported",
-            r->path);
     snprintf(supported, sizeof supported, "known are %s", names_of(is_method ? method : NULL).text);
     return is_method ? refuse(r, key, format, supported) : refuse(r, "quant_method", method, supported);
 }
@@ -380,9 +375,22 @@ static int read_under(struct json_reader *r, const char *key, const char *method
     return read_object(&inner, method ? method : json_text(&inner, "quant_method", ""), q);
 }
 
+/* MLX names no method. Its programs write the object twice, under both keys; where it is of a checkpoint that was quantised before, its own
+ * one counts. */
+static bool is_mlx(const struct json_reader *r, const char *key)
+{
+    struct json_reader inner = *r;
+    inner.object = json_find(r, key);
+    return cJSON_IsObject(inner.object) && !json_find(&inner, "quant_method") && json_find(&inner, "bits") &&
+           json_find(&inner, "group_size");
+}
+
 int quantisation_read(struct json_reader *r, struct quantisation *q)
 {
-    return read_under(r, "quantization_config", NULL, q);
+    if (!is_mlx(r, "quantization") && !is_mlx(r, "quantization_config"))
+        return read_under(r, "quantization_config", NULL, q);
+    *q = (struct quantisation){.format = QUANT_MLX, .name = "MLX"};
+    return r->status;
 }
 
 int quantisation_read_modelopt(struct json_reader *r, struct quantisation *q)

@@ -1,4 +1,5 @@
-/* quantisation.h - how a Hugging Face directory's matrices are quantised: quantization_config of its config.json.
+/* quantisation.h - how a Hugging Face directory's matrices are quantised: quantization_config of its config.json, or what MLX calls
+ * quantization.
  *
  * Where a checkpoint wants activations quantised as well, a device may keep them as they are, which is never less exact.
  * Which matrices are quantised says the file that has them (quantised_tensors.h). Read-only once it is read. Thread: any. */
@@ -20,6 +21,7 @@ enum quant_format {
     QUANT_GPTQ,
     QUANT_AWQ,
     QUANT_BITSANDBYTES, /* what it is says each matrix */
+    QUANT_MLX,          /* what it is says each matrix */
     QUANT_TERNARY,      /* BitNet's: codes of two bits, or floats that become such */
     QUANT_MIXED,        /* as above to QUANT_MXFP4, which says each matrix */
 };

@@ -7,6 +7,7 @@
 #include "files/weight_codes.h"
 #include "files/weight_factors.h"
 #include "model/bitsandbytes.h"
+#include "model/mlx_tensors.h"
 #include "model/tensor_finder.h"
 
 enum { WORD_CODES = 8 };
@@ -377,11 +378,17 @@ int quantised_find(const struct quantisation *q, const struct safetensors *files
                    const char *name, int64_t rows, int64_t cols, struct weight_view *out, struct error *err)
 {
     static struct weight_view (*const find[])(struct finder * f, const struct quantisation *q) = {
-        [QUANT_BYTES] = find_bytes,         [QUANT_PACKED] = find_packed,
-        [QUANT_NVFP4] = find_fp4,           [QUANT_MXFP4] = find_fp4,
-        [QUANT_MXFP4_BLOCKS] = find_blocks, [QUANT_GPTQ] = find_transposed,
-        [QUANT_AWQ] = find_transposed,      [QUANT_BITSANDBYTES] = find_bitsandbytes,
-        [QUANT_TERNARY] = find_ternary,     [QUANT_MIXED] = find_mixed};
+        [QUANT_BYTES] = find_bytes,
+        [QUANT_PACKED] = find_packed,
+        [QUANT_NVFP4] = find_fp4,
+        [QUANT_MXFP4] = find_fp4,
+        [QUANT_MXFP4_BLOCKS] = find_blocks,
+        [QUANT_GPTQ] = find_transposed,
+        [QUANT_AWQ] = find_transposed,
+        [QUANT_BITSANDBYTES] = find_bitsandbytes,
+        [QUANT_MLX] = find_mlx,
+        [QUANT_TERNARY] = find_ternary,
+        [QUANT_MIXED] = find_mixed};
     struct finder f = {.files = files, .path = path, .name = name, .rows = rows, .cols = cols, .err = err};
     *out = (struct weight_view){.data = NULL};
     if (q->format == QUANT_NONE || tensor_name_is_weight(name) == (q->format == QUANT_MXFP4_BLOCKS))

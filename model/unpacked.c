@@ -105,17 +105,27 @@ static void turn_rows(void *context, int64_t begin, int64_t end)
     weight_turned_codes(t->from, begin, end, t->to);
 }
 
-static void block_rows(void *context, int64_t begin, int64_t end)
-{
-    const struct unpack_task *t = context;
-    const uint64_t bytes = dtype_row_bytes(DTYPE_TQ2_0, (uint64_t)t->from->cols);
-    for (int64_t row = begin; row < end; row++)
-        weight_ternary_to_blocks(t->from, row, (uint8_t *)t->to + (uint64_t)row * bytes);
-}
-
 static bool is_ternary(const struct weight_view *view)
 {
     return view->scheme == WEIGHT_TERNARY || view->scheme == WEIGHT_TERNARY_FLOATS;
+}
+
+static enum dtype block_dtype(const struct weight_view *view)
+{
+    return is_ternary(view) ? DTYPE_TQ2_0 : weight_bits_block_dtype(view);
+}
+
+static void block_rows(void *context, int64_t begin, int64_t end)
+{
+    const struct unpack_task *t = context;
+    const uint64_t bytes = dtype_row_bytes(block_dtype(t->from), (uint64_t)t->from->cols);
+    for (int64_t row = begin; row < end; row++) {
+        uint8_t *const to = (uint8_t *)t->to + (uint64_t)row * bytes;
+        if (is_ternary(t->from))
+            weight_ternary_to_blocks(t->from, row, to);
+        else
+            weight_bits_to_blocks(t->from, row, to);
+    }
 }
 
 bool unpacked_is_scattered(const struct weight_view *view)
@@ -150,6 +160,7 @@ static enum form form_of(const struct weight_view *view, bool takes_codes)
 {
     if (view->scheme == WEIGHT_TURNED) return TURNED;
     if (is_ternary(view)) return weight_ternary_fits_blocks(view) ? IN_BLOCKS : ROUNDED;
+    if (view->scheme == WEIGHT_BITS && weight_bits_fit_blocks(view)) return IN_BLOCKS;
     if (view->scheme == WEIGHT_NVFP4 && takes_codes) return SPLIT;
     return unpacked_is_scattered(view) ? GATHERED : ROUNDED;
 }
@@ -165,7 +176,7 @@ static uint64_t bytes_of(const struct weight_view *view, enum form form)
     case GATHERED:
         return rows * dtype_row_bytes(view->dtype, cols);
     case IN_BLOCKS:
-        return rows * dtype_row_bytes(DTYPE_TQ2_0, cols);
+        return rows * dtype_row_bytes(block_dtype(view), cols);
     case ROUNDED:
         break;
     }
@@ -177,7 +188,9 @@ static struct weight_view made_view(const struct unpack_task *t, enum form form)
     const struct weight_view *from = t->from;
     if (form == TURNED) return weight_turned_view(from, t->to);
     if (form == SPLIT) return scaled_view(from, t);
-    const enum dtype dtype = form == GATHERED ? from->dtype : form == IN_BLOCKS ? DTYPE_TQ2_0 : DTYPE_BF16;
+    const enum dtype dtype = form == GATHERED    ? from->dtype
+                             : form == IN_BLOCKS ? block_dtype(from)
+                                                 : DTYPE_BF16;
     return weight_view_plain(t->to, dtype, weight_view_num_rows(from), from->cols);
 }
 

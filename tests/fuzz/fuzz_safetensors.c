@@ -37,6 +37,7 @@ static void use_weight(struct weight_view v)
     unpacked_clear(&unpacked);
     uint64_t n = v.data ? (uint64_t)v.rows * dtype_row_bytes(v.dtype, (uint64_t)v.cols) : 0;
     if (v.scheme == WEIGHT_TERNARY) n = weight_view_bytes(&v);
+    if (v.scheme == WEIGHT_BITS) n = n * v.codes.bits / 8;
     if (n == 0) return;
     sink = ((const unsigned char *)v.data)[0];
     sink = ((const unsigned char *)v.data)[n - 1];

@@ -264,7 +264,7 @@ SHAPES = {"model.embed_tokens.weight": [8, 16], "model.norm.weight": [16], LAYER
           LAYER + "mlp.up_proj.weight": [16, 16], LAYER + "mlp.down_proj.weight": [16, 16]}
 
 
-BYTES = {"BF16": 2, "F16": 2, "F32": 4, "I32": 4, "F8_E4M3": 1}
+BYTES = {"BF16": 2, "F16": 2, "F32": 4, "I32": 4, "U32": 4, "F8_E4M3": 1}
 
 
 def safetensors(shapes):
@@ -310,6 +310,8 @@ seed("safetensors", "fp8", directory(CONFIG | {"quantization_config": {"quant_me
 seed("safetensors", "gptq", directory(CONFIG | {"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 8, "desc_act": True}},
                                       shapes=quantised(lambda n, k: {"qweight": ["I32", k // 8, n], "qzeros": ["I32", k // 8, n // 8],
                                                                      "scales": ["F16", k // 8, n]})))
+seed("safetensors", "mlx", directory(CONFIG | {"quantization": {"group_size": 16, "bits": 4}},
+                                     shapes=quantised(lambda n, k: {"weight": ["U32", n, k // 8], "scales": ["BF16", n, 1], "biases": ["BF16", n, 1]})))
 seed("safetensors", "bitnet", directory(CONFIG | {"architectures": ["BitNetForCausalLM"], "model_type": "bitnet", "hidden_act": "relu2", "quantization_config": {
     "quant_method": "bitnet", "linear_class": "autobitlinear", "quantization_mode": "online", "modules_to_not_convert": ["lm_head"]}},
     shapes=SHAPES | {LAYER + "self_attn.attn_sub_norm.weight": [16], LAYER + "mlp.ffn_sub_norm.weight": [16]}))

@@ -2711,7 +2711,7 @@ def wide(name):
 
 # family and form
 LLAMA = "llama, dynamic rotation"
-QUANTISED = [(LLAMA, f) for f in FORMATS if "groups of 128" not in f and "experts" not in f and not f.startswith("bitnet")] + [
+QUANTISED = [(LLAMA, f) for f in FORMATS if "groups of 128" not in f and "experts" not in f and not f.startswith(("bitnet", "mlx"))] + [
     ("phi3", "fp8, blocks"),
     ("phi3", "packed, groups of 128, zeros"),
     ("phi3", "awq"),
@@ -2734,7 +2734,7 @@ QUANTISED = [(LLAMA, f) for f in FORMATS if "groups of 128" not in f and "expert
     ("bitnet", "bitnet, autobitlinear"),
     (LLAMA, "bitnet, bitlinear"),
     ("bitnet", "bitnet, online"),
-]
+] + [(LLAMA, f) for f in FORMATS if f.startswith("mlx")]
 # of text models: sides that blocks of 128 do not divide, so that the rows of up begin within a block
 WIDE_EXPERTS = {"hidden_size": 192, "moe_intermediate_size": 160, "num_hidden_layers": 2}
 
@@ -2851,8 +2851,8 @@ def random_bytes(count, seed, low, num):
     return out
 
 
-BYTES = {"F8_E4M3": 1, "F8_E8M0": 1, "I8": 1, "U8": 1, "I32": 4, "TEXT": 1}
-TORCH = {"F8_E4M3": torch.float8_e4m3fn, "F8_E8M0": torch.float8_e8m0fnu, "I8": torch.int8, "U8": torch.uint8, "I32": torch.int32, "F32": torch.float32, "F16": torch.float16,
+BYTES = {"F8_E4M3": 1, "F8_E8M0": 1, "I8": 1, "U8": 1, "I32": 4, "U32": 4, "TEXT": 1}
+TORCH = {"F8_E4M3": torch.float8_e4m3fn, "F8_E8M0": torch.float8_e8m0fnu, "I8": torch.int8, "U8": torch.uint8, "I32": torch.int32, "U32": torch.uint32, "F32": torch.float32, "F16": torch.float16,
          "BF16": torch.bfloat16}
 
 
@@ -2883,6 +2883,8 @@ def published(config, form):
 def is_quantised(name, rows, form):
     if form == "mxfp4, blocks of experts":
         return gpt_oss.is_expert(name) and not name.endswith("bias")
+    if hasattr(FORMATS[form], "is_everywhere"):
+        return rows and name.endswith(("_proj.weight", "embed_tokens.weight", "lm_head.weight", "gate.weight"))
     if name == "lm_head.weight":
         return form.endswith(HEAD_TOO)
     if "in_proj_ba" in name or "in_proj_a." in name or "in_proj_b." in name:
@@ -2973,8 +2975,24 @@ def compare_with_bitnet(folder):
         bitnet.BitLinear.activation_quant = lambda _, x: (x, torch.ones(1))
 
 
+def compare_with_mlx(folder, form, state):
+    """Its values are of the scales' type, and each step to them is rounded to that."""
+    import mlx.core as mx
+
+    files, own = mx.load(str(folder / "model.safetensors")), FORMATS[form].config
+    differences = []
+    for n in (n for n in state if n.removesuffix("weight") + "scales" in files):
+        base = n.removesuffix("weight")
+        theirs = mx.dequantize(files[n], files[base + "scales"], files.get(base + "biases"), own["group_size"], own["bits"], own["mode"],
+                               files.get(base + "global_scale"))
+        differences.append(np.abs(np.array(theirs.astype(mx.float32)) - state[n].numpy()).max() / state[n].abs().max().item())
+    print(f"{len(differences)} of {len(state)} tensors, unpacked by mlx: differ by {max(differences):.2g} of the largest weight")
+
+
 def compare_unpacked(folder, form, state):
     """What the packages make of the quantised directory."""
+    if form.startswith("mlx"):
+        return compare_with_mlx(folder, form, state)
     if form.startswith("bitnet"):
         return compare_with_bitnet(folder)
     if json.loads((folder / "config.json").read_text())["quantization_config"]["quant_method"] == "bitsandbytes":

@@ -35,6 +35,12 @@ def nibbles(data, rows, cols):
     return np.stack([data & 15, data >> 4], 2).reshape(rows, -1)[:, :cols].astype(np.float32)
 
 
+def stream(words, bits, lines, count):
+    """Codes that go on in the next word, bit by bit."""
+    each = (words.reshape(lines, -1)[:, :, None] >> np.arange(32, dtype=np.uint32) & 1).reshape(lines, -1)[:, : count * bits]
+    return (each.reshape(lines, count, bits) << np.arange(bits, dtype=np.uint32)).sum(2).astype(np.float32)
+
+
 def e4m3(codes):
     codes = codes.astype(np.int32)
     exponent, fraction = codes >> 3 & 15, codes & 7
@@ -139,22 +145,17 @@ class Packed:
 
     def weights(self, n, k, data):
         packed = data["weight_packed"].view(np.uint8)
-        codes = nibbles(packed, n, k) if self.bits == 4 else packed.reshape(n, k).astype(np.float32) if self.bits == 8 else self.stream(packed.view(np.uint32), n, k)
+        codes = nibbles(packed, n, k) if self.bits == 4 else packed.reshape(n, k).astype(np.float32) if self.bits == 8 else stream(packed.view(np.uint32), self.bits, n, k)
         groups = groups_of(k, self.group)
         group = data["weight_g_idx"].view(np.int32) if self.ordered else np.arange(k) // (self.group or k)
         zeros = np.full((n, groups), 1 << (self.bits - 1), np.float32)
         if self.zeros and self.bits not in (4, 8):
-            zeros = self.stream(np.ascontiguousarray(data["weight_zero_point"].view(np.uint32).reshape(-1, groups).T), groups, n).T
+            zeros = stream(np.ascontiguousarray(data["weight_zero_point"].view(np.uint32).reshape(-1, groups).T), self.bits, groups, n).T
         elif self.zeros:  # words of eight or four rows
             words, mask = data["weight_zero_point"].view(np.uint32).reshape(-1, groups), (1 << self.bits) - 1
             zeros = np.concatenate([np.stack([w >> i & mask for i in range(0, 32, self.bits)]) for w in words])[:n].astype(np.float32)
         weights = (codes - zeros[:, group]) * data["weight_scale"].reshape(n, groups)[:, group]
         return as_bf16(weights) if self.bits not in (4, 8) or (self.bits == 8 and (self.zeros or self.group % 128)) else weights
-
-    def stream(self, words, lines, count):
-        """Codes that go on in the next word, bit by bit."""
-        bits = (words.reshape(lines, -1)[:, :, None] >> np.arange(32, dtype=np.uint32) & 1).reshape(lines, -1)[:, : count * self.bits]
-        return (bits.reshape(lines, count, self.bits) << np.arange(self.bits, dtype=np.uint32)).sum(2).astype(np.float32)
 
 
 class Fp4:
@@ -460,3 +461,51 @@ FORMATS |= {
     "nvfp4, modelopt, stacks of experts": Stacks(FORMATS["nvfp4, modelopt"], "_weight_scale", "F8_E4M3", "groups", nv=True),
 }
 FORMATS["nvfp4, modelopt, and the head"] = FORMATS["nvfp4, modelopt"]
+
+
+class Mlx:
+    """MLX: streams of codes in words, whose groups have a scale and an offset; MXFP4, MXFP8 and NVFP4 in words. Of all matrices, the embedding and the
+    head among them. What Q4_1 and Q5_1 cannot have is rounded to BF16."""
+
+    is_everywhere = True
+
+    def __init__(self, bits, group, mode="affine", scale_dtype="BF16"):
+        self.bits, self.group, self.mode, self.scale_dtype = bits, group, mode, scale_dtype
+        self.config = {"group_size": group, "bits": bits, "mode": mode}
+
+    def tensors(self, n, k):
+        size, groups = 2 / np.sqrt(k), k // self.group
+        words = tensor("weight", "U32", n, k * self.bits // 32, count=127 if self.mode == "mxfp8" else 256)  # no NaN
+        if self.mode == "nvfp4":
+            return [words, tensor("scales", "U8", n, groups, 0x08, 0x10), floats("global_scale", "F32", 0, 1, size / 2.4 / 0.03 * 2688) | {"shape": []}]
+        if self.mode != "affine":
+            return [words, tensor("scales", "U8", n, groups, 127 + int(np.log2(size / (2.4 if self.bits == 4 else 128))) - 2, 4)]
+        half = 2 ** (self.bits - 1)
+        return [words, floats("scales", self.scale_dtype, n, groups, size / half),
+                tensor("biases", self.scale_dtype, n, groups, center=float(np.float32(-size)), scale=float(np.float32(size / 4)))]
+
+    def weights(self, n, k, data):
+        words, groups = data["weight"].view(np.uint32), k // self.group
+        if self.mode == "affine":
+            weights = stream(words, self.bits, n, k) * spread(data["scales"].reshape(n, groups), n, k, 1, self.group) + spread(
+                data["biases"].reshape(n, groups), n, k, 1, self.group)
+            return as_bf16(weights) if self.bits > 5 else weights
+        scales = data["scales"].view(np.uint8).reshape(n, groups)
+        if self.mode == "nvfp4":
+            scales = e4m3(scales) * (data["global_scale"][0] / np.float32(448 * 6))
+        else:
+            scales = np.ldexp(np.float32(1), scales.astype(int) - 127)
+        codes = E2M1[nibbles(words.view(np.uint8), n, k).astype(int)] if self.bits == 4 else e4m3(words.view(np.uint8)).reshape(n, k)
+        weights = codes * spread(scales, n, k, 1, self.group)
+        return as_bf16(weights) if self.bits == 8 else weights
+
+
+FORMATS |= {
+    "mlx, 4 bits": Mlx(4, 64),
+    "mlx, 3 bits, F16": Mlx(3, 32, scale_dtype="F16"),
+    "mlx, 5 bits": Mlx(5, 32),
+    "mlx, 6 bits": Mlx(6, 64),
+    "mlx, mxfp4": Mlx(4, 32, "mxfp4"),
+    "mlx, mxfp8": Mlx(8, 32, "mxfp8"),
+    "mlx, nvfp4": Mlx(4, 16, "nvfp4"),
+}

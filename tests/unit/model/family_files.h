@@ -83,7 +83,7 @@ static inline void family_put_quantised(struct safetensors_builder *s, const str
     else if (t->dtype[0] == 'B' || !strcmp(t->dtype, "F32") || !strcmp(t->dtype, "F16"))
         family_put_floats(&s->data, t, num, seed);
     else if (t->count > 0)
-        family_put_bytes(&s->data, t, num * (strcmp(t->dtype, "I32") ? 1 : 4), seed);
+        family_put_bytes(&s->data, t, num * (strstr(t->dtype, "32") ? 4 : 1), seed);
     for (uint64_t k = 0; k < num && t->low > 0 && t->count <= 0; k++)
         put_u32(&s->data, (uint32_t)(k * (t->count ? 1 : 7) % num / (uint64_t)t->low));
     buffer_printf(&s->header, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", t->name, is_text ? "U8" : t->dtype);

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "base/check.h"
 #include "files/weight_ternary.h"
 #include "model/unpacked.h"
 #include "tests/kernels/random_weight.h"
@@ -170,6 +171,76 @@ static void rows_that_lie_apart_come_together(void **state)
     unpacked_clear(&u);
 }
 
+enum { OFFSET_ROWS = 12, OFFSET_COLS = 192, OFFSET_GROUP = 64, OFFSET_GROUPS = OFFSET_COLS / OFFSET_GROUP };
+
+/* Rows from the third on: every value is code * scale + offset, in f32 or rounded once. */
+static void check_offsets(const struct weight_view *whole, enum dtype expected)
+{
+    struct unpacked u = {0};
+    struct error err;
+    const struct weight_codes *c = &whole->codes;
+    const struct weight_view from = weight_view_rows(whole, 2, OFFSET_ROWS - 2);
+    struct weight_view view = from;
+    float made[OFFSET_COLS];
+    assert_true(unpacked_is_needed(&view, true));
+    assert_int_equal(unpacked_make(&u, &view, true, &err), STATUS_OK);
+    assert_true(view.scheme == WEIGHT_PLAIN && view.dtype == expected && view.rows == OFFSET_ROWS - 2 &&
+                !unpacked_is_needed(&view, true));
+    for (int r = 0; r < view.rows; r++) {
+        weight_view_row_to_f32(&view, r, made);
+        for (int k = 0; k < OFFSET_COLS; k++) {
+            const int at = k * c->bits, group = (r + 2) * OFFSET_GROUPS + k / OFFSET_GROUP;
+            const uint8_t *const row = (const uint8_t *)whole->data + (r + 2) * OFFSET_COLS * c->bits / 8;
+            int code = 0;
+            for (int i = 0; i < c->bits; i++) code |= (row[(at + i) / 8] >> (at + i) % 8 & 1) << i;
+            const float scale = dtype_bf16_to_f32(((const uint16_t *)c->scales.data)[group]),
+                        offset = dtype_bf16_to_f32(((const uint16_t *)c->offsets.data)[group]);
+            const float value = (float)code * scale + offset;
+            if (expected == DTYPE_BF16)
+                assert_true(made[k] == dtype_bf16_to_f32(dtype_f32_to_bf16(value)));
+            else
+                assert_float_equal(made[k], value, 1e-6); /* of a scale that F16 has not */
+        }
+    }
+    unpacked_clear(&u);
+}
+
+/* Of each number of bits: with scales that F16 has; one that is too small, as of a group of zeros; all too small; one too large. */
+static void codes_with_offsets_are_in_blocks_where_they_fit(void **state)
+{
+    (void)state;
+    static const int bits[] = {2, 3, 4, 5, 6, 8};
+    static const float odd[] = {0.01f, 1e-7f, 1e-6f, 1e6f};
+    static uint8_t codes[OFFSET_ROWS * OFFSET_COLS];
+    static uint16_t scales[OFFSET_ROWS * OFFSET_GROUPS], offsets[OFFSET_ROWS * OFFSET_GROUPS];
+    struct random_source random = {.seed = 15};
+    for (size_t i = 0; i < sizeof codes; i++) codes[i] = (uint8_t)random_uniform(&random, 0, 255);
+    for (size_t b = 0; b < array_length(bits); b++) {
+        for (size_t o = 0; o < array_length(odd); o++) {
+            const float most = odd[o] == 1e-6f ? 1e-6f : 0.01f; /* all of them too small for F16, or one */
+            for (int i = 0; i < OFFSET_ROWS * OFFSET_GROUPS; i++) {
+                scales[i] = dtype_f32_to_bf16(most * (1 + (float)(i % 7) / 8));
+                offsets[i] = dtype_f32_to_bf16(-7 * most);
+            }
+            scales[4 * OFFSET_GROUPS] = dtype_f32_to_bf16(odd[o]);
+            struct weight_view view = weight_view_plain(codes, DTYPE_I8, OFFSET_ROWS, OFFSET_COLS);
+            view.scheme = WEIGHT_BITS;
+            view.codes = (struct weight_codes){
+                .scales = {scales, SCALE_BF16, OFFSET_ROWS, OFFSET_GROUPS},
+                .offsets = {offsets, SCALE_BF16, OFFSET_ROWS, OFFSET_GROUPS},
+                .scale_rows = 1,
+                .scale_cols = OFFSET_GROUP,
+                .scale_factor = 1,
+                .scale_divisor = 1,
+                .bits = (uint8_t)bits[b],
+                .rows_lead = true,
+            };
+            const bool fits = bits[b] <= 5 && odd[o] != 1e6f && most == 0.01f;
+            check_offsets(&view, !fits ? DTYPE_BF16 : bits[b] == 5 ? DTYPE_Q5_1 : DTYPE_Q4_1);
+        }
+    }
+}
+
 enum { TERNARY_ROWS = 24, TERNARY_COLS = 512 };
 
 /* Becomes BF16 of these values, and TQ2_0 before where it fits. */
@@ -244,6 +315,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(rows_of_a_head_have_length_1),
                                        cmocka_unit_test(values_are_rounded),
                                        cmocka_unit_test(rows_that_lie_apart_come_together),
+                                       cmocka_unit_test(codes_with_offsets_are_in_blocks_where_they_fit),
                                        cmocka_unit_test(tables_are_looked_up),
                                        cmocka_unit_test(ternary_codes_are_in_blocks_where_they_fit),
                                        cmocka_unit_test(ternary_floats_have_one_mean)};
