@@ -19,6 +19,7 @@
 #include "model/hf_config.h"
 #include "model/gguf_scales.h"
 #include "model/lora_files.h"
+#include "model/mlx_names.h"
 #include "model/quantised_stack.h"
 #include "model/quantised_tensors.h"
 #include "model/task_embedding.h"
@@ -48,6 +49,7 @@ struct model_files {
     struct generation_defaults defaults;
     bool has_transposed_experts, has_fused_experts, has_stacked_experts, has_numbered_experts, has_fused_qkv;
     bool has_fused_gate;
+    struct mlx_experts mlx_experts;
     struct gguf *gguf; /* one of these three */
     struct safetensors *safetensors;
     struct dummy_weights *dummy;
@@ -87,6 +89,8 @@ static int32_t num_of_role(const struct model_files *f, enum weight_role role)
 static const struct weight_line *line_of(const struct model_files *f, enum weight_role role)
 {
     const struct family *family = f->config.family;
+    if (f->mlx_experts.is_there && weight_is_of_expert(role))
+        return &f->mlx_experts.lines[role - WEIGHT_EXPERT_GATE];
     if (role == WEIGHT_EXPERT_GATE || role == WEIGHT_EXPERT_UP || role == WEIGHT_EXPERT_DOWN) {
         if (f->has_stacked_experts) return weight_line(stacked_weights, role);
         if (f->has_numbered_experts) return weight_line(family->hf_numbered_experts, role);
@@ -206,10 +210,22 @@ static struct weight_view find_among_keys(const struct model_files *f, const cha
                     : (struct weight_view){0};
 }
 
-/* Of a matrix, 2; n x 1 x m is one, too, and so are those of all experts, one below the other. */
+/* Whether a matrix may have three dimensions, those of all experts or heads one below the other. */
+static bool is_of_many(enum weight_role role)
+{
+    return weight_is_of_expert(role) || role == WEIGHT_LATENT_K_B || role == WEIGHT_LATENT_V_B;
+}
+
+/* n x m x 1, as MLX has convolutions. */
+static bool is_column_by_column(const struct safetensor *t, enum weight_role role)
+{
+    return t->num_dims == 3 && t->dims[2] == 1 && !is_of_many(role);
+}
+
+/* Of a matrix, 2; n x 1 x m is one, too. */
 static int num_dims_of_matrix(const struct safetensor *t, enum weight_role role)
 {
-    return t->num_dims == 3 && (t->dims[1] == 1 || weight_is_of_expert(role)) ? 3 : 2;
+    return t->num_dims == 3 && (t->dims[1] == 1 || is_of_many(role)) ? 3 : 2;
 }
 
 /* Of a tensor all of whose dimensions are 1 but one; else 0. */
@@ -245,7 +261,7 @@ static int find_in_safetensors(const struct model_files *f, enum weight_role rol
 {
     const struct weight_line *line = line_of(f, role);
     const struct safetensor *t = find_tensor(f, name);
-    if (line->rows != DIM_1) {
+    if (line->rows != DIM_1 || role == WEIGHT_SHARED_WEIGHT) { /* that is a product, too */
         int status =
             quantised_find(&f->config.quantisation, f->safetensors, f->path, name, rows, cols, out, err);
         if (status || out->data) return status;
@@ -270,12 +286,17 @@ static int find_in_safetensors(const struct model_files *f, enum weight_role rol
         *out = weight_view_plain(t->data, (enum dtype)t->dtype, 1, 1);
         return STATUS_OK;
     }
+    if (is_column_by_column(t, role) && t->dims[0] <= INT64_MAX && t->dims[1] <= INT64_MAX && t->num_bytes) {
+        *out = weight_view_plain(t->data, (enum dtype)t->dtype, (int64_t)t->dims[0], (int64_t)t->dims[1]);
+        return STATUS_OK;
+    }
     if (t->num_dims != num_dims)
         return error_set(err, STATUS_INVALID, "%s: tensor %s has %d dimensions where %d are expected",
                          f->path, name, t->num_dims, num_dims);
     if (t->dims[0] > INT64_MAX || t->dims[num_dims - 1] > INT64_MAX || t->num_bytes == 0)
         return error_set(err, STATUS_INVALID, "%s: tensor %s has an impossible shape", f->path, name);
-    if (num_dims == 3 && t->dims[1] != 1 && t->dims[0] != (uint64_t)f->config.num_experts)
+    if (num_dims == 3 && weight_is_of_expert(role) && t->dims[1] != 1 &&
+        t->dims[0] != (uint64_t)f->config.num_experts)
         return error_set(err, STATUS_INVALID,
                          "%s: tensor %s has %" PRIu64 " matrices where the config has %d experts", f->path,
                          name, t->dims[0], f->config.num_experts);
@@ -290,6 +311,7 @@ static int find_in_safetensors(const struct model_files *f, enum weight_role rol
 
 static bool is_transposed(const struct model_files *f, enum weight_role role)
 {
+    if (f->mlx_experts.is_there && weight_is_of_expert(role)) return false;
     if (role == WEIGHT_EXPERT_DOWN && f->safetensors && f->config.family->hf_downs_transposed) return true;
     if (weight_is_of_expert(role)) return f->has_transposed_experts && !is_vector_of_expert(f, role);
     return f->safetensors && f->config.family->hf_layers_transposed && (int)role >= FIRST_LAYER_ROLE &&
@@ -478,7 +500,8 @@ static int64_t num_turns(const struct model_files *f, enum weight_role role, int
     const bool is_of_heads =
         (role >= WEIGHT_Q && role <= WEIGHT_V) || (role >= WEIGHT_Q_BIAS && role <= WEIGHT_V_BIAS);
     if (f->gguf) return 1;
-    if (weight_is_of_expert(role) && family->hf_experts_alternate) return shape_of(f, role, layer).rows;
+    if (weight_is_of_expert(role) && family->hf_experts_alternate && !f->mlx_experts.is_there)
+        return shape_of(f, role, layer).rows;
     return is_of_heads && f->config.qkv_by_heads ? f->config.num_kv_heads : 1;
 }
 
@@ -714,10 +737,42 @@ static void find_transposed_experts(struct model_files *f)
     const int64_t rows =
         role == WEIGHT_EXPERT_DOWN ? c->hidden_size : 2 * (int64_t)c->expert_intermediate_size;
     char name[NAME_BYTES_MAX];
-    if (!c->family->hf_experts_transposed || f->has_numbered_experts || layer == c->num_layers) return;
+    if (!c->family->hf_experts_transposed || f->has_numbered_experts || f->mlx_experts.is_there ||
+        layer == c->num_layers)
+        return;
     name_weight(f, role, layer, 0, name);
     const struct safetensor *t = safetensors_find(f->safetensors, name);
     f->has_transposed_experts = t && (t->num_dims != 3 || t->dims[1] != (uint64_t)rows);
+}
+
+/* The tensor of a role in the first layer that wants it; NULL: there is none. */
+static const struct safetensor *find_in_first_layer(const struct model_files *f, enum weight_role role)
+{
+    const struct weight_line *line = line_of(f, role);
+    int32_t layer = 0;
+    char name[NAME_BYTES_MAX];
+    while (layer < f->config.num_layers && !weight_is_wanted(&f->config, line->presence, layer)) layer++;
+    if (layer == f->config.num_layers || !line->hf_name) return NULL;
+    name_weight(f, role, layer, 0, name);
+    return safetensors_find(f->safetensors, name);
+}
+
+/* Whether the directory is of MLX's programs: of experts in modules of theirs, of latents whose halves lie apart, and beside a convolution
+ * whose sides they have changed of norms to which they have added 1. */
+static void find_mlx(struct model_files *f)
+{
+    struct model_config *c = &f->config;
+    f->mlx_experts.is_there = true; /* for their names */
+    for (int module = 0; module < MLX_NUM_MODULES; module++) {
+        mlx_experts_name(&f->mlx_experts, c->family->weight_changes, module);
+        if (find_in_first_layer(f, WEIGHT_EXPERT_DOWN)) break;
+    }
+    f->mlx_experts.is_there = find_in_first_layer(f, WEIGHT_EXPERT_DOWN);
+    const struct safetensor *convolution = find_in_first_layer(f, WEIGHT_DELTA_CONVOLUTION);
+    if (convolution && is_column_by_column(convolution, WEIGHT_DELTA_CONVOLUTION) && convolution->dims[1] > 1)
+        c->norm_offset = 0;
+    c->latent.is_split = true;
+    c->latent.is_split = find_in_first_layer(f, WEIGHT_LATENT_K_B);
 }
 
 /* Of the same shape; their first and last bytes stand for all. */
@@ -878,6 +933,7 @@ static int open_directory(struct model_files *f, bool is_dummy, struct error *er
     find_names(f);
     find_stacked_experts(f);
     find_numbered_experts(f);
+    find_mlx(f);
     find_transposed_experts(f);
     find_own_head(f);
     status = resolve_all(f, err);

@@ -906,8 +906,8 @@ const struct weight_change llama4_weights[] = {
     {WEIGHT_LATENT_KV_A, {"attn_kv_a_mqa.weight", "self_attn.kv_a_proj_with_mqa.weight", DIM_LATENT_KV, DIM_HIDDEN, PRESENT_IF_ATTENTION}}, \
     {WEIGHT_LATENT_KV_NORM, {"attn_kv_a_norm.weight", "self_attn.kv_a_layernorm.weight", DIM_1, DIM_LATENT_RANK, PRESENT_IF_ATTENTION}}, \
     {WEIGHT_LATENT_KV_B, {"attn_kv_b.weight", "self_attn.kv_b_proj.weight", DIM_LATENT_BOTH, DIM_LATENT_RANK, PRESENT_IF_NOT_SPLIT}}, \
-    {WEIGHT_LATENT_K_B, {"attn_k_b.weight", NULL, DIM_LATENT_RANKS, DIM_LATENT_PLAIN, PRESENT_IF_SPLIT}}, \
-    {WEIGHT_LATENT_V_B, {"attn_v_b.weight", NULL, DIM_LATENT_VALUES, DIM_LATENT_RANK, PRESENT_IF_SPLIT}}
+    {WEIGHT_LATENT_K_B, {"attn_k_b.weight", "self_attn.embed_q.weight", DIM_LATENT_RANKS, DIM_LATENT_PLAIN, PRESENT_IF_SPLIT}}, \
+    {WEIGHT_LATENT_V_B, {"attn_v_b.weight", "self_attn.unembed_out.weight", DIM_LATENT_VALUES, DIM_LATENT_RANK, PRESENT_IF_SPLIT}}
 /* clang-format on */
 
 const struct weight_change latent_weights[] = {

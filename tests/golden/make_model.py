@@ -2734,7 +2734,11 @@ QUANTISED = [(LLAMA, f) for f in FORMATS if "groups of 128" not in f and "expert
     ("bitnet", "bitnet, autobitlinear"),
     (LLAMA, "bitnet, bitlinear"),
     ("bitnet", "bitnet, online"),
-] + [(LLAMA, f) for f in FORMATS if f.startswith("mlx")]
+] + [(LLAMA, f) for f in FORMATS if f.startswith("mlx") and "experts" not in f] + [
+    ("qwen3.5-moe, stacked experts", "mlx, experts and whole norms"),
+    ("mistral 4, stacked experts", "mlx, experts"),
+    ("gpt-oss, as GGUF files are", "mlx, mxfp4, experts"),
+]
 # of text models: sides that blocks of 128 do not divide, so that the rows of up begin within a block
 WIDE_EXPERTS = {"hidden_size": 192, "moe_intermediate_size": 160, "num_hidden_layers": 2}
 
@@ -2880,11 +2884,12 @@ def published(config, form):
     return config | ({"tie_word_embeddings": True} if form.endswith(HEAD_TOO) else {})
 
 
-def is_quantised(name, rows, form):
+def is_quantised(name, rows, cols, form):
     if form == "mxfp4, blocks of experts":
         return gpt_oss.is_expert(name) and not name.endswith("bias")
     if hasattr(FORMATS[form], "is_everywhere"):
-        return rows and name.endswith(("_proj.weight", "embed_tokens.weight", "lm_head.weight", "gate.weight"))
+        is_product = "_proj" in name or name.endswith(("embed_tokens.weight", "lm_head.weight", "gate.weight", "router.weight"))
+        return rows and cols % FORMATS[form].group == 0 and name.endswith(".weight") and is_product
     if name == "lm_head.weight":
         return form.endswith(HEAD_TOO)
     if "in_proj_ba" in name or "in_proj_a." in name or "in_proj_b." in name:
@@ -2904,9 +2909,9 @@ def write_quantised(name, form, folder):
     stacked = {n: llama4.numbered_entries(n, r, c, config) for n, r, c, *_ in matrices if llama4.is_expert(n) and not has_stacks}
     apart = [m for n, r, c, center, scale in matrices for m in ([(*e, center, scale) for e in stacked[n]] if n in stacked else [(n, r, c, center, scale)])]
     for n, r, c, center, scale in apart:
-        is_stack = has_stacks and n.endswith(STACKED)
-        parts = scheme.stack_tensors(n, num, r // num, c) if is_stack else scheme.tensors(r, c) if is_quantised(n, r, form) else [
-            {"suffix": "", "dtype": "BF16", "rows": r, "cols": c, "low": 0, "count": 0, "center": center, "scale": scale, **({"shape": [r, 1, c]} if n.endswith("conv1d.weight") else {})}]
+        is_stack, is_own = has_stacks and n.endswith(STACKED), hasattr(scheme, "plain_tensors")
+        parts = scheme.stack_tensors(n, num, r // num, c) if is_stack else scheme.tensors(r, c) if is_quantised(n, r, c, form) else scheme.plain_tensors(
+            n, r, c, center, scale, config) if is_own else [{"suffix": "", "dtype": "BF16", "rows": r, "cols": c, "low": 0, "count": 0, "center": center, "scale": scale, **({"shape": [r, 1, c]} if n.endswith("conv1d.weight") else {})}]
         data = {}
         for part in parts:
             own = n.removesuffix("weight") + part["suffix"] if part["suffix"] else n
@@ -2916,8 +2921,9 @@ def write_quantised(name, form, folder):
             value = quantised_values(part, len(tensors))
             files[own] = value if part["dtype"] == "TEXT" else value.reshape(part["shape"] if "shape" in part else (part["rows"], part["cols"]) if part["rows"] else (part["cols"],))
             data[part["suffix"]] = value.float().numpy() if part["dtype"] not in BYTES else value.view(torch.uint8).numpy()
-        weights = scheme.stack_weights(n, num, r // num, c, data) if is_stack else scheme.weights(r, c, data) if is_quantised(n, r, form) else None
-        state[n] = files[n].float() if weights is None else torch.from_numpy(weights)
+        weights = scheme.stack_weights(n, num, r // num, c, data) if is_stack else scheme.weights(r, c, data) if is_quantised(n, r, c, form) else scheme.plain_weights(
+            n, r, c, center, data, config) if is_own else None
+        state[n] = files[n].float() if weights is None else torch.from_numpy(np.ascontiguousarray(weights, np.float32))
     save_file(files, folder / "model.safetensors", {"format": "pt"})
     for n, entries in stacked.items():
         state[n] = llama4.join_numbered([state.pop(e[0]) for e in entries], config)

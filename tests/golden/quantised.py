@@ -479,7 +479,7 @@ class Mlx:
         if self.mode == "nvfp4":
             return [words, tensor("scales", "U8", n, groups, 0x08, 0x10), floats("global_scale", "F32", 0, 1, size / 2.4 / 0.03 * 2688) | {"shape": []}]
         if self.mode != "affine":
-            return [words, tensor("scales", "U8", n, groups, 127 + int(np.log2(size / (2.4 if self.bits == 4 else 128))) - 2, 4)]
+            return [words, tensor("scales", "U8", n, groups, 127 + int(np.log2(size / (2.4 if self.bits == 4 else 128))) - 3, 4)]
         half = 2 ** (self.bits - 1)
         return [words, floats("scales", self.scale_dtype, n, groups, size / half),
                 tensor("biases", self.scale_dtype, n, groups, center=float(np.float32(-size)), scale=float(np.float32(size / 4)))]
@@ -508,4 +508,72 @@ FORMATS |= {
     "mlx, mxfp4": Mlx(4, 32, "mxfp4"),
     "mlx, mxfp8": Mlx(8, 32, "mxfp8"),
     "mlx, nvfp4": Mlx(4, 16, "nvfp4"),
+}
+
+
+class MlxExperts(Mlx):
+    """The same of models whose experts MLX has in a tensor for each role, convolutions as [channels][taps][1], norms as what they multiply by, and
+    latents' product in halves of all heads, the first one transposed. alternate: the family has gate's and up's rows in turns."""
+
+    def __init__(self, bits, group, mode="affine", module="switch_mlp", adds_one=False, alternate=False):
+        super().__init__(bits, group, mode)
+        self.adds_one, self.alternate = adds_one, alternate
+        self.renames = {"experts.gate_up_proj@": f"{module}.", "experts.down_proj@": f"{module}.", "experts.gate_up_proj_bias@": f"{module}.",
+                        "experts.down_proj_bias@": f"{module}.", "kv_b_proj.@": ""}
+
+    def roles(self, name):
+        return ("gate_proj.", "up_proj.") if "gate_up" in name else ("down_proj.",)
+
+    def tensors(self, n, k):
+        """Rows that are no whole groups stay plain."""
+        return [tensor("weight", "BF16", n, k, count=0, scale=float(np.float32(2 / np.sqrt(k))))] if k % self.group else super().tensors(n, k)
+
+    def weights(self, n, k, data):
+        return data["weight"].reshape(n, k) if k % self.group else super().weights(n, k, data)
+
+    def join(self, parts, name):
+        return np.stack(parts, 2).reshape(parts[0].shape[0], -1, *parts[0].shape[2:]) if self.alternate and len(parts) == 2 else np.concatenate(parts, 1)
+
+    def stack_tensors(self, name, num, a, b):
+        rows = a // len(self.roles(name))
+        return [t | {"suffix": "@" + role + t["suffix"]} | ({"shape": [num, rows, t["cols"]]} if t["rows"] else {})
+                for role in self.roles(name) for t in self.tensors(num * rows, b)]
+
+    def stack_weights(self, name, num, a, b, data):
+        roles = self.roles(name)
+        parts = [self.weights(num * a // len(roles), b, {k.removeprefix("@" + r): v for k, v in data.items() if k.startswith("@" + r)}) for r in roles]
+        weights = self.join([p.reshape(num, -1, b) for p in parts], name)
+        return weights.reshape(-1, b) if self.alternate else weights
+
+    def plain_tensors(self, name, n, k, center, scale, config):
+        """Of what is not quantised."""
+        own = tensor("", "BF16", n, k, count=0, center=center, scale=scale)
+        if name.endswith("proj_bias"):
+            return [own | {"suffix": f"@{role}bias", "cols": k // len(self.roles(name))} for role in self.roles(name)]
+        if name.endswith("kv_b_proj.weight"):
+            heads, rank, qk, v = (config[key] for key in ("num_attention_heads", "kv_lora_rank", "qk_nope_head_dim", "v_head_dim"))
+            return [own | {"suffix": "@embed_q.weight", "rows": heads * rank, "cols": qk, "shape": [heads, rank, qk]},
+                    own | {"suffix": "@unembed_out.weight", "rows": heads * v, "shape": [heads, v, rank]}]
+        if name.endswith("conv1d.weight"):
+            own["shape"] = [n, k, 1]
+        if self.adds_one and name.endswith("norm.weight") and center == 0:
+            own["center"] = 1.0
+        return [own]
+
+    def plain_weights(self, name, n, k, center, data, config):
+        if name.endswith("proj_bias"):
+            return self.join([v.reshape(n, -1) for v in data.values()], name)
+        if name.endswith("kv_b_proj.weight"):
+            heads = config["num_attention_heads"]
+            q, v = data["@embed_q.weight"].reshape(heads, k, -1), data["@unembed_out.weight"].reshape(heads, -1, k)
+            return np.concatenate([q.swapaxes(1, 2), v], 1).reshape(n, k)
+        if name.endswith("conv1d.weight"):
+            return data[""].reshape(n, 1, k)
+        return data[""].reshape((n, k) if n else (k,)) - np.float32(self.adds_one and name.endswith("norm.weight") and center == 0)
+
+
+FORMATS |= {
+    "mlx, experts": MlxExperts(4, 32),
+    "mlx, experts and whole norms": MlxExperts(8, 32, adds_one=True),
+    "mlx, mxfp4, experts": MlxExperts(4, 32, "mxfp4", module="experts", alternate=True),
 }

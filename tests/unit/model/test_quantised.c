@@ -71,7 +71,7 @@ static void parts_must_be_there_and_of_the_right_type_and_shape(void **state)
                 expect_damage(g, i, t, "missing");
             }
             t = g->tensors[i];
-            t.cols += 8;
+            t.cols += strcmp(t.dtype, "U32") ? 8 : 9; /* MLX may have 8 more words, of codes of more bits */
             expect_damage(g, i, t, "with more columns");
             t = g->tensors[i];
             t.dtype = is_scale ? "I32" : may_be_plain ? "BOOL" : "F16";
