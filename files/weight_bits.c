@@ -6,7 +6,14 @@
 #include "base/check.h"
 #include "files/weight_codes.h"
 
-enum { BLOCK_VALUES = 32 };
+enum {
+    BLOCK_VALUES = 32,
+    TILE_ROWS = 8,
+    TILE_COLS = 128,
+    TILE_COLS_MULTIPLE = 1024,
+    TILE_LANES = 32,
+    TILE_WORD_COLS = 32
+};
 
 #define LARGEST_ERROR 0x1p-12f /* of the largest weight */
 #define LEAST_EXACT 0x1p-17f   /* whose eight digits in BF16 are some of F16's */
@@ -32,6 +39,29 @@ static int code_at(const struct stream *s, int64_t i)
     uint64_t words = word_at(s, first / 32);
     if (shift + s->bits > 32) words |= word_at(s, first / 32 + 1) << 32;
     return (int)(words >> shift & ((1u << s->bits) - 1));
+}
+
+int64_t weight_bits_tiles_of_row(int64_t cols)
+{
+    return div_up(cols, (int64_t)TILE_COLS_MULTIPLE) * (TILE_COLS_MULTIPLE / TILE_COLS);
+}
+
+static int tiled_code_at(const struct weight_view *v, int64_t n, int64_t k)
+{
+    const struct stream words = {v->data, 1, 4};
+    const int64_t tile = n / TILE_ROWS * weight_bits_tiles_of_row(v->cols) + k / TILE_COLS,
+                  lane = n % TILE_ROWS * 4 + k % 8 / 2, word = k % TILE_COLS / TILE_WORD_COLS;
+    const int place = (int)(k % TILE_WORD_COLS / 8 + k % 2 * 4);
+    return (int)(word_at(&words, (tile * TILE_LANES + lane) * 4 + word) >> (4 * place) & 15);
+}
+
+/* A scale or an offset. */
+static float side_at(const struct weight_view *v, const struct weight_side *side, int64_t n, int64_t group)
+{
+    const struct weight_codes *c = &v->codes;
+    if (c->is_tiled) return weight_scale_at(side, group, 2 * n);
+    return c->rows_lead && !c->sides_turned ? weight_scale_at(side, n, group)
+                                            : weight_scale_at(side, group, n);
 }
 
 static struct stream row_of(const struct weight_view *v, int64_t n)
@@ -61,10 +91,10 @@ void weight_bits_to_f32(const struct weight_view *v, int64_t row, int64_t col, i
     assert_debug(v->scheme == WEIGHT_BITS && col >= 0 && col + num <= v->cols);
     for (int64_t k = col; k < col + num; k++) {
         const int64_t group = weight_group_of(v, k);
-        const float scale =
-            c->rows_lead ? weight_scale_at(&c->scales, n, group) : weight_scale_at(&c->scales, group, n);
-        const float product = (float)(code_at(&codes, k) - zero_at(v, n, group) - c->zero) * scale;
-        out[k - col] = c->offsets.data ? product + weight_scale_at(&c->offsets, n, group) : product;
+        const int code = (c->is_tiled ? tiled_code_at(v, n, k) : code_at(&codes, k)) ^ c->flip;
+        const float product =
+            (float)(code - zero_at(v, n, group) - c->zero) * side_at(v, &c->scales, n, group);
+        out[k - col] = c->offsets.data ? product + side_at(v, &c->offsets, n, group) : product;
     }
 }
 
@@ -87,7 +117,7 @@ bool weight_bits_fit_blocks(const struct weight_view *v)
     const struct weight_codes *c = &v->codes;
     const float last_code = (float)((1 << c->bits) - 1);
     float largest = 0, error = 0;
-    if (!c->offsets.data || c->bits > 5 || c->scale_cols % BLOCK_VALUES) return false;
+    if (!c->offsets.data || c->zero || c->bits > 5 || c->scale_cols % BLOCK_VALUES) return false;
     for (int64_t row = 0; row < weight_view_num_rows(v); row++) {
         const int64_t n = weight_view_file_row(v, row);
         for (int64_t group = 0; group < c->scales.cols; group++) {

@@ -72,6 +72,8 @@ struct weight_codes {
     struct weight_table table;
     uint8_t bits;         /* of WEIGHT_BITS */
     bool rows_lead;       /* of WEIGHT_BITS and WEIGHT_TERNARY: weight_bits.h, weight_ternary.h */
+    bool is_tiled;        /* of WEIGHT_BITS: tinygemm's, weight_bits.h */
+    bool sides_turned;    /* of WEIGHT_BITS whose rows lead: scales and offsets [cols / scale_cols][rows] */
     bool zeros_are_apart; /* of bytes: zeros [rows][cols / scale_cols] */
 };
 

@@ -9,6 +9,7 @@
 #include "model/bitsandbytes.h"
 #include "model/mlx_tensors.h"
 #include "model/tensor_finder.h"
+#include "model/torchao.h"
 
 enum { WORD_CODES = 8 };
 
@@ -354,6 +355,8 @@ static struct weight_view find_mixed(struct finder *f, const struct quantisation
     const struct safetensor *packed = finder_look_up(f, "weight_packed"),
                             *plain = finder_look_up(f, "weight");
     struct quantisation own = *q;
+    const struct weight_view torchao = find_torchao_int4(f);
+    if (torchao.data || f->status) return torchao;
     if (packed && tensor_is_of(packed, "I32")) return find_own_packed(f, q);
     if (!packed && !(plain && tensor_is_of(plain, "U8"))) return find_own_bytes(f, q);
     own.format = finder_look_up(f, "weight_global_scale") || finder_look_up(f, "weight_scale_2")

@@ -577,3 +577,45 @@ FORMATS |= {
     "mlx, experts and whole norms": MlxExperts(8, 32, adds_one=True),
     "mlx, mxfp4, experts": MlxExperts(4, 32, "mxfp4", module="experts", alternate=True),
 }
+
+
+class TorchaoInt4:
+    """torchao's four bits: rows of signed codes in bytes, or tinygemm's tiles; what they stand for is rounded to BF16."""
+
+    def __init__(self, group, is_tiled):
+        self.group, self.is_tiled = group, is_tiled
+        self.config = torchao("Int4WeightOnlyConfig", group_size=group, int4_packing_format="tile_packed_to_4d" if is_tiled else "plain")
+
+    def tensors(self, n, k):
+        size = 2 / np.sqrt(k) / 8
+        if not self.is_tiled:
+            return [tensor("_weight_qdata", "I8", n, k // 2), floats("_weight_scale", "BF16", k // self.group, n, size),
+                    tensor("_weight_zero_point", "BF16", k // self.group, n, scale=float(np.float32(size)))]
+        tiles = -(-k // 1024) * 8
+        groups = tiles * 128 // self.group
+        return [tensor("_weight_qdata", "I32", n // 8, tiles * 128) | {"shape": [n // 8, tiles, 32, 4]},
+                floats("_weight_scale_and_zero", "BF16", groups, 2 * n, size) | {"shape": [groups, n, 2]}]
+
+    def untiled(self, words, n):
+        """As torch's tinygemm packs them: a lane has eight columns of two steps of 16."""
+        tiles = words.reshape(n // 8, -1, 32, 4)
+        out = np.empty((n, tiles.shape[1] * 128), np.float32)
+        for lane in range(32):
+            for pair in range(4):
+                columns = [pair * 32 + step + lane % 4 * 2 + i for step in (0, 8, 16, 24) for i in (0, 1)]
+                for column, place in zip(columns, (0, 4, 1, 5, 2, 6, 3, 7)):
+                    out[lane // 4::8, column::128] = tiles[:, :, lane, pair] >> np.uint32(4 * place) & 15
+        return out
+
+    def weights(self, n, k, data):
+        if self.is_tiled:
+            codes = self.untiled(data["_weight_qdata"].view(np.uint32), n)[:, :k] - 8
+            both = data["_weight_scale_and_zero"].reshape(-1, n, 2)
+            scales, zeros = both[:, :, 0], both[:, :, 1]
+        else:
+            codes = (nibbles(data["_weight_qdata"].view(np.uint8) ^ 0x88, n, k)) - 8
+            scales, zeros = (data[name].reshape(-1, n) for name in ("_weight_scale", "_weight_zero_point"))
+        return as_bf16(codes * spread(scales.T, n, k, 1, self.group) + spread(zeros.T, n, k, 1, self.group))
+
+
+FORMATS |= {"torchao's int4": TorchaoInt4(32, False), "torchao's int4, tiles": TorchaoInt4(64, True)}
