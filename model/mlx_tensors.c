@@ -2,6 +2,7 @@
 
 #include "files/weight_codes.h"
 
+#define METAL_OFFSETS "qbiases" /* transformers' name */
 #define E4M3_LARGEST 448.0f
 #define E2M1_LARGEST 6.0f
 
@@ -60,7 +61,7 @@ static struct weight_view find_affine(struct finder *f, const struct safetensor 
     v.codes.rows_lead = true;
     v.codes.scale_cols = group;
     v.codes.scales = side_of(f, "scales", group);
-    v.codes.offsets = side_of(f, "biases", group);
+    v.codes.offsets = side_of(f, finder_look_up(f, METAL_OFFSETS) ? METAL_OFFSETS : "biases", group);
     return v;
 }
 

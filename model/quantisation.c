@@ -286,6 +286,7 @@ static const struct scheme schemes[] = {
     {"auto-round", "auto_round:llm_compressor", QUANT_MIXED, "NVFP4 or MXFP4", read_nothing},
     {"quark", NULL, QUANT_MIXED, "FP8 or MXFP4", read_nothing},
     {"torchao", NULL, QUANT_MIXED, "torchao", read_torchao},
+    {"metal", NULL, QUANT_MLX, "MLX", read_weights_alone},
     {"bitnet", NULL, QUANT_TERNARY, "BitNet", read_bitnet},
     {"bitsandbytes", NULL, QUANT_BITSANDBYTES, "bitsandbytes", read_bitsandbytes},
     {"compressed-tensors", "float-quantized", QUANT_BYTES, "FP8", read_config_groups},

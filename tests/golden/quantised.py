@@ -511,6 +511,23 @@ FORMATS |= {
 }
 
 
+class Metal(Mlx):
+    """transformers' metal: the same with another name for what is added, and scales of 32 bits."""
+
+    def __init__(self, bits, group):
+        super().__init__(bits, group, scale_dtype="F32")
+        self.config = {"quant_method": "metal", "bits": bits, "group_size": group, "modules_to_not_convert": ["lm_head"]}
+
+    def tensors(self, n, k):
+        return [t | {"suffix": t["suffix"].replace("biases", "qbiases")} for t in super().tensors(n, k)]
+
+    def weights(self, n, k, data):
+        return super().weights(n, k, {name.replace("qbiases", "biases"): v for name, v in data.items()})
+
+
+FORMATS |= {"metal": Metal(4, 64)}
+
+
 class MlxExperts(Mlx):
     """The same of models whose experts MLX has in a tensor for each role, convolutions as [channels][taps][1], norms as what they multiply by, and
     latents' product in halves of all heads, the first one transposed. alternate: the family has gate's and up's rows in turns."""
