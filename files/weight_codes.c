@@ -125,6 +125,7 @@ void weight_read_codes(const struct code_block *b, int64_t col, int num_cols, ui
     case WEIGHT_TABLE:
     case WEIGHT_TURNED:
     case WEIGHT_NVFP4:
+    case WEIGHT_HQQ:
     case WEIGHT_TERNARY:
     case WEIGHT_TERNARY_FLOATS:
         assert_always(false);
@@ -239,7 +240,8 @@ int weight_check(const struct weight_view *v, struct error *err)
     const struct weight_codes *c = &v->codes;
     if (!weight_view_has_codes(v)) return weight_view_check_whole(v, err);
     if (v->scheme == WEIGHT_TABLE || v->scheme == WEIGHT_BITS || v->scheme == WEIGHT_TURNED ||
-        v->dtype < DTYPE_MXFP4 || !c->scales.data || c->scale_rows < 1 || c->scale_cols < 1)
+        v->scheme == WEIGHT_HQQ || v->dtype < DTYPE_MXFP4 || !c->scales.data || c->scale_rows < 1 ||
+        c->scale_cols < 1)
         return error_set(err, STATUS_UNSUPPORTED,
                          "weights of type %s have no scales of their own, or are to be unpacked before",
                          dtype_infos[v->dtype].text);

@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "files/dtype.h"
 
-/* How a matrix's values stand for weights. In all but the first and WEIGHT_TABLE, WEIGHT_NVFP4, WEIGHT_TRANSPOSED and the last two a
+/* How a matrix's values stand for weights. In all but the first and WEIGHT_TABLE, WEIGHT_NVFP4, WEIGHT_TRANSPOSED and the last three a
  * weight is (code - zero) * scale, in f32: the difference is exact, the product is rounded. */
 enum weight_scheme {
     WEIGHT_PLAIN, /* as the dtype says; blocks of GGUF's types carry their own scales */
@@ -23,6 +23,7 @@ enum weight_scheme {
     WEIGHT_TRANSPOSED, /* plain values [cols][rows], none of them in blocks */
     WEIGHT_TURNED, /* WEIGHT_SCALED the other way round, without zeros, which weight_turned.h makes of it: codes [cols][rows], of four
                       bits two columns' in a byte; scales [cols / scale_cols][rows / scale_rows], whose side counts as there */
+    WEIGHT_HQQ,    /* codes of groups that need not be of one row, weight_hqq.h */
     WEIGHT_TERNARY,        /* -1, 0 and 1 in two bits, weight_ternary.h */
     WEIGHT_TERNARY_FLOATS, /* plain values that become such */
 };
@@ -62,18 +63,20 @@ struct weight_table {
 /* What codes mean. */
 struct weight_codes {
     struct weight_side scales, zeros;
-    struct weight_side factors;        /* [cols][1]: weight_factors.h */
-    struct weight_side offsets;        /* of WEIGHT_BITS: as scales; what is added to each product */
+    struct weight_side factors; /* [cols][1]: weight_factors.h */
+    struct weight_side
+        offsets; /* of WEIGHT_BITS: as scales; what is added to each product; of WEIGHT_HQQ: zeros */
     int64_t scale_rows, scale_cols;    /* values of a column, or of a row, that have one scale */
     float scale_factor, scale_divisor; /* each scale is scale * scale_factor / scale_divisor */
     uint8_t zero;                      /* without zeros: of all; with them: is added to each */
     uint8_t flip;                      /* bits of a code that the file has the other way round */
     const void *groups;                /* int32_t [cols]: the group of each column; NULL: col / scale_cols */
     struct weight_table table;
-    uint8_t bits;         /* of WEIGHT_BITS */
+    uint8_t bits;         /* of WEIGHT_BITS and WEIGHT_HQQ */
     bool rows_lead;       /* of WEIGHT_BITS and WEIGHT_TERNARY: weight_bits.h, weight_ternary.h */
     bool is_tiled;        /* of WEIGHT_BITS: tinygemm's, weight_bits.h */
     bool sides_turned;    /* of WEIGHT_BITS whose rows lead: scales and offsets [cols / scale_cols][rows] */
+    bool groups_lie_down; /* of WEIGHT_HQQ */
     bool zeros_are_apart; /* of bytes: zeros [rows][cols / scale_cols] */
 };
 

@@ -705,7 +705,8 @@ static void find_stacked_experts(struct model_files *f)
 /* Whether there is a matrix of this name, which ends in "weight", quantised or not. */
 static bool has_matrix(const struct model_files *f, const char *name)
 {
-    static const char *const endings[] = {"weight", "weight_packed", "weight_scale", "qweight"};
+    static const char *const endings[] = {"weight",  "weight_packed", "weight_scale",
+                                          "qweight", "_weight_qdata", "W_q"};
     const int base = (int)(strlen(name) - strlen("weight"));
     char own[NAME_BYTES_MAX + 16];
     for (size_t i = 0; i < array_length(endings); i++) {

@@ -286,6 +286,7 @@ static const struct scheme schemes[] = {
     {"auto-round", "auto_round:llm_compressor", QUANT_MIXED, "NVFP4 or MXFP4", read_nothing},
     {"quark", NULL, QUANT_MIXED, "FP8 or MXFP4", read_nothing},
     {"torchao", NULL, QUANT_MIXED, "torchao", read_torchao},
+    {"hqq", NULL, QUANT_HQQ, "HQQ", read_weights_alone},
     {"metal", NULL, QUANT_MLX, "MLX", read_weights_alone},
     {"bitnet", NULL, QUANT_TERNARY, "BitNet", read_bitnet},
     {"bitsandbytes", NULL, QUANT_BITSANDBYTES, "bitsandbytes", read_bitsandbytes},

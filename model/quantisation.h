@@ -21,6 +21,7 @@ enum quant_format {
     QUANT_GPTQ,
     QUANT_AWQ,
     QUANT_BITSANDBYTES, /* what it is says each matrix */
+    QUANT_HQQ,          /* what it is says each matrix */
     QUANT_MLX,          /* what it is says each matrix */
     QUANT_TERNARY,      /* BitNet's: codes of two bits, or floats that become such */
     QUANT_MIXED,        /* as above to QUANT_MXFP4, which says each matrix */

@@ -7,6 +7,7 @@
 #include "files/weight_codes.h"
 #include "files/weight_factors.h"
 #include "model/bitsandbytes.h"
+#include "model/hqq.h"
 #include "model/mlx_tensors.h"
 #include "model/tensor_finder.h"
 #include "model/torchao.h"
@@ -389,6 +390,7 @@ int quantised_find(const struct quantisation *q, const struct safetensors *files
         [QUANT_GPTQ] = find_transposed,
         [QUANT_AWQ] = find_transposed,
         [QUANT_BITSANDBYTES] = find_bitsandbytes,
+        [QUANT_HQQ] = find_hqq,
         [QUANT_MLX] = find_mlx,
         [QUANT_TERNARY] = find_ternary,
         [QUANT_MIXED] = find_mixed};

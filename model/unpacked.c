@@ -9,6 +9,7 @@
 #include "files/weight_bits.h"
 #include "files/weight_bytes.h"
 #include "files/weight_factors.h"
+#include "files/weight_hqq.h"
 #include "files/weight_nvfp4.h"
 #include "files/weight_table.h"
 #include "files/weight_ternary.h"
@@ -40,6 +41,9 @@ static void read_chunk(const struct weight_view *v, int64_t row, int64_t col, in
         return;
     case WEIGHT_BITS:
         weight_bits_to_f32(v, row, col, num, out);
+        return;
+    case WEIGHT_HQQ:
+        weight_hqq_to_f32(v, row, col, num, out);
         return;
     case WEIGHT_NVFP4:
         weight_nvfp4_to_f32(v, row, col, num, out);
@@ -137,8 +141,9 @@ bool unpacked_is_needed(const struct weight_view *view, bool has_rare_dtypes)
 {
     if (!view->data) return false;
     return view->scheme == WEIGHT_TABLE || view->scheme == WEIGHT_BITS || view->scheme == WEIGHT_NVFP4 ||
-           view->scheme == WEIGHT_TURNED || is_ternary(view) || weight_bytes_are_fine(view) ||
-           weight_has_factors(view) || (dtype_is_rare(view->dtype) && !has_rare_dtypes);
+           view->scheme == WEIGHT_TURNED || view->scheme == WEIGHT_HQQ || is_ternary(view) ||
+           weight_bytes_are_fine(view) || weight_has_factors(view) ||
+           (dtype_is_rare(view->dtype) && !has_rare_dtypes);
 }
 
 /* Codes of whole rows, with scales of their own. */

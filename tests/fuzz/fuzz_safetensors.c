@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "files/weight_codes.h"
+#include "files/weight_hqq.h"
 #include "model/model_files.h"
 #include "model/unpacked.h"
 
@@ -37,6 +38,8 @@ static void use_weight(struct weight_view v)
     unpacked_clear(&unpacked);
     uint64_t n = v.data ? (uint64_t)v.rows * dtype_row_bytes(v.dtype, (uint64_t)v.cols) : 0;
     if (v.scheme == WEIGHT_TERNARY) n = weight_view_bytes(&v);
+    if (v.scheme == WEIGHT_HQQ)
+        n = weight_hqq_bytes(v.codes.bits, v.rows * v.cols, v.codes.scale_cols, v.codes.groups_lie_down);
     if (v.scheme == WEIGHT_BITS) n = n * v.codes.bits / 8;
     if (n == 0) return;
     sink = ((const unsigned char *)v.data)[0];

@@ -2867,6 +2867,8 @@ def quantised_values(t, seed):
         return torch.tensor(list(t["shape"].encode()), dtype=torch.uint8)
     if t["dtype"] not in BYTES:
         return values(count, seed, t["center"], t["scale"]).to(TORCH[t["dtype"]])
+    if t["low"] < 0:
+        return torch.tensor([t["count"]], dtype=torch.int32)
     if t["count"] <= 0:
         k = np.arange(count) * (7 if t["count"] == 0 else 1) % count
         return torch.from_numpy((k // t["low"]).astype(np.int32))

@@ -13,7 +13,7 @@ AWQ_ROWS = [0, 2, 4, 6, 1, 3, 5, 7]  # the row whose code is the i-th of a word
 
 
 def tensor(suffix, dtype, rows, cols, low=0, count=256, center=0.0, scale=0.0):
-    """rows 0: a vector. Bytes are low up to low + count; floats center +- scale; count 0: groups of low columns, in no order. TEXT: bytes, those of shape."""
+    """rows 0: a vector. Bytes are low up to low + count; floats center +- scale; count 0: groups of low columns, in no order; low -1: the number count. TEXT: bytes, those of shape."""
     return {"suffix": suffix, "dtype": dtype, "rows": rows, "cols": cols, "low": low, "count": count, "center": center, "scale": scale}
 
 
@@ -636,3 +636,32 @@ class TorchaoInt4:
 
 
 FORMATS |= {"torchao's int4": TorchaoInt4(32, False), "torchao's int4, tiles": TorchaoInt4(64, True)}
+
+
+class Hqq:
+    """HQQ: a table of groups cut into as many parts as a byte, or of three bits a word, has codes; what they stand for is rounded to BF16."""
+
+    def __init__(self, bits, group, axis):
+        self.bits, self.group, self.axis = bits, group, axis
+        self.config = {"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": bits, "group_size": group, "axis": axis}}, "skip_modules": ["lm_head"]}
+
+    def tensors(self, n, k):
+        size, groups = 2 / np.sqrt(k), n * k // self.group
+        lines, width = (groups, self.group) if self.axis else (self.group, groups)
+        parts, half = 10 if self.bits == 3 else 8 // self.bits, 2 ** (self.bits - 1)
+        shape = (groups, 1) if self.axis else (1, groups)
+        return [tensor("W_q", "I32" if self.bits == 3 else "U8", -(-lines // parts), width), floats("scale", "F16", *shape, size / half),
+                floats("zero", "F16", *shape, half)] + [tensor(name, "I32", 0, 1, low=-1, count=value) for name, value in (
+                    ("nbits", self.bits), ("group_size", self.group), ("axis", self.axis))]
+
+    def weights(self, n, k, data):
+        packed = data["W_q"].view(np.uint32 if self.bits == 3 else np.uint8)
+        groups, parts = n * k // self.group, 10 if self.bits == 3 else 8 // self.bits
+        lines = groups if self.axis else self.group
+        table = packed.reshape(-1, self.group if self.axis else groups)
+        codes = np.concatenate([table >> table.dtype.type(self.bits * (parts - 1 - i)) & table.dtype.type((1 << self.bits) - 1) for i in range(parts)])[:lines].astype(np.float32)
+        shape = (groups, 1) if self.axis else (1, groups)
+        return as_bf16(((codes - data["zero"].reshape(shape)) * data["scale"].reshape(shape)).reshape(n, k))
+
+
+FORMATS |= {"hqq, 4 bits": Hqq(4, 64, 1), "hqq, 3 bits, down": Hqq(3, 64, 0)}

@@ -14,7 +14,7 @@ struct family_tensor {
     uint64_t heads; /* whose rows GGUF's converter reorders, for a rotation in pairs; 0: none */
     const char *
         dtype; /* NULL: BF16. Bytes are low up to low + count; count 0: groups of low columns, in no order, below:
-                          in order. Of GGUF files NULL: BF16, vectors F32; F32, or MXFP4, whose scales are low up to
+                          in order; low -1: the number count. Of GGUF files NULL: BF16, vectors F32; F32, or MXFP4, whose scales are low up to
                           low + count. TEXT: bytes, those of shape, then zeros */
     int low, count;
     const char *shape; /* in a directory; NULL: rows, cols */
@@ -82,6 +82,8 @@ static inline void family_put_quantised(struct safetensors_builder *s, const str
         family_put_text(&s->data, t);
     else if (t->dtype[0] == 'B' || !strcmp(t->dtype, "F32") || !strcmp(t->dtype, "F16"))
         family_put_floats(&s->data, t, num, seed);
+    else if (t->low < 0)
+        put_u32(&s->data, (uint32_t)t->count);
     else if (t->count > 0)
         family_put_bytes(&s->data, t, num * (strstr(t->dtype, "32") ? 4 : 1), seed);
     for (uint64_t k = 0; k < num && t->low > 0 && t->count <= 0; k++)

@@ -187,7 +187,7 @@ static void forms_that_are_not_here_are_named(void **state)
     } cases[] = {
         {LLAMA("3"), "should be an object"},
         {LLAMA("{}"), "quant_method \"\", which is not supported; known are fp8, fbgemm_fp8, modelopt, "},
-        {LLAMA("{'quant_method':'hqq'}"), "quant_method \"hqq\", which is not supported"},
+        {LLAMA("{'quant_method':'higgs'}"), "quant_method \"higgs\", which is not supported"},
         {LLAMA("{'quant_method':'bitsandbytes','load_in_4bit':true,'bnb_4bit_quant_storage':'bfloat16'}"),
          "bnb_4bit_quant_storage \"bfloat16\", which is not supported; uint8 is"},
         {LLAMA("{'quant_method':'bitnet','linear_class':'linear'}"),
