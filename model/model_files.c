@@ -758,9 +758,15 @@ static const struct safetensor *find_in_first_layer(const struct model_files *f,
     return safetensors_find(f->safetensors, name);
 }
 
+static bool has_turned_convolution(const struct model_files *f)
+{
+    const struct safetensor *t = find_in_first_layer(f, WEIGHT_DELTA_CONVOLUTION);
+    return t && is_column_by_column(t, WEIGHT_DELTA_CONVOLUTION) && t->dims[1] > 1;
+}
+
 /* Whether the directory is of MLX's programs: of experts in modules of theirs, of latents whose halves lie apart, and beside a convolution
- * whose sides they have changed of norms to which they have added 1. */
-static void find_mlx(struct model_files *f)
+ * whose sides they have changed of norms to which they have added 1. STATUS_UNSUPPORTED where they have multiplied weights as well. */
+static int find_mlx(struct model_files *f, struct error *err)
 {
     struct model_config *c = &f->config;
     f->mlx_experts.is_there = true; /* for their names */
@@ -769,11 +775,14 @@ static void find_mlx(struct model_files *f)
         if (find_in_first_layer(f, WEIGHT_EXPERT_DOWN)) break;
     }
     f->mlx_experts.is_there = find_in_first_layer(f, WEIGHT_EXPERT_DOWN);
-    const struct safetensor *convolution = find_in_first_layer(f, WEIGHT_DELTA_CONVOLUTION);
-    if (convolution && is_column_by_column(convolution, WEIGHT_DELTA_CONVOLUTION) && convolution->dims[1] > 1)
-        c->norm_offset = 0;
     c->latent.is_split = true;
     c->latent.is_split = find_in_first_layer(f, WEIGHT_LATENT_K_B);
+    if (!has_turned_convolution(f)) return STATUS_OK;
+    c->norm_offset = 0;
+    if (!c->family->has_branch_scales) return STATUS_OK;
+    return error_set(err, STATUS_UNSUPPORTED,
+                     "%s: weights that MLX has multiplied by the config's multipliers are not supported",
+                     f->path);
 }
 
 /* Of the same shape; their first and last bytes stand for all. */
@@ -934,7 +943,8 @@ static int open_directory(struct model_files *f, bool is_dummy, struct error *er
     find_names(f);
     find_stacked_experts(f);
     find_numbered_experts(f);
-    find_mlx(f);
+    status = find_mlx(f, err);
+    if (status) return status;
     find_transposed_experts(f);
     find_own_head(f);
     status = resolve_all(f, err);

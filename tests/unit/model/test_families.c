@@ -320,6 +320,31 @@ static void a_text_model_among_others_is_found(void **state)
     }
 }
 
+/* As a directory that MLX's programs have written, whose convolutions are the other way round: they have multiplied the weights. */
+static void weights_that_mlx_has_multiplied_are_refused(void **state)
+{
+    (void)state;
+    static struct family_tensor tensors[192];
+    static char shapes[192][32];
+    char directory[TEST_PATH_BYTES];
+    struct model_files *files = NULL;
+    struct error err = {0};
+    struct family_golden own = *golden_of("falcon-h1");
+    assert_in_range(own.num_tensors, 1, array_length(tensors));
+    for (size_t i = 0; i < own.num_tensors; i++) {
+        tensors[i] = own.tensors[i];
+        if (!strstr(tensors[i].name, "conv1d.weight")) continue;
+        snprintf(shapes[i], sizeof shapes[i], "%d,%d,1", (int)tensors[i].rows, (int)tensors[i].cols);
+        tensors[i].shape = shapes[i];
+    }
+    own.tensors = tensors;
+    make_directory(directory);
+    family_write_directory(&own, directory);
+    assert_int_equal(model_files_open(directory, "auto", &files, &err), STATUS_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "weights that MLX has multiplied"));
+    remove_directory(directory);
+}
+
 /* GGUF files of models that differ in their name alone, as of those with images the text models do. */
 static void other_names_are_known(void **state)
 {
@@ -536,6 +561,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_head_without_its_norm_is_named),
         cmocka_unit_test(other_bitnets_are_named),
         cmocka_unit_test(a_sparse_mixture_of_three_is_named),
+        cmocka_unit_test(weights_that_mlx_has_multiplied_are_refused),
         cmocka_unit_test(a_text_model_among_others_is_found),
         cmocka_unit_test(other_names_are_known),
         cmocka_unit_test(logits_of_quantised_weights_equal_transformers),
