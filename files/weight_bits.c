@@ -55,6 +55,11 @@ static int tiled_code_at(const struct weight_view *v, int64_t n, int64_t k)
     return (int)(word_at(&words, (tile * TILE_LANES + lane) * 4 + word) >> (4 * place) & 15);
 }
 
+static int paired_code_at(const struct weight_view *v, int64_t n, int64_t k)
+{
+    return ((const uint8_t *)v->data)[n / 2 * v->cols + k] >> (n % 2 ? 4 : 0) & 15;
+}
+
 /* A scale or an offset. */
 static float side_at(const struct weight_view *v, const struct weight_side *side, int64_t n, int64_t group)
 {
@@ -91,7 +96,10 @@ void weight_bits_to_f32(const struct weight_view *v, int64_t row, int64_t col, i
     assert_debug(v->scheme == WEIGHT_BITS && col >= 0 && col + num <= v->cols);
     for (int64_t k = col; k < col + num; k++) {
         const int64_t group = weight_group_of(v, k);
-        const int code = (c->is_tiled ? tiled_code_at(v, n, k) : code_at(&codes, k)) ^ c->flip;
+        const int stored = c->is_tiled    ? tiled_code_at(v, n, k)
+                           : c->is_paired ? paired_code_at(v, n, k)
+                                          : code_at(&codes, k),
+                  code = stored ^ c->flip;
         const float product =
             (float)(code - zero_at(v, n, group) - c->zero) * side_at(v, &c->scales, n, group);
         out[k - col] = c->offsets.data ? product + side_at(v, &c->offsets, n, group) : product;

@@ -1,4 +1,4 @@
-/* weight_bits.h - GPTQ's weights of 2, 3 or 8 bits, compressed-tensors' of 2 to 7, MLX's of 2 to 8, and torchao's of 4.
+/* weight_bits.h - GPTQ's weights of 2, 3 or 8 bits, compressed-tensors' of 2 to 7, MLX's of 2 to 8, and torchao's and ModelOpt's of 4.
  *
  * A row's codes are one stream of bits, 32 in a word, the first in the lowest ones. GPTQ's words of all rows lie side by side: [cols * bits
  * / 32][rows]; zero points are such streams along the rows, [groups][rows * bits / 32], scales [groups][rows]. Where rows lead all three

@@ -1,11 +1,13 @@
 #include "files/weight_factors.h"
 
 #include "base/check.h"
+#include "files/weight_bits.h"
 #include "files/weight_bytes.h"
 #include "files/weight_codes.h"
 
 bool weight_takes_factors(const struct weight_view *v)
 {
+    if (v->scheme == WEIGHT_BITS) return true;
     const bool is_known = v->dtype == DTYPE_F8_E4M3 || v->dtype == DTYPE_I8 || v->dtype == DTYPE_F4_E2M1;
     return v->scheme == WEIGHT_SCALED && is_known && !v->codes.groups;
 }
@@ -24,7 +26,9 @@ static void fp4_to_f32(const struct weight_view *v, int64_t row, int64_t col, in
 void weight_factors_to_f32(const struct weight_view *v, int64_t row, int64_t col, int num, float *out)
 {
     assert_debug(weight_takes_factors(v) && col % 2 == 0 && num % 2 == 0);
-    if (v->dtype == DTYPE_F4_E2M1)
+    if (v->scheme == WEIGHT_BITS)
+        weight_bits_to_f32(v, row, col, num, out);
+    else if (v->dtype == DTYPE_F4_E2M1)
         fp4_to_f32(v, row, col, num, out);
     else
         weight_bytes_to_f32(v, row, col, num, out);

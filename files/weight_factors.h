@@ -1,7 +1,7 @@
 /* weight_factors.h - codes whose columns have a factor each, which multiplies what a product has of that column: ModelOpt's AWQ and
  * SmoothQuant have taken it out of the weights, and say that activations are to be multiplied by it.
  *
- * FP8, int8 and NVFP4 in rows. A weight is (code - zero) * scale * factor, in f32. Thread: any. */
+ * FP8, int8 and NVFP4 in rows, and integers of any bits. A weight is (code - zero) * scale * factor, in f32. Thread: any. */
 #ifndef FILES_WEIGHT_FACTORS_H
 #define FILES_WEIGHT_FACTORS_H
 

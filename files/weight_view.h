@@ -72,9 +72,11 @@ struct weight_codes {
     uint8_t flip;                      /* bits of a code that the file has the other way round */
     const void *groups;                /* int32_t [cols]: the group of each column; NULL: col / scale_cols */
     struct weight_table table;
-    uint8_t bits;         /* of WEIGHT_BITS and WEIGHT_HQQ */
-    bool rows_lead;       /* of WEIGHT_BITS and WEIGHT_TERNARY: weight_bits.h, weight_ternary.h */
-    bool is_tiled;        /* of WEIGHT_BITS: tinygemm's, weight_bits.h */
+    uint8_t bits;   /* of WEIGHT_BITS and WEIGHT_HQQ */
+    bool rows_lead; /* of WEIGHT_BITS and WEIGHT_TERNARY: weight_bits.h, weight_ternary.h */
+    bool is_tiled;  /* of WEIGHT_BITS: tinygemm's, weight_bits.h */
+    bool
+        is_paired; /* of WEIGHT_BITS, four: rows 2 i and 2 i + 1 share bytes [rows / 2][cols], the first in the low half */
     bool sides_turned;    /* of WEIGHT_BITS whose rows lead: scales and offsets [cols / scale_cols][rows] */
     bool groups_lie_down; /* of WEIGHT_HQQ */
     bool zeros_are_apart; /* of bytes: zeros [rows][cols / scale_cols] */

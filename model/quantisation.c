@@ -265,6 +265,8 @@ static const struct scheme schemes[] = {
     {"modelopt", "MXFP8", QUANT_MIXED, "MXFP8", read_nothing},
     {"modelopt", "W8A16", QUANT_BYTES, "int8", read_weights_alone},
     {"modelopt", "W8A8_SQ_PER_CHANNEL", QUANT_BYTES, "int8", read_nothing},
+    {"modelopt", "W4A16_AWQ", QUANT_MIXED, "int4", read_weights_alone},
+    {"modelopt", "W4A8_AWQ", QUANT_MIXED, "int4", read_weights_alone},
     {"modelopt", "NVFP4", QUANT_NVFP4, "NVFP4", read_nothing},
     {"modelopt", "NVFP4_AWQ", QUANT_NVFP4, "NVFP4", read_nothing},
     {"modelopt", "W4A16_NVFP4", QUANT_NVFP4, "NVFP4", read_weights_alone},

@@ -351,6 +351,24 @@ static struct weight_view find_own_bytes(struct finder *f, const struct quantisa
     return find_bytes(f, &own);
 }
 
+/* ModelOpt's integers of four bits, two rows' in a byte. What else it says of all (weight_scale_2) is of the FP8 that a GPU makes of them. */
+static struct weight_view find_paired(struct finder *f)
+{
+    const struct safetensor *t = finder_look_up(f, "weight");
+    if (!t || !tensor_is_of(t, "U8") || t->num_dims != 2 || t->dims[0] * 2 != (uint64_t)f->rows)
+        return (struct weight_view){.data = NULL};
+    struct weight_view v =
+        finder_view(f, WEIGHT_BITS, DTYPE_I8, finder_require(f, "weight", "U8", f->rows / 2, f->cols));
+    struct weight_codes *c = &v.codes;
+    const int32_t group = own_group_size(f, "weight_scale");
+    if (group > 0) c->scale_cols = group;
+    c->bits = 4;
+    c->zero = c->flip = 8; /* signed */
+    c->rows_lead = c->is_paired = true;
+    c->scales = finder_scales(f, "weight_scale", f->rows, f->cols / c->scale_cols);
+    return v;
+}
+
 static struct weight_view find_mixed(struct finder *f, const struct quantisation *q)
 {
     const struct safetensor *packed = finder_look_up(f, "weight_packed"),
@@ -358,6 +376,8 @@ static struct weight_view find_mixed(struct finder *f, const struct quantisation
     struct quantisation own = *q;
     const struct weight_view torchao = find_torchao_int4(f);
     if (torchao.data || f->status) return torchao;
+    const struct weight_view paired = find_paired(f);
+    if (paired.data || f->status) return paired;
     if (packed && tensor_is_of(packed, "I32")) return find_own_packed(f, q);
     if (!packed && !(plain && tensor_is_of(plain, "U8"))) return find_own_bytes(f, q);
     own.format = finder_look_up(f, "weight_global_scale") || finder_look_up(f, "weight_scale_2")

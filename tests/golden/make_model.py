@@ -2711,7 +2711,7 @@ def wide(name):
 
 # family and form
 LLAMA = "llama, dynamic rotation"
-QUANTISED = [(LLAMA, f) for f in FORMATS if "groups of 128" not in f and "experts" not in f and not f.startswith(("bitnet", "mlx", "metal", "torchao's", "hqq"))] + [
+QUANTISED = [(LLAMA, f) for f in FORMATS if "groups of 128" not in f and "experts" not in f and not f.startswith(("bitnet", "mlx", "metal", "torchao's", "hqq", "int4, m"))] + [
     ("phi3", "fp8, blocks"),
     ("phi3", "packed, groups of 128, zeros"),
     ("phi3", "awq"),
@@ -2738,7 +2738,7 @@ QUANTISED = [(LLAMA, f) for f in FORMATS if "groups of 128" not in f and "expert
     ("qwen3.5-moe, stacked experts", "mlx, experts and whole norms"),
     ("mistral 4, stacked experts", "mlx, experts"),
     ("gpt-oss, as GGUF files are", "mlx, mxfp4, experts"),
-] + [(LLAMA, f) for f in FORMATS if f.startswith(("torchao's", "metal", "hqq"))]
+] + [(LLAMA, f) for f in FORMATS if f.startswith(("torchao's", "metal", "hqq", "int4, m"))]
 # of text models: sides that blocks of 128 do not divide, so that the rows of up begin within a block
 WIDE_EXPERTS = {"hidden_size": 192, "moe_intermediate_size": 160, "num_hidden_layers": 2}
 

@@ -665,3 +665,21 @@ class Hqq:
 
 
 FORMATS |= {"hqq, 4 bits": Hqq(4, 64, 1), "hqq, 3 bits, down": Hqq(3, 64, 0)}
+
+
+class Paired:
+    """ModelOpt's four bits: signed codes, those of two rows in a byte."""
+
+    def __init__(self, group):
+        self.group, self.config = group, {}
+
+    def tensors(self, n, k):
+        return [tensor("weight", "U8", n // 2, k), floats("weight_scale", "BF16", n, k // self.group, 2 / np.sqrt(k) / 4.6)]
+
+    def weights(self, n, k, data):
+        packed = data["weight"].view(np.uint8).reshape(n // 2, k) ^ 0x88
+        codes = np.stack([packed & 15, packed >> 4], 1).reshape(n, k).astype(np.float32) - 8
+        return codes * spread(data["weight_scale"].reshape(n, -1), n, k, 1, self.group)
+
+
+FORMATS |= {"int4, modelopt's awq": Multiplied(Paired(64), "W4A16_AWQ")}

@@ -429,8 +429,8 @@ static void modelopts_own_file_is_read(void **state)
     static const struct {
         const char *file, *sentence;
     } cases[] = {
-        {"{'producer':{'name':'modelopt'},'quantization':{'quant_algo':'W4A8_AWQ'}}",
-         "hf_quant_config.json: quantization_config has quant_algo \"W4A8_AWQ\""},
+        {"{'producer':{'name':'modelopt'},'quantization':{'quant_algo':'NVFP4_SVDQUANT'}}",
+         "hf_quant_config.json: quantization_config has quant_algo \"NVFP4_SVDQUANT\""},
         {"{'quantization':3}", "quantization should be an object"},
         {"{'quantization':", "not JSON"},
         {"{'quantization':{'quant_algo':'NVFP4','group_size':16}}", "neither model.safetensors"},
