@@ -26,3 +26,17 @@ void mlx_experts_name(struct mlx_experts *e, const struct weight_change *changes
         e->lines[i].hf_name = e->names[i];
     }
 }
+
+/* LFM2's dense layers, and Laguna's routers. */
+const char *mlx_other_name(const char *name)
+{
+    static const char *const names[][2] = {
+        {"feed_forward.w1.weight", "feed_forward.gate_proj.weight"},
+        {"feed_forward.w2.weight", "feed_forward.down_proj.weight"},
+        {"feed_forward.w3.weight", "feed_forward.up_proj.weight"},
+        {"mlp.gate.weight", "mlp.gate.proj.weight"},
+        {"mlp.experts.e_score_correction_bias", "mlp.gate.e_score_correction_bias"}};
+    for (size_t i = 0; i < array_length(names); i++)
+        if (!strcmp(names[i][0], name)) return names[i][1];
+    return NULL;
+}

@@ -17,4 +17,7 @@ struct mlx_experts {
 /* The names under one of MLX_NUM_MODULES modules. */
 void mlx_experts_name(struct mlx_experts *e, const struct weight_change *changes, int module);
 
+/* What a weight beside such experts may be named instead; NULL: nothing else. */
+const char *mlx_other_name(const char *name);
+
 #endif

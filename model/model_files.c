@@ -485,6 +485,10 @@ static void name_weight(const struct model_files *f, enum weight_role role, int3
                 : snprintf(name, NAME_BYTES_MAX, "%s%s.%d.%s", prefix, f->gguf ? "blk" : hf_layers(f),
                            model_config_layer_in_file(&f->config, layer) + is_behind, own);
     assert_always(n > 0 && n < NAME_BYTES_MAX); /* the families' tables have short names */
+    const char *other = f->mlx_experts.is_there ? mlx_other_name(own) : NULL;
+    if (!other || safetensors_find(f->safetensors, name)) return;
+    const int kept = n - (int)strlen(own);
+    snprintf(name + kept, (size_t)(NAME_BYTES_MAX - kept), "%s", other);
 }
 
 /* Roles that a layer has under one name, and all experts that share a tensor: all their rows, and where role's own are: runs of so many from

@@ -320,6 +320,58 @@ static void a_text_model_among_others_is_found(void **state)
     }
 }
 
+/* t of MLX's name, or, where it is of the first expert, what all have in its place; false: it is of another one. */
+static bool take_mlx_name(struct family_tensor *t, char name[96], char shape[48])
+{
+    static const char *const roles[] = {"w1.weight", "w2.weight", "w3.weight"}, *const names[] = {
+                                                                                    "gate_proj.weight",
+                                                                                    "down_proj.weight",
+                                                                                    "up_proj.weight"};
+    enum { EXPERTS = 8 };
+    for (size_t i = 0; i < array_length(roles); i++) {
+        const char *experts = strstr(t->name, "experts."), *role = strstr(t->name, roles[i]);
+        if (!role) continue;
+        if (experts && experts[strlen("experts.")] != '0') return false;
+        snprintf(name, 96, "%.*s%s%s", (int)((experts ? experts : role) - t->name), t->name,
+                 experts ? "switch_mlp." : "", names[i]);
+        t->name = name;
+        if (!experts) continue;
+        snprintf(shape, 48, "%d,%d,%d", EXPERTS, (int)t->rows, (int)t->cols);
+        t->rows *= EXPERTS;
+        t->dtype = "BF16";
+        t->shape = shape;
+    }
+    return true;
+}
+
+/* LFM2-MoE's dense layers have other names there, too. */
+static void layers_beside_mlx_experts_are_found(void **state)
+{
+    (void)state;
+    static struct family_tensor tensors[192];
+    static char names[192][96], shapes[192][48];
+    char directory[TEST_PATH_BYTES];
+    struct model_files *files = NULL;
+    struct error err = {0};
+    const struct family_golden *g = golden_of("lfm2-moe");
+    struct family_golden own = *g;
+    assert_in_range(g->num_tensors, 1, array_length(tensors));
+    own.tensors = tensors;
+    own.num_tensors = 0;
+    for (size_t i = 0; i < g->num_tensors; i++) {
+        struct family_tensor t = g->tensors[i];
+        if (take_mlx_name(&t, names[i], shapes[i])) tensors[own.num_tensors++] = t;
+    }
+    make_directory(directory);
+    family_write_directory(&own, directory);
+    if (model_files_open(directory, "auto", &files, &err) != STATUS_OK) fail_msg("%s", err.text);
+    const struct weight_view gate = model_files_weight(files, WEIGHT_GATE, 0),
+                             expert = model_files_expert(files, WEIGHT_EXPERT_DOWN, 1, 7);
+    assert_true(gate.data && gate.rows == 96 && expert.data && expert.rows == 256 && expert.cols == 48);
+    model_files_close(files);
+    remove_directory(directory);
+}
+
 /* As a directory that MLX's programs have written, whose convolutions are the other way round: they have multiplied the weights. */
 static void weights_that_mlx_has_multiplied_are_refused(void **state)
 {
@@ -561,6 +613,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_head_without_its_norm_is_named),
         cmocka_unit_test(other_bitnets_are_named),
         cmocka_unit_test(a_sparse_mixture_of_three_is_named),
+        cmocka_unit_test(layers_beside_mlx_experts_are_found),
         cmocka_unit_test(weights_that_mlx_has_multiplied_are_refused),
         cmocka_unit_test(a_text_model_among_others_is_found),
         cmocka_unit_test(other_names_are_known),
