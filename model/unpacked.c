@@ -15,7 +15,11 @@
 #include "files/weight_ternary.h"
 #include "files/weight_turned.h"
 
-enum { CHUNK = 256 /* columns at a time */, LEAST_VALUES = 1 << 18 /* that are worth a thread */ };
+enum {
+    CHUNK = 256 /* columns at a time */,
+    LEAST_VALUES = 1 << 18 /* that are worth a thread */,
+    FEW_VALUES = 1 << 21
+};
 
 struct unpacked_matrix {
     struct unpacked_matrix *next;
@@ -63,17 +67,35 @@ static void read_chunk(const struct weight_view *v, int64_t row, int64_t col, in
                      num, out);
 }
 
+static void store_values(enum dtype dtype, void *to, int64_t first, int num, const float *values)
+{
+    for (int i = 0; i < num; i++) {
+        if (dtype == DTYPE_F32)
+            ((float *)to)[first + i] = values[i];
+        else
+            ((uint16_t *)to)[first + i] =
+                dtype == DTYPE_BF16 ? dtype_f32_to_bf16(values[i]) : dtype_f32_to_f16(values[i]);
+    }
+}
+
+/* Few values with offsets, as of a router, by which tokens choose their experts, lose nothing. */
+static enum dtype rounded_dtype(const struct weight_view *view)
+{
+    const bool is_of_mlx = view->scheme == WEIGHT_BITS && view->codes.offsets.data && !view->codes.zero;
+    return is_of_mlx && weight_view_num_rows(view) * view->cols <= FEW_VALUES ? DTYPE_F32 : DTYPE_BF16;
+}
+
 static void round_rows(void *context, int64_t begin, int64_t end)
 {
     const struct unpack_task *t = context;
     const int64_t cols = t->from->cols;
+    const enum dtype dtype = rounded_dtype(t->from);
     for (int64_t row = begin; row < end; row++) {
         for (int64_t col = 0; col < cols; col += CHUNK) {
             const int num = (int)min_of(cols - col, (int64_t)CHUNK);
-            uint16_t *const to = (uint16_t *)t->to + row * cols + col;
             float values[CHUNK];
             read_chunk(t->from, row, col, num, values);
-            for (int i = 0; i < num; i++) to[i] = dtype_f32_to_bf16(values[i]);
+            store_values(dtype, t->to, row * cols + col, num, values);
         }
     }
 }
@@ -185,7 +207,7 @@ static uint64_t bytes_of(const struct weight_view *view, enum form form)
     case ROUNDED:
         break;
     }
-    return rows * cols * 2;
+    return rows * dtype_row_bytes(rounded_dtype(view), cols);
 }
 
 static struct weight_view made_view(const struct unpack_task *t, enum form form)
@@ -195,7 +217,7 @@ static struct weight_view made_view(const struct unpack_task *t, enum form form)
     if (form == SPLIT) return scaled_view(from, t);
     const enum dtype dtype = form == GATHERED    ? from->dtype
                              : form == IN_BLOCKS ? block_dtype(from)
-                                                 : DTYPE_BF16;
+                                                 : rounded_dtype(from);
     return weight_view_plain(t->to, dtype, weight_view_num_rows(from), from->cols);
 }
 
@@ -260,17 +282,6 @@ int unpacked_make(struct unpacked *u, struct weight_view *view, bool takes_codes
     parallel_ranges(rows, rows_of_a_thread(cols), make_rows[form], &task);
     *view = made_view(&task, form);
     return STATUS_OK;
-}
-
-static void store_values(enum dtype dtype, void *to, int64_t first, int num, const float *values)
-{
-    for (int i = 0; i < num; i++) {
-        if (dtype == DTYPE_F32)
-            ((float *)to)[first + i] = values[i];
-        else
-            ((uint16_t *)to)[first + i] =
-                dtype == DTYPE_BF16 ? dtype_f32_to_bf16(values[i]) : dtype_f32_to_f16(values[i]);
-    }
 }
 
 static float length_of_row(const struct weight_view *v, int64_t row)

@@ -1,6 +1,6 @@
 /* unpacked.h - matrices in another form, in host memory, where a device has no kernels for that of their file, until it has taken them.
  * GGUF's rare types, what a table has the values of, GPTQ's other numbers of bits, HQQ's and codes with factors become BF16; ternary weights become
- * TQ2_0, codes with offsets Q4_1 or Q5_1 where that fits, else BF16; GGUF's NVFP4 becomes what checkpoints have: the same codes in the order of their columns, and the same
+ * TQ2_0, codes with offsets Q4_1 or Q5_1 where that fits, else BF16, or F32 where they are few; GGUF's NVFP4 becomes what checkpoints have: the same codes in the order of their columns, and the same
  * scales apart from them. Rows that do not lie one after another, and codes that lie transposed, become some that do. Rows of a head may want
  * length 1.
  *

@@ -465,7 +465,7 @@ FORMATS["nvfp4, modelopt, and the head"] = FORMATS["nvfp4, modelopt"]
 
 class Mlx:
     """MLX: streams of codes in words, whose groups have a scale and an offset; MXFP4, MXFP8 and NVFP4 in words. Of all matrices, the embedding and the
-    head among them. What Q4_1 and Q5_1 cannot have is rounded to BF16."""
+    head among them. MXFP8's are rounded to BF16; so are six and eight bits, but of matrices that are larger than these."""
 
     is_everywhere = True
 
@@ -487,9 +487,8 @@ class Mlx:
     def weights(self, n, k, data):
         words, groups = data["weight"].view(np.uint32), k // self.group
         if self.mode == "affine":
-            weights = stream(words, self.bits, n, k) * spread(data["scales"].reshape(n, groups), n, k, 1, self.group) + spread(
+            return stream(words, self.bits, n, k) * spread(data["scales"].reshape(n, groups), n, k, 1, self.group) + spread(
                 data["biases"].reshape(n, groups), n, k, 1, self.group)
-            return as_bf16(weights) if self.bits > 5 else weights
         scales = data["scales"].view(np.uint8).reshape(n, groups)
         if self.mode == "nvfp4":
             scales = e4m3(scales) * (data["global_scale"][0] / np.float32(448 * 6))

@@ -173,7 +173,7 @@ static void rows_that_lie_apart_come_together(void **state)
 
 enum { OFFSET_ROWS = 12, OFFSET_COLS = 192, OFFSET_GROUP = 64, OFFSET_GROUPS = OFFSET_COLS / OFFSET_GROUP };
 
-/* Rows from the third on: every value is code * scale + offset, in f32 or rounded once. */
+/* Rows from the third on: every value is code * scale + offset, in f32. */
 static void check_offsets(const struct weight_view *whole, enum dtype expected)
 {
     struct unpacked u = {0};
@@ -196,8 +196,8 @@ static void check_offsets(const struct weight_view *whole, enum dtype expected)
             const float scale = dtype_bf16_to_f32(((const uint16_t *)c->scales.data)[group]),
                         offset = dtype_bf16_to_f32(((const uint16_t *)c->offsets.data)[group]);
             const float value = (float)code * scale + offset;
-            if (expected == DTYPE_BF16)
-                assert_true(made[k] == dtype_bf16_to_f32(dtype_f32_to_bf16(value)));
+            if (expected == DTYPE_F32)
+                assert_true(made[k] == value);
             else
                 assert_float_equal(made[k], value, 1e-6); /* of a scale that F16 has not */
         }
@@ -236,9 +236,40 @@ static void codes_with_offsets_are_in_blocks_where_they_fit(void **state)
                 .rows_lead = true,
             };
             const bool fits = bits[b] <= 5 && odd[o] != 1e6f && most == 0.01f;
-            check_offsets(&view, !fits ? DTYPE_BF16 : bits[b] == 5 ? DTYPE_Q5_1 : DTYPE_Q4_1);
+            check_offsets(&view, !fits ? DTYPE_F32 : bits[b] == 5 ? DTYPE_Q5_1 : DTYPE_Q4_1);
         }
     }
+}
+
+/* Of a matrix as large as those of products are. */
+static void many_values_with_offsets_are_rounded(void **state)
+{
+    (void)state;
+    enum { MANY_ROWS = 1025, MANY_COLS = 2048 };
+    static uint8_t codes[MANY_ROWS * MANY_COLS];
+    static float sides[MANY_ROWS * 2];
+    struct unpacked u = {0};
+    struct error err;
+    for (size_t i = 0; i < sizeof codes; i++) codes[i] = (uint8_t)(i * 7 % 253);
+    for (int i = 0; i < MANY_ROWS; i++) {
+        sides[i] = 0.003f;
+        sides[MANY_ROWS + i] = -0.4f;
+    }
+    struct weight_view view = weight_view_plain(codes, DTYPE_I8, MANY_ROWS, MANY_COLS);
+    view.scheme = WEIGHT_BITS;
+    view.codes = (struct weight_codes){.scales = {sides, SCALE_F32, MANY_ROWS, 1},
+                                       .offsets = {sides + MANY_ROWS, SCALE_F32, MANY_ROWS, 1},
+                                       .scale_rows = 1,
+                                       .scale_cols = MANY_COLS,
+                                       .scale_factor = 1,
+                                       .scale_divisor = 1,
+                                       .bits = 8,
+                                       .rows_lead = true};
+    assert_int_equal(unpacked_make(&u, &view, true, &err), STATUS_OK);
+    assert_int_equal(view.dtype, DTYPE_BF16);
+    for (int i = 0; i < MANY_ROWS * MANY_COLS; i++)
+        assert_true(((const uint16_t *)view.data)[i] == dtype_f32_to_bf16((float)codes[i] * 0.003f - 0.4f));
+    unpacked_clear(&u);
 }
 
 enum { TERNARY_ROWS = 24, TERNARY_COLS = 512 };
@@ -315,6 +346,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(rows_of_a_head_have_length_1),
                                        cmocka_unit_test(values_are_rounded),
                                        cmocka_unit_test(rows_that_lie_apart_come_together),
+                                       cmocka_unit_test(many_values_with_offsets_are_rounded),
                                        cmocka_unit_test(codes_with_offsets_are_in_blocks_where_they_fit),
                                        cmocka_unit_test(tables_are_looked_up),
                                        cmocka_unit_test(ternary_codes_are_in_blocks_where_they_fit),
