@@ -105,7 +105,7 @@ struct weight_view find_mlx(struct finder *f, const struct quantisation *q)
         finder_fail(f, "weight", "is no words of codes of 2, 3, 4, 5, 6 or 8 bits");
     else if (group < NVFP4_GROUP)
         finder_fail(f, "scales", "has groups that do not divide the columns");
-    if (f->status) return none;
+    if (f->status || group < NVFP4_GROUP) return none;
     return tensor_is_of(scales, "U8") ? find_floats(f, t, scales, bits, group)
                                       : find_affine(f, t, bits, group);
 }
