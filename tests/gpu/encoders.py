@@ -48,15 +48,20 @@ def write(folder):
         (path / "lists.json").write_text(json.dumps(lists))
 
 
+def compare_lists(name, lists, **fields):
+    expected, found = (vectors(device, lists, normalize=False, **fields) for device in ("cpu", "cuda"))
+    largest = max(abs(a - b) / max(map(abs, x)) for x, y in zip(expected, found) for a, b in zip(x, y))
+    same = all(vectors("cuda", [ids], normalize=False, **fields)[0] == row for ids, row in zip(lists, found))
+    same = same and vectors("cuda", lists[::-1], normalize=False, **fields)[::-1] == found
+    print("%-35s %.4f of the largest value from the CPU's, %s bits alone and among others" % (name, largest, "the same" if same else "OTHER"))
+    return same and largest < 0.1
+
+
 def compare(flashd, path):
     lists = json.loads((path / "lists.json").read_text())
+    tasks = json.loads((path / "config.json").read_text()).get("lora_adaptations", [])
     with serving([flashd, "serve", str(path)]):
-        expected, found = (vectors(device, lists, normalize=False) for device in ("cpu", "cuda"))
-        largest = max(abs(a - b) / max(map(abs, x)) for x, y in zip(expected, found) for a, b in zip(x, y))
-        same = all(vectors("cuda", [ids], normalize=False)[0] == row for ids, row in zip(lists, found))
-        same = same and vectors("cuda", lists[::-1], normalize=False)[::-1] == found
-    print("%-20s %.4f of the largest value from the CPU's, %s bits alone and among others" % (path.name, largest, "the same" if same else "OTHER"))
-    return same and largest < 0.1
+        return all([compare_lists(path.name, lists)] + [compare_lists(f"{path.name}, {task}", lists, task=task) for task in tasks])
 
 
 if sys.argv[1] == "write":
