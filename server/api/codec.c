@@ -9,6 +9,29 @@
 #include "server/api/custom_tools.h"
 #include "server/api/json_gate.h"
 
+const struct codec *const all_codecs[NUM_CODECS] = {
+    &codec_chat,
+    &codec_completions,
+    &codec_messages,
+    &codec_responses,
+    &codec_ollama_chat,
+    &codec_ollama_generate,
+    &codec_ollama_embed,
+    &codec_ollama_embeddings,
+    &codec_embeddings,
+    &codec_score,
+    &codec_rerank,
+    &codec_llama_completion,
+    &codec_llama_infill,
+    &codec_llama_embedding,
+    &codec_cohere_embed,
+    &codec_cohere_embed_v1,
+    &codec_embed_rows,
+    &codec_text_generation,
+    &codec_text_generation_stream,
+    &codec_text_generation_root,
+};
+
 /* ---- fields in ---- */
 
 int codec_put(struct translation *t, cJSON *object, const char *name, cJSON *item)

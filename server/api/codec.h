@@ -156,6 +156,8 @@ extern const struct codec codec_chat, codec_completions, codec_messages, codec_r
     codec_rerank, codec_llama_completion, codec_llama_infill, codec_llama_embedding, codec_cohere_embed,
     codec_cohere_embed_v1, codec_embed_rows, codec_text_generation, codec_text_generation_stream,
     codec_text_generation_root;
+enum { NUM_CODECS = 20 };
+extern const struct codec *const all_codecs[NUM_CODECS];
 
 /* Makes t->body canonical; t->custom_tools is the caller's. Refusals name the protocol's own fields. */
 int codec_translate(const struct codec *codec, struct translation *t) must_check;

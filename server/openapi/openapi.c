@@ -95,36 +95,14 @@ static bool add_fields(const cJSON *document, cJSON *properties, const struct co
 
 static bool fill_bodies(cJSON *document)
 {
-    static const struct codec *const codecs[] = {
-        &codec_chat,
-        &codec_completions,
-        &codec_messages,
-        &codec_responses,
-        &codec_ollama_chat,
-        &codec_ollama_generate,
-        &codec_ollama_embed,
-        &codec_ollama_embeddings,
-        &codec_embeddings,
-        &codec_score,
-        &codec_rerank,
-        &codec_llama_completion,
-        &codec_llama_infill,
-        &codec_llama_embedding,
-        &codec_cohere_embed,
-        &codec_cohere_embed_v1,
-        &codec_embed_rows,
-        &codec_text_generation,
-        &codec_text_generation_stream,
-        &codec_text_generation_root,
-    };
     cJSON *schema;
     bool filled = true;
     cJSON_ArrayForEach(schema, get(get(document, "components"), "schemas"))
     {
         const char *path = cJSON_GetStringValue(get(schema, "x-codec"));
-        for (size_t i = 0; path && filled && i < array_length(codecs); i++)
-            if (!strcmp(path, codecs[i]->path))
-                filled = add_fields(document, get(schema, "properties"), codecs[i]);
+        for (size_t i = 0; path && filled && i < array_length(all_codecs); i++)
+            if (!strcmp(path, all_codecs[i]->path))
+                filled = add_fields(document, get(schema, "properties"), all_codecs[i]);
     }
     return filled;
 }

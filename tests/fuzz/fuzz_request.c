@@ -185,30 +185,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     cJSON *body = nul_text_parse(text, size, &conflict);
     assert_always(body || conflict);
     if (body) check_printed(body);
-    static const struct codec *const codecs[] = {&codec_completions,
-                                                 &codec_chat,
-                                                 &codec_messages,
-                                                 &codec_responses,
-                                                 &codec_ollama_chat,
-                                                 &codec_ollama_generate,
-                                                 &codec_embeddings,
-                                                 &codec_ollama_embed,
-                                                 &codec_ollama_embeddings,
-                                                 &codec_score,
-                                                 &codec_rerank,
-                                                 &codec_llama_completion,
-                                                 &codec_llama_infill,
-                                                 &codec_llama_embedding,
-                                                 &codec_cohere_embed,
-                                                 &codec_cohere_embed_v1,
-                                                 &codec_embed_rows,
-                                                 &codec_text_generation,
-                                                 &codec_text_generation_stream,
-                                                 &codec_text_generation_root};
     for (int t = 0; t < FUZZ_NUM_TEMPLATES; t++) {
         fuzz_server_use_template(&server, t);
-        for (size_t i = 0; i < array_length(codecs); i++)
-            if (t == 0 || codecs[i]->kind == API_CHAT) prepare(codecs[i], text, size, body);
+        for (size_t i = 0; i < array_length(all_codecs); i++)
+            if (t == 0 || all_codecs[i]->kind == API_CHAT) prepare(all_codecs[i], text, size, body);
     }
     assert_always(arena_total_bytes() == fuzz_arena_bytes);
     cJSON_Delete(body);
