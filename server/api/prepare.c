@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "server/api/codecs/canonical.h"
 #include "server/api/custom_tools.h"
 #include "server/api/json_field.h"
 #include "server/api/limit_params.h"
@@ -89,16 +90,63 @@ static int keep_what_was_meant(const struct translation *t, struct params *param
 }
 
 /* For the answer's head. */
-static int keep_what_was_said(struct translation *t, struct params *params, const struct prompts *prompts)
+static void warn_of_prompts(struct translation *t, const struct params *params, const struct prompts *prompts)
 {
     if (prompts->num_dropped > 0)
         translation_warn(t, "the oldest messages had no room: %d were dropped", prompts->num_dropped);
     if (prompts->num_unseen > 0)
         translation_warn(t, "parts of tools' results that are no text are not seen: %d", prompts->num_unseen);
     if (params->ignored && params->ignored->misspelt[0]) translation_warn(t, "%s", params->ignored->misspelt);
+}
+
+static int keep_warnings(struct translation *t, struct params *params)
+{
     if (!t->warnings[0]) return 0;
     params->warnings = arena_copy(t->arena, t->warnings, strlen(t->warnings));
     return params->warnings ? 0 : api_error_no_memory(t->err);
+}
+
+static int try_form(struct translation *t, const bool *is_free, bool opens_reasoning, struct params *params)
+{
+    int status = 0;
+    if (params->uses_tools)
+        status = tool_params_demand(t->server, t->body, is_free, t->arena, params, t->err);
+    if (status < 0) return status;
+    return constraint_compile(t->server, json_field_find(t->body, "tools"), opens_reasoning, &params->form,
+                              t->err);
+}
+
+static void warn_of_free(struct translation *t, const cJSON *tool)
+{
+    char why[120];
+    size_t begin = strlen(t->err->param) + strlen(": ");
+    snprintf(why, sizeof why, "%s", t->err->text + min_of(begin, strlen(t->err->text)));
+    for (char *c = why; *c; c++)
+        if (*c < ' ' || *c > '~') *c = '?';
+    translation_warn(t, "arguments of tool %.32s are not held to its schema: %s",
+                     canonical_text(json_field_find(tool, "function"), "name"), why);
+}
+
+/* What answers must look like. A schema that cannot be held is refused, but for those of tools that are not strict, whose
+ * arguments are then free: of each that is found, after so many of all. */
+static int make_form(struct translation *t, bool opens_reasoning, struct params *params)
+{
+    enum { TRIES_MAX = 8 };
+    const cJSON *tools = json_field_find(t->body, "tools");
+    int status = try_form(t, NULL, opens_reasoning, params), place;
+    if (status == 0 || (place = tool_params_find_loose(tools, t->err)) < 0) return status;
+    size_t count = (size_t)cJSON_GetArraySize(tools);
+    bool *is_free = arena_alloc_array(t->arena, count, sizeof *is_free);
+    if (!is_free) return api_error_no_memory(t->err);
+    for (int i = 1; status < 0 && place >= 0 && !is_free[place]; i++) {
+        warn_of_free(t, cJSON_GetArrayItem(tools, place));
+        is_free[place] = true;
+        if (i == TRIES_MAX) memset(is_free, true, count);
+        *t->err = (struct api_error){0};
+        status = try_form(t, is_free, opens_reasoning, params);
+        place = tool_params_find_loose(tools, t->err);
+    }
+    return status;
 }
 
 int prepare_run(const struct prepare_input *in, struct arena *arena, struct params *params,
@@ -127,11 +175,9 @@ int prepare_run(const struct prepare_input *in, struct arena *arena, struct para
         status = prompts_read_completions(in->server, params, body, arena, prompts, err);
     if (status == 0 && !api_kind_has_rows(t.kind))
         status = prediction_read(in->server, params, body, &prompts->prediction, err);
-    if (status == 0) status = keep_what_was_said(&t, params, prompts);
-    if (status == 0 && params->uses_tools) status = tool_params_demand(in->server, body, arena, params, err);
-    if (status == 0)
-        status = constraint_compile(in->server, json_field_find(body, "tools"),
-                                    prompts->items[0].opens_reasoning, &params->form, err);
+    if (status == 0) warn_of_prompts(&t, params, prompts);
+    if (status == 0) status = make_form(&t, prompts->items[0].opens_reasoning, params);
+    if (status == 0) status = keep_warnings(&t, params);
     if (status == 0 && !api_kind_has_rows(t.kind))
         status = limit_params_read(in->server, body, params->has_nul, &params->limits, err);
     if (status == 0) params->input->constrained = params->form.grammar || params->limits;

@@ -301,8 +301,8 @@ static int write_demand(const struct server *server, const struct tool_demand *d
     return status;
 }
 
-int tool_params_demand(const struct server *server, const cJSON *body, struct arena *arena, struct params *p,
-                       struct api_error *err)
+int tool_params_demand(const struct server *server, const cJSON *body, const bool *is_free,
+                       struct arena *arena, struct params *p, struct api_error *err)
 {
     bool has_form = p->form.constraint.kind != CONSTRAINT_NONE;
     const cJSON *allowed = find_allowed(json_field_find(body, "tool_choice"));
@@ -313,9 +313,18 @@ int tool_params_demand(const struct server *server, const cJSON *body, struct ar
                                        .name = p->tool_name,
                                        .allowed = json_field_find(allowed, "tools"),
                                        .is_parallel = p->parallel_tool_calls && !p->tool_name,
+                                       .is_free = is_free,
                                        .behind_trigger = !p->must_call && !has_form,
                                        .answer = answer};
     if (status == 0) status = write_demand(server, &demand, arena, p, err);
     cJSON_Delete(answer);
     return status;
+}
+
+int tool_params_find_loose(const cJSON *tools, const struct api_error *refusal)
+{
+    int place;
+    if (sscanf(refusal->param, "tools[%d].function.parameters", &place) < 1) return -1;
+    const cJSON *function = json_field_find(cJSON_GetArrayItem(tools, place), "function");
+    return function && !cJSON_IsTrue(json_field_find(function, "strict")) ? place : -1;
 }

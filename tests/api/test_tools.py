@@ -399,7 +399,7 @@ def test_strict_tools_leave_text_alone(server):
     (dict(tools=openai.NOT_GIVEN, tool_choice="required"), "tool_choice"),
     (dict(tools=[{"type": "function", "function": {"name": "f", "strict": 1}}]), "tools[0].function.strict"),
     (dict(tool_choice="required", tools=[{"type": "function", "function": {
-        "name": "f", "parameters": {"properties": {"a": {"pattern": r"(a)\1"}}}}}]), "tools[0].function.parameters"),
+        "name": "f", "strict": True, "parameters": {"properties": {"a": {"pattern": r"(a)\1"}}}}}]), "tools[0].function.parameters"),
     (dict(tools=[{"type": "web_search"}]), "tools[0].type"),
     (dict(messages=[*ASK, {"role": "assistant", "tool_calls": [{"id": "c", "type": "custom", "custom": {
         "name": "f"}}]}]), "messages[1].tool_calls"),
@@ -422,11 +422,42 @@ def test_a_schema_that_cannot_be_kept_is_told_by_its_tool(thinking):
     assert refused.value.param == "tools[1].function.parameters"
 
 
+UNHELD = [({"x": {"type": "STRING"}}, "must be the name of a type"), ({"x": {"pattern": r"(a)\1"}}, "a back reference"),
+          ({"x": {"type": "string", "enum": [1]}}, ""), ({"x": {"type": "array", "uniqueItems": True, "items": {"type": "object"}}}, "")]
+
+
+@pytest.mark.parametrize("properties, why", UNHELD)
+def test_a_schema_that_cannot_be_kept_is_left_where_a_tool_is_not_strict(server, properties, why):
+    """OpenAI's schemas of tools that are not strict are best effort; those that can be kept are."""
+    def tool(name, properties, **more):
+        return {"type": "function", "function": {
+            "name": name, "parameters": {"type": "object", "properties": properties, "required": list(properties)}, **more}}
+    held = tool("held", {"n": {"enum": [7]}})
+    held["function"]["parameters"]["additionalProperties"] = False
+    body = {"messages": [{"role": "user", "content": "Hi"}], "tools": [held, tool("g.h", properties)], "temperature": 1, "max_tokens": 60,
+            "parallel_tool_calls": False}
+    for choice in ("required", {"type": "function", "function": {"name": "g.h"}}):
+        reply = server.post("/v1/chat/completions", {**body, "tool_choice": choice})
+        assert reply.status_code == 200, reply.text
+        warning = reply.headers["x-flashd-warning"]
+        assert warning.startswith("arguments of tool g.h are not held to its schema: ") and why in warning
+    reply = server.post("/v1/chat/completions", {**body, "tool_choice": {"type": "function", "function": {"name": "held"}}})
+    call = reply.json()["choices"][0]["message"]["tool_calls"][0]["function"]
+    assert json.loads(call["arguments"]) == {"n": 7} and "x-flashd-warning" not in reply.headers
+    many = [tool(f"f{i}", properties) for i in range(20)]
+    reply = server.post("/v1/chat/completions", {**body, "tools": many, "tool_choice": "required"})
+    assert reply.status_code == 200 and "tool f0 " in reply.headers["x-flashd-warning"]
+    assert reply.json()["choices"][0]["message"]["tool_calls"][0]["function"]["name"] in {f"f{i}" for i in range(20)}
+    strict = [*many, tool("s", properties, strict=True)]
+    reply = server.post("/v1/chat/completions", {**body, "tools": strict, "tool_choice": "required"})
+    assert reply.status_code == 400 and reply.json()["error"]["param"] == "tools[20].function.parameters"
+
+
 @pytest.mark.parametrize("path, tools, param", [
-    ("/v1/chat/completions", lambda p: [PING_ONLY, {"type": "function", "function": {"name": "g.h", "parameters": p}}],
+    ("/v1/chat/completions", lambda p: [PING_ONLY, {"type": "function", "function": {"name": "g.h", "parameters": p, "strict": True}}],
      "tools[1].function.parameters"),
-    ("/v1/responses", lambda p: [{"type": "function", "name": "g.h", "parameters": p}], "tools[0].parameters"),
-    ("/v1/messages", lambda p: [{"name": "g.h", "input_schema": p}], "tools[0].input_schema")])
+    ("/v1/responses", lambda p: [{"type": "function", "name": "g.h", "parameters": p, "strict": True}], "tools[0].parameters"),
+    ("/v1/messages", lambda p: [{"name": "g.h", "input_schema": p, "strict": True}], "tools[0].input_schema")])
 @pytest.mark.parametrize("name", ["STRING", "int", "dict"])
 def test_a_type_that_is_none_is_told_by_field_and_place(server, path, tools, param, name):
     body = {"tools": tools({"type": "object", "properties": {"x": {"type": name}}}), "tool_choice": "required", "max_tokens": 9}

@@ -32,6 +32,7 @@ struct writer {
     struct error *err;
     int status;
     bool only_strict;         /* arguments of other functions are free */
+    const bool *is_free;      /* tool_demand's */
     int tool, parameter;      /* whose schemas these are; -1: of the answer, of all arguments */
     bool names_parameter;     /* it is the one of that number in the function's own schema */
     size_t definitions_bytes; /* of all copies */
@@ -158,7 +159,8 @@ static void write_schema(struct writer *w, cJSON *schema)
 
 static bool is_free(const struct writer *w, const cJSON *function)
 {
-    return w->only_strict && !cJSON_IsTrue(get(function, "strict"));
+    bool may_be = w->only_strict || (w->is_free && w->is_free[w->tool]);
+    return may_be && !cJSON_IsTrue(get(function, "strict"));
 }
 
 /* The arguments as one object. */
@@ -647,8 +649,13 @@ int tool_grammar_write(const struct tool_format *f, const struct tool_demand *d,
                        cJSON *schemas, struct error *err)
 {
     bool must_call = !d->answer && !d->behind_trigger;
-    struct writer w = {
-        .format = f, .out = ebnf, .schemas = schemas, .err = err, .only_strict = !must_call, .tool = -1};
+    struct writer w = {.format = f,
+                       .out = ebnf,
+                       .schemas = schemas,
+                       .err = err,
+                       .only_strict = !must_call,
+                       .is_free = d->is_free,
+                       .tool = -1};
     bool is_parallel = d->is_parallel && f->is_parallel;
     bool behind_trigger = d->behind_trigger && has_trigger(f);
     bool begins_with_call = !*f->section_begin && behind_trigger;

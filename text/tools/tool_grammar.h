@@ -18,6 +18,8 @@ struct tool_demand {
     const struct cJSON
         *allowed;     /* objects that name functions, as tools do: no other may be called; NULL: any */
     bool is_parallel; /* more than one call */
+    /* A tool's by its place, also where calls must come: unless strict, its arguments are any object, or have any values. NULL: none */
+    const bool *is_free;
     /* The answer's text is free until tool_grammar_trigger, the grammar begins behind it. Where there is no trigger the grammar
      * is that of the whole answer: calls, or a text that begins otherwise. */
     bool behind_trigger;

@@ -87,6 +87,27 @@ static void calls_in_json(void **state)
     tear_down(&r);
 }
 
+/* "nothing" is no type. */
+static void calls_whose_arguments_are_free(void **state)
+{
+    (void)state;
+    static const char tools[] =
+        "[{\"function\":{\"name\":\"look\",\"parameters\":{\"properties\":{\"a\":{\"enum\":[1]}},"
+        "\"additionalProperties\":false}}},"
+        "{\"function\":{\"name\":\"ping\",\"parameters\":{\"properties\":{\"b\":{\"type\":\"nothing\"}}}}}]";
+    static const bool is_free[] = {false, true};
+    struct rig r;
+    set_up_tools(&r, FORMAT_JSON, tools, (struct tool_demand){.is_free = is_free});
+    assert_true(accepts(&r, HERMES("ping", "{\"b\": [1], \"c\": 2}")));
+    assert_true(accepts(&r, HERMES("look", "{\"a\": 1}")));
+    assert_false(accepts(&r, HERMES("look", "{\"a\": 2}")));
+    tear_down(&r);
+    set_up_tools(&r, FORMAT_RAW, tools, (struct tool_demand){.is_free = is_free});
+    assert_true(accepts(&r, "<calls>\n<invoke=ping>\n<parameter=b>\nx\n</parameter>\n</invoke>\n</calls>"));
+    assert_false(accepts(&r, "<calls>\n<invoke=look>\n<parameter=a>\n2\n</parameter>\n</invoke>\n</calls>"));
+    tear_down(&r);
+}
+
 static void calls_behind_a_trigger(void **state)
 {
     (void)state;
@@ -620,6 +641,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(required_names_are_found_among_many),
                                        cmocka_unit_test(calls_in_json),
+                                       cmocka_unit_test(calls_whose_arguments_are_free),
                                        cmocka_unit_test(calls_behind_a_trigger),
                                        cmocka_unit_test(calls_or_text),
                                        cmocka_unit_test(calls_in_parameters),
