@@ -29,7 +29,7 @@ X(INT,   max_model_len, "max-model-len", 0, 0, 16777216, "tokens", "longest prom
 X(TEXT,  generation_config, "generation-config", "auto", 0, 0, "auto|vllm", "auto: sampling defaults from the model's generation_config.json, or its GGUF file's general.sampling; vllm: none") \
 X(TEXT,  chat_template, "chat-template", NULL, 0, 0, "file", "Jinja template to use instead of the model's own") \
 X(TEXT,  pooling, "pooling", "auto", 0, 0, "auto|first|last|mean", "hidden states that an embedding is made of; auto: what the model's files say, else the last token's, or the mean of an encoder's") \
-X(TEXT,  rerank_template, "rerank-template", "auto", 0, 0, "file", "how /v1/rerank asks about a pair: a text with {query} and {document}, perhaps {instruction}, that yes or no answers; auto: as Qwen3-Reranker was trained, where the model's file or name says reranker; off: not at all") \
+X(TEXT,  rerank_template, "rerank-template", "auto", 0, 0, "file", "how /v1/rerank asks about a pair: a text with {query} and {document}, perhaps {instruction}, that yes or no answers, or a decoder's head scores; auto: as Qwen3-Reranker was trained, where the model's file or name says reranker; off: not at all") \
 X(INT,   seed, "seed", -1, -1, 9223372036854775807LL, "number", "seeds requests that bring no seed of their own; -1: another at each start, which is logged") \
 SECTION("Device and memory") \
 X(TEXT,  device, "device", "auto", 0, 0, "auto|cpu|cuda", "where the model runs") \

@@ -16,6 +16,17 @@
 /* as GGUF they are one */
 #define LLAMA_BY_ANOTHER_NAME .kv_heads_may_be_missing = true, .max_position_embeddings = 2048
 
+#define MISTRAL .max_position_embeddings = 131072, .window = WINDOW_DEFAULT_4096
+#define GEMMA                                                                                                \
+    .gate = GATE_GELU_TANH, .norms_add_one = true, .scaled_embeddings = true, .is_tied = true,               \
+    .num_heads = 16, .num_kv_heads = 16, .head_dim = 256, .vocab_size = 256000,                              \
+    .max_position_embeddings = 8192
+#define GEMMA_2                                                                                              \
+    .gate = GATE_GELU_TANH, .norms_add_one = true, .scaled_embeddings = true, .has_query_scalar = true,      \
+    .has_softcaps = true, .full_layer_period = 2, .is_tied = true, .num_heads = 8, .num_kv_heads = 4,        \
+    .head_dim = 256, .vocab_size = 256000, .max_position_embeddings = 8192, .query_scalar = 256,             \
+    .window = WINDOW_DEFAULT_4096, .gguf_head_scalar_layers = 46
+
 #define BERT(weights) BERT_LAYERS("encoder.layer", weights)
 #define BERT_LAYERS(layers, weights)                                                                         \
     .is_encoder = true, .has_embedding_norm = true, .norms_sums = true, .hf_layers = (layers),               \
@@ -89,14 +100,10 @@ static const struct family families[] = {
         .gguf_rope_style = ROPE_PAIRS,
         .gguf_may_have_experts = true, /* Mixtral */
         .gguf_router_normalizes = true,
-        .kv_heads_may_be_missing = true,
-        .max_position_embeddings = 2048,
+        LLAMA_BY_ANOTHER_NAME,
     },
-    {
-        .names = {NULL, "MistralForCausalLM", "mistral"}, /* as GGUF it is a llama */
-        .max_position_embeddings = 131072,
-        .window = WINDOW_DEFAULT_4096,
-    },
+    {.names = {NULL, "MistralForCausalLM", "mistral"}, /* as GGUF it is a llama */
+     MISTRAL},
     {.names = {"qwen2", "Qwen2ForCausalLM", "qwen2"}, QWEN_2}, /* Qwen2.5 too */
     {.names = {"qwen3", "Qwen3ForCausalLM", "qwen3"}, QWEN_3},
     {
@@ -111,37 +118,8 @@ static const struct family families[] = {
         .theta = 1e6,
         .window = WINDOW_IF_GIVEN,
     },
-    {
-        .names = {"gemma", "GemmaForCausalLM", "gemma"},
-        .gate = GATE_GELU_TANH,
-        .norms_add_one = true,
-        .scaled_embeddings = true,
-        .is_tied = true,
-        .num_heads = 16,
-        .num_kv_heads = 16,
-        .head_dim = 256,
-        .vocab_size = 256000,
-        .max_position_embeddings = 8192,
-    },
-    {
-        .names = {"gemma2", "Gemma2ForCausalLM", "gemma2"},
-        .weight_changes = gemma_weights,
-        .gate = GATE_GELU_TANH,
-        .norms_add_one = true,
-        .scaled_embeddings = true,
-        .has_query_scalar = true,
-        .has_softcaps = true,
-        .full_layer_period = 2,
-        .is_tied = true,
-        .num_heads = 8,
-        .num_kv_heads = 4,
-        .head_dim = 256,
-        .vocab_size = 256000,
-        .max_position_embeddings = 8192,
-        .query_scalar = 256,
-        .window = WINDOW_DEFAULT_4096,
-        .gguf_head_scalar_layers = 46,
-    },
+    {.names = {"gemma", "GemmaForCausalLM", "gemma"}, GEMMA},
+    {.names = {"gemma2", "Gemma2ForCausalLM", "gemma2"}, GEMMA_2, .weight_changes = gemma_weights},
     {
         .names = {NULL, "VaultGemmaForCausalLM", "vaultgemma"},
         .weight_changes = vaultgemma_weights,
@@ -1422,6 +1400,17 @@ static const struct family families[] = {
      .scores_pairs = true,
      .theta = 160000,
      GTE},
+/* decoders with a head for one label */
+#define SCORES(weights) .weight_changes = (weights), .scores_pairs = true
+    {.names = {NULL, "LlamaForSequenceClassification", "llama"},
+     LLAMA_BY_ANOTHER_NAME,
+     SCORES(decoder_score_weights)},
+    {.names = {NULL, "MistralForSequenceClassification", "mistral"}, MISTRAL, SCORES(decoder_score_weights)},
+    {.names = {NULL, "Qwen2ForSequenceClassification", "qwen2"}, QWEN_2, SCORES(decoder_score_weights)},
+    /* Qwen3-Reranker, converted */
+    {.names = {NULL, "Qwen3ForSequenceClassification", "qwen3"}, QWEN_3, SCORES(decoder_score_weights)},
+    {.names = {NULL, "GemmaForSequenceClassification", "gemma"}, GEMMA, SCORES(decoder_score_weights)},
+    {.names = {NULL, "Gemma2ForSequenceClassification", "gemma2"}, GEMMA_2, SCORES(gemma_score_weights)},
     {.names = {"nomic-bert", "NomicBertModel", "nomic_bert"}, /* nomic-embed-text v1, v1.5 */
      NOMIC,
      .weight_changes = nomic_weights,

@@ -52,7 +52,7 @@ struct family {
         norms_sums; /* of encoders: it is of the sums behind attention and MLP, which go on as it; else before them */
     bool has_gpt2_keys; /* n_embd, n_layer and so on in its config.json, and what goes with them */
     bool
-        scores_pairs; /* of encoders: a head makes one number of the first token's hidden state, or of the mean, and nothing else is made */
+        scores_pairs; /* a head makes one number of an encoder's first token's hidden state, or of the mean, of a decoder's last token's, and nothing else is made */
     enum score_function score_function;
     bool
         positions_follow_padding; /* the first token's row of positions is that behind the padding token's id */

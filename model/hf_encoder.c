@@ -65,12 +65,13 @@ static int read_head(struct json_reader *r, struct model_config *c)
                      printable_from(activation, strlen(activation)).text);
 }
 
-/* A class with a head has two labels where nothing is said. */
+/* A class with a head has two labels where nothing is said. A decoder's last token has seen all others. */
 static int read_score_head(struct json_reader *r, struct model_config *c)
 {
     const cJSON *labels = json_find(r, "id2label");
-    int64_t num_labels = json_int(r, "num_labels", 2, 0, INT32_MAX);
     if (!c->family->scores_pairs) return r->status;
+    int64_t num_labels = json_int(r, "num_labels", 2, 0, INT32_MAX);
+    if (!c->family->is_encoder) c->score_pooling = POOLING_LAST;
     if (cJSON_IsObject(labels)) num_labels = cJSON_GetArraySize(labels);
     if (num_labels != 1)
         return error_set(r->err, STATUS_UNSUPPORTED,
@@ -227,16 +228,21 @@ static int read_tasks(struct json_reader *r, struct model_config *c)
     return status ? status : r->status;
 }
 
-int hf_read_encoder(struct json_reader *r, struct model_config *c)
+/* Of those with LayerNorm behind the embedding, which are encoders. */
+static int read_own_fields(struct json_reader *r, struct model_config *c)
 {
-    int status = check_sides(r, c->family);
-    if (status || !c->family->has_embedding_norm) return status;
-    status = check_encoder(r, c->family);
+    int status = check_encoder(r, c->family);
     if (status) return status;
     hf_read_norm_eps(r, c);
     status = read_tables(r, c);
     if (!status) status = read_tasks(r, c);
-    if (!status) status = read_gpt2_keys(r, c);
+    return status ? status : read_gpt2_keys(r, c);
+}
+
+int hf_read_encoder(struct json_reader *r, struct model_config *c)
+{
+    int status = check_sides(r, c->family);
+    if (!status && c->family->has_embedding_norm) status = read_own_fields(r, c);
     return status ? status : read_score_head(r, c);
 }
 

@@ -119,7 +119,7 @@ void model_config_take_family(struct model_config *c)
 {
     const struct family *f = c->family;
     c->qk_norm = f->qk_norm;
-    if (c->is_encoder) c->tie_word_embeddings = true; /* there is no head */
+    if (c->is_encoder || f->scores_pairs) c->tie_word_embeddings = true; /* there is no head of words */
     if (c->post_norm_eps == 0) c->post_norm_eps = (float)f->post_norm_eps;
     if (f->scaled_embeddings) c->embedding_scale = (float)sqrt((double)c->hidden_size);
     if (c->attention_scale == 0) c->attention_scale = (float)f->attention_scale;

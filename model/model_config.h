@@ -137,7 +137,7 @@ struct model_config {
     bool is_reranker; /* the file says so */
     /* of a family that scores pairs: a score is what the head gives, not its sigmoid; the second text's tokens are of type 1 */
     bool scores_are_plain, has_second_type;
-    enum pooling score_pooling; /* what the head gets: FIRST or MEAN */
+    enum pooling score_pooling; /* what the head gets: FIRST or MEAN, of a decoder LAST */
 };
 
 /* What may differ from layer to layer. */

@@ -1,5 +1,6 @@
-/* score_head.h - the head of an encoder that scores pairs of texts: out . f(dense x + bias) + bias of the first token's
- * hidden state x, or of the mean. f is the family's score_function, and LayerNorm behind it where the head has a norm.
+/* score_head.h - the head of a model that scores pairs of texts: of an encoder out . f(dense x + bias) + bias of the first token's
+ * hidden state x, or of the mean, of a decoder out . x of the last token's. f is the family's score_function, and LayerNorm behind it
+ * where the head has a norm.
  * One row at a time, on the host, in one order of sums, so that a score's bits depend on its row alone. Thread: the engine's. */
 #ifndef MODEL_SCORE_HEAD_H
 #define MODEL_SCORE_HEAD_H

@@ -239,6 +239,26 @@ const struct weight_change gemma_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
+/* Of decoders: one product of the last token's hidden state. */
+#define DECODER_HEAD                                                                                         \
+    {                                                                                                        \
+        WEIGHT_HEAD_OUT,                                                                                     \
+        {                                                                                                    \
+            NULL, "/score.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS                                         \
+        }                                                                                                    \
+    }
+
+const struct weight_change decoder_score_weights[] = {
+    DECODER_HEAD,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+const struct weight_change gemma_score_weights[] = {
+    GEMMA_NORMS,
+    DECODER_HEAD,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
 /* One before each, of another name. */
 const struct weight_change vaultgemma_weights[] = {
     {WEIGHT_MLP_NORM,

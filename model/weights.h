@@ -34,7 +34,7 @@ enum weight_role {
     WEIGHT_EMBEDDING_NORM,      /* [1][H] */
     WEIGHT_EMBEDDING_NORM_BIAS, /* [1][H] */
     WEIGHT_DISTANCE_BIAS,       /* [DISTANCE_BUCKETS][heads]: what scores gain (distance_bias.h) */
-    /* of the head of an encoder that scores pairs (score_head.h) */
+    /* of the head of a model that scores pairs (score_head.h) */
     WEIGHT_HEAD_DENSE,      /* [H][H] */
     WEIGHT_HEAD_DENSE_BIAS, /* [1][H] */
     WEIGHT_HEAD_NORM,       /* [1][H] */
@@ -276,7 +276,7 @@ extern const struct weight_change weightless_norm_weights[], nanochat_weights[],
     axk1_weights[], gptj_weights[], falcon_weights[], falcon_40b_weights[], qwen_weights[],
     baichuan_weights[], phi4_mm_weights[], bitnet_weights[], bitnet_early_weights[], dbrx_weights[],
     plm_weights[], distilbert_weights[], distilbert_score_weights[], mpnet_weights[], mpnet_score_weights[],
-    jamba_weights[], mamba_weights[], mamba2_weights[];
+    jamba_weights[], mamba_weights[], mamba2_weights[], decoder_score_weights[], gemma_score_weights[];
 
 /* changes: NULL for none. */
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role);

@@ -25,20 +25,31 @@ static int open_file(const char *path, const struct tokenizer *tokenizer, struct
     return status ? error_set(err, status, "--rerank-template: %s", why.text) : STATUS_OK;
 }
 
+/* A template has one text, encoders with a head were trained on two. Of decoders the name alone is not enough: others' rerankers were trained
+ * on texts of their own. */
+static int open_for_head(const struct config *config, const struct link_facts *facts,
+                         const struct tokenizer *tokenizer, struct rerank_template **out, struct error *err)
+{
+    const char *option = config->rerank_template;
+    const bool is_auto = !strcmp(option, "auto"), is_file = !is_auto && strcmp(option, "off") != 0;
+    if (facts->is_encoder && is_file)
+        return error_set(err, STATUS_INVALID,
+                         "--rerank-template is for decoders; this encoder has a head that scores two texts");
+    if (is_file) return open_file(option, NULL, out, err);
+    if (is_auto && !strcmp(facts->family, "qwen3") && names_a_reranker(config))
+        return rerank_template_open(NULL, NULL, out, err);
+    if (tokenizer_has_pairs(tokenizer)) return STATUS_OK;
+    return error_set(err, STATUS_UNSUPPORTED,
+                     "the model scores pairs of texts, but its tokenizer has no form for pairs");
+}
+
 int reranker_open(const struct config *config, const struct link_facts *facts,
                   const struct tokenizer *tokenizer, struct rerank_template **out, struct error *err)
 {
     const char *option = config->rerank_template;
     bool is_file = strcmp(option, "auto") != 0 && strcmp(option, "off") != 0;
     *out = NULL;
-    if (facts->scores_pairs && is_file)
-        return error_set(
-            err, STATUS_INVALID,
-            "--rerank-template is for models that answer yes or no; this one has a head that scores");
-    if (facts->scores_pairs && !tokenizer_has_pairs(tokenizer))
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "the model scores pairs of texts, but its tokenizer has no form for pairs");
-    if (facts->scores_pairs) return STATUS_OK;
+    if (facts->scores_pairs) return open_for_head(config, facts, tokenizer, out, err);
     if (is_file) return open_file(option, tokenizer, out, err);
     if (!strcmp(option, "off") || (!facts->is_reranker && !names_a_reranker(config))) return STATUS_OK;
     int status = rerank_template_open(NULL, tokenizer, out, err);

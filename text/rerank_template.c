@@ -123,8 +123,8 @@ int rerank_template_open(const char *path, const struct tokenizer *tokenizer, st
     struct rerank_template *t = calloc(1, sizeof *t);
     if (!t) return error_set(err, STATUS_NO_MEMORY, "no memory for a template");
     int status = read_template(path, &t->text, err);
-    if (!status) status = find_token(tokenizer, "yes", &t->ids[0], err);
-    if (!status) status = find_token(tokenizer, "no", &t->ids[1], err);
+    if (!status && tokenizer) status = find_token(tokenizer, "yes", &t->ids[0], err);
+    if (!status && tokenizer) status = find_token(tokenizer, "no", &t->ids[1], err);
     if (status)
         rerank_template_close(t);
     else

@@ -9,7 +9,8 @@
 struct rerank_template;
 
 /* path: a file with {query} and {document}, perhaps {instruction}, each as often as is wanted; NULL: what
- * Qwen3-Reranker was trained on. STATUS_UNSUPPORTED: "yes" and "no" are no single tokens here. */
+ * Qwen3-Reranker was trained on. tokenizer NULL: of a model whose head scores, for which there are no tokens of yes and of no.
+ * STATUS_UNSUPPORTED: "yes" and "no" are no single tokens here. */
 int rerank_template_open(const char *path, const struct tokenizer *tokenizer, struct rerank_template **out,
                          struct error *err) must_check;
 void rerank_template_close(struct rerank_template *t);

@@ -60,14 +60,16 @@ static int check_codec(const struct codec *codec, struct params *params, struct 
                              "tools are not supported by this endpoint yet");
 }
 
-static int check_encoder(const struct prepare_input *in, enum api_kind kind, struct api_error *err)
+/* Encoders, and models with a head that scores, do one thing. */
+static int check_kind(const struct prepare_input *in, enum api_kind kind, struct api_error *err)
 {
     const struct link_facts *facts = in->server->facts;
-    if (!facts->is_encoder || kind == (facts->scores_pairs ? API_SCORING : API_POOLING)) return 0;
+    if (kind == (facts->scores_pairs ? API_SCORING : API_POOLING)) return 0;
     if (facts->scores_pairs)
         return api_error_invalid(err, "unsupported_value", "model",
                                  "this model scores pairs of texts and does nothing else: POST /v1/rerank or "
                                  "/v1/score");
+    if (!facts->is_encoder) return 0;
     return api_error_invalid(err, "unsupported_value", "model",
                              "this model makes embeddings and nothing else: POST /v1/embeddings");
 }
@@ -162,7 +164,7 @@ int prepare_run(const struct prepare_input *in, struct arena *arena, struct para
                             .api_key_idx = in->api_key_idx,
                             .has_nul = nul_text_is_in(in->body, in->body_bytes)};
     int status = make_canonical(in, &t);
-    if (status == 0) status = check_encoder(in, t.kind, err);
+    if (status == 0) status = check_kind(in, t.kind, err);
     if (status == 0)
         status = params_read(in->server, t.kind, body, in->body, in->body_bytes, arena, params, err);
     if (status == 0) status = check_codec(in->codec, params, err);

@@ -160,7 +160,7 @@ def test_refusals(bert):
     ((), {"id2label": {"0": "a", "1": "b"}}, "a head of 2 labels is not supported"),
     ((), {"id2label": None}, "a head of 2 labels is not supported"),
     ((), {"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Tanh"}}, "are not supported; Sigmoid and"),
-    (("--rerank-template", "FILE"), {}, "this one has a head that scores"),
+    (("--rerank-template", "FILE"), {}, "this encoder has a head that scores"),
     ((), None, "its tokenizer has no form for pairs"),
 ])
 def test_what_does_not_start(tmp_path, options, changes, why):

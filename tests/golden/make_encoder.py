@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes encoder_goldens.json: small models of BERT's, RoBERTa's, XLM-RoBERTa's, ModernBERT's, Nomic BERT's, GTE's, Jina's, EmbeddingGemma's, EuroBERT's, CamemBERT's, DistilBERT's, ELECTRA's, MPNet's and Jina's XLM-RoBERTa's kind, their weights by make_values, and what
+"""Writes encoder_goldens.json: small models of BERT's, RoBERTa's, XLM-RoBERTa's, ModernBERT's, Nomic BERT's, GTE's, Jina's, EmbeddingGemma's, EuroBERT's, CamemBERT's, DistilBERT's, ELECTRA's, MPNet's and Jina's XLM-RoBERTa's kind, decoders with a head, their weights by make_values, and what
 transformers in float32 gives for lists of ids: the first token's hidden state and the mean; and what those with a head for one
 label give for a query with each document.
 
@@ -17,6 +17,7 @@ from transformers import (BertConfig, BertForSequenceClassification, BertModel, 
                           EuroBertModel, Gemma3TextModel, JinaEmbeddingsV3Config, JinaEmbeddingsV3Model, LlamaModel, Qwen2Model, RobertaForSequenceClassification, RobertaModel,
                           XLMRobertaForSequenceClassification, XLMRobertaModel)
 
+import decoder_scores
 import encoder_flash as flash
 import encoder_gemma
 import encoder_jina
@@ -144,6 +145,12 @@ def flash_scores():
     return [[n, float("%.9g" % v)] for n, v in read_scores(model, roberta_tokenizer())]
 
 
+def decoder_goldens(kind):
+    model = from_directory(getattr(transformers, kind + "ForSequenceClassification"), lambda path: decoder_scores.write(path, kind))
+    found = read_scores(model, decoder_scores.tokenizer(kind))
+    return {kind.lower() + "_scores": [[n, float("%.9g" % v)] for n, v in found]}
+
+
 modern = states(fill(ModernBertModel(ModernBertConfig(**rotating.modern_config())), [(n, n, s) for n, s in rotating.modern_tensors()]),
                 rotating.MODERN_LISTS)
 nomic = states(from_directory(NomicBertModel, lambda path: rotating.write_nomic(path, "mean", saved=True)), LISTS)
@@ -190,6 +197,7 @@ print(json.dumps({
     **{kind + "_mean": [numbers(r.mean(0)) for r in rows] for kind, rows in both_sides.items()},
     "qwen2_last": [numbers(r[-1]) for r in both_sides["qwen2"]],
     **{key: value for kind, own in encoder_named.KINDS.items() for key, value in named_goldens(kind, own).items()},
+    **{key: value for kind in decoder_scores.KINDS for key, value in decoder_goldens(kind).items()},
     "flash_mean": flash_rows(),
     **{"flash_" + task: flash_rows(task) for task in flash.TASKS},
     "flash_scores": flash_scores(),

@@ -400,7 +400,9 @@ static int read_post_processor(struct tokenizer *t, const cJSON *part, struct er
     return unsupported(part, "post-processor", err);
 }
 
+/* Two texts stand one behind the other unless a part says what is between them. */
 int json_read_post_processor(struct tokenizer *t, const cJSON *root, struct error *err)
 {
+    t->pair = (struct pair_template){.is_there = true};
     return for_each_part(t, member(root, "post_processor"), "processors", read_post_processor, err);
 }
