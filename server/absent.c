@@ -21,18 +21,14 @@
 static const struct {
     const char *path, *reason;
 } absent[] = {
-    {"/v1/audio", TEXT_ALONE},        {"/v1/images", TEXT_ALONE},
-    {"/v1/videos", TEXT_ALONE},       {"/v1/realtime", TEXT_ALONE},
-    {"/v1/batches", NO_BATCHES},      {"/v1/messages/batches", NO_BATCHES},
-    {"/v1/files", NO_FILES},          {"/v1/uploads", NO_FILES},
-    {"/v1/vector_stores", NO_FILES},  {"/v1/conversations", NO_THREADS},
-    {"/v1/threads", NO_THREADS},      {"/v1/assistants", NO_THREADS},
-    {"/v1/moderations", ONLY_SCORES}, {"/v1/fine_tuning", ONE_MODEL},
-    {"/api/create", ONE_MODEL},       {"/api/copy", ONE_MODEL},
-    {"/api/delete", ONE_MODEL},       {"/api/push", ONE_MODEL},
-    {"/api/blobs", ONE_MODEL},        {"/pooling", ONLY_SCORES},
-    {"/classify", ONLY_SCORES},       {"/generate", OPENAIS},
-    {"/generate_stream", OPENAIS},    {"/invocations", OPENAIS},
+    {"/v1/audio", TEXT_ALONE},         {"/v1/images", TEXT_ALONE},     {"/v1/videos", TEXT_ALONE},
+    {"/v1/realtime", TEXT_ALONE},      {"/v1/batches", NO_BATCHES},    {"/v1/messages/batches", NO_BATCHES},
+    {"/v1/files", NO_FILES},           {"/v1/uploads", NO_FILES},      {"/v1/vector_stores", NO_FILES},
+    {"/v1/conversations", NO_THREADS}, {"/v1/threads", NO_THREADS},    {"/v1/assistants", NO_THREADS},
+    {"/v1/moderations", ONLY_SCORES},  {"/v1/fine_tuning", ONE_MODEL}, {"/api/create", ONE_MODEL},
+    {"/api/copy", ONE_MODEL},          {"/api/delete", ONE_MODEL},     {"/api/push", ONE_MODEL},
+    {"/api/blobs", ONE_MODEL},         {"/pooling", ONLY_SCORES},      {"/classify", ONLY_SCORES},
+    {"/invocations", OPENAIS},
 };
 
 const char *absent_reason(const char *path)

@@ -135,7 +135,7 @@ def test_unknown_urls_say_what_was_meant(server, asked, meant):
 
 @pytest.mark.parametrize("path, instead", [
     ("/v1/batches", "send each by itself"), ("/v1/messages/batches", "send each by itself"), ("/v1/files/file-1/content", "files are not kept"),
-    ("/v1/audio/speech", "text alone"), ("/v1/conversations", "previous_response_id"), ("/api/create", "started with"), ("/generate_stream", "POST /v1/completions")])
+    ("/v1/audio/speech", "text alone"), ("/v1/conversations", "previous_response_id"), ("/api/create", "started with"), ("/invocations", "POST /v1/completions")])
 def test_what_is_not_here_is_said_with_what_there_is(server, path, instead):
     reply = server.post(path, {})
     error = reply.json()["error"]

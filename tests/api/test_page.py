@@ -38,7 +38,7 @@ def test_bytes_and_headers(server):
                       "base-uri": "'none'", "form-action": "'none'", "frame-ancestors": "'none'"}
     head = httpx.head(server.url + "/")
     assert head.status_code == 200 and head.content == b"" and head.headers["content-length"] == str(len(SOURCE))
-    assert httpx.post(server.url + "/").status_code == 405
+    assert httpx.delete(server.url + "/").status_code == 405
     assert not re.search(rb"(src|href)=\"(?!data:)|https?://(?!www.w3.org/2000/svg)|@import|url\(", SOURCE), "an asset"
 
 
