@@ -244,8 +244,8 @@ ELSEWHERE = {"type": "object", "properties": {"x": {"$ref": "https://example.org
 
 @pytest.mark.parametrize("tools, field", [
     ([{"type": "web_search"}, TOOLS[0], {"type": "function", "name": "a b"}], "tools[2].name"),
-    ([{"type": "web_search"}, TOOLS[0], {"type": "function", "name": "a", "parameters": ELSEWHERE}], "tools[2].parameters"),
-    ([TOOLS[0], {**SPACES[0], "tools": [TOOLS[0], {"type": "function", "name": "a", "parameters": ELSEWHERE}]}], "tools[1].tools[1].parameters"),
+    ([{"type": "web_search"}, TOOLS[0], {"type": "function", "name": "a", "parameters": ELSEWHERE, "strict": True}], "tools[2].parameters"),
+    ([TOOLS[0], {**SPACES[0], "tools": [TOOLS[0], {"type": "function", "name": "a", "parameters": ELSEWHERE, "strict": True}]}], "tools[1].tools[1].parameters"),
     ([SPACES[1], TOOLS[0], {"type": "custom", "name": "a", "format": {"type": "no"}}], "tools[2].format"),
     ([SPACES[0], {"type": "function"}], "tools[1].name")])
 def test_a_tool_that_is_refused_is_named_by_its_place(thinking, tools, field):
@@ -255,7 +255,7 @@ def test_a_tool_that_is_refused_is_named_by_its_place(thinking, tools, field):
         client.responses.create(model=MODEL, input="Hi", tools=tools, tool_choice="required")
     assert refused.value.param == field and refused.value.body["message"].startswith(field)
     claude = anthropic.Anthropic(base_url=str(client.base_url).removesuffix("/v1/"), api_key="none", max_retries=0)
-    own = [{"type": "bash_20250124", "name": "bash"}, {"name": "a", "input_schema": ELSEWHERE}]
+    own = [{"type": "bash_20250124", "name": "bash"}, {"name": "a", "input_schema": ELSEWHERE, "strict": True}]
     with pytest.raises(anthropic.BadRequestError, match="tools.1..input_schema: "):
         claude.messages.create(model=MODEL, messages=[{"role": "user", "content": "Hi"}], tools=own, tool_choice={"type": "any"}, max_tokens=9)
 
