@@ -120,10 +120,13 @@ void life_signals_init(struct life *life)
     if (getpid() == 1) listen_for(life, &life->child_ended, SIGCHLD, on_child_ended);
 }
 
+/* One that ends and comes while the rest is freed is not what the process dies of. */
 void life_signals_close(struct life *life)
 {
-    for (size_t i = 0; i < array_length(ending_signals); i++)
+    for (size_t i = 0; i < array_length(ending_signals); i++) {
         uv_close((uv_handle_t *)&life->endings[i], NULL);
+        signal(ending_signals[i], SIG_IGN);
+    }
     for (size_t i = 0; i < array_length(other_signals); i++) uv_close((uv_handle_t *)&life->others[i], NULL);
     if (getpid() == 1) uv_close((uv_handle_t *)&life->child_ended, NULL);
 }
