@@ -26,13 +26,10 @@ static void refuse_unknown(struct exchange *x, const char *id)
     api_error_send(x, &error);
 }
 
-/* One that ends in the process before an upgrade, which is to tell, has no history yet. */
+/* One that ends in the process before an upgrade, which is to tell. */
 static bool is_unfinished(const struct exchange *x, const char *id)
 {
-    size_t n;
-    char *history = response_store_get(x->server->api->responses, x->api_key_idx, id, RESPONSE_HISTORY, &n);
-    free(history);
-    return !history;
+    return response_store_is_unfinished(x->server->api->responses, x->api_key_idx, id);
 }
 
 /* True: nobody will tell. */

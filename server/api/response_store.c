@@ -244,6 +244,15 @@ char *response_store_get(struct response_store *s, int api_key_idx, const char *
     return copy;
 }
 
+bool response_store_is_unfinished(struct response_store *s, int api_key_idx, const char *id)
+{
+    pthread_mutex_lock(&s->mutex);
+    const struct record *r = *find(s, api_key_idx, id);
+    const bool unfinished = r && is_unfinished(r);
+    pthread_mutex_unlock(&s->mutex);
+    return unfinished;
+}
+
 bool response_store_remove(struct response_store *s, int api_key_idx, const char *id)
 {
     pthread_mutex_lock(&s->mutex);

@@ -38,6 +38,9 @@ void response_store_put(struct response_store *s, int api_key_idx, uint64_t tena
 char *response_store_get(struct response_store *s, int api_key_idx, const char *id, enum response_text which,
                          size_t *num_bytes);
 
+/* It is there, without a history. */
+bool response_store_is_unfinished(struct response_store *s, int api_key_idx, const char *id);
+
 /* False: there is none. */
 bool response_store_remove(struct response_store *s, int api_key_idx, const char *id);
 
