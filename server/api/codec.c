@@ -237,6 +237,12 @@ void codec_append_arguments(struct buffer *out, const struct buffer *arguments)
     buffer_deinit(&whole);
 }
 
+void codec_append_ping(struct buffer *out, struct answer *a, const struct event *e)
+{
+    (void)a, (void)e;
+    buffer_append_text(out, ": ping\n\n");
+}
+
 void codec_append_receipt(struct buffer *out, const struct answer *a)
 {
     if (!a->receipt) return;

@@ -188,6 +188,9 @@ void codec_append_call_id(struct buffer *out, const struct answer *a, const stru
  * turn: without arguments the call would be another one. */
 void codec_append_arguments(struct buffer *out, const struct buffer *arguments);
 
+/* EVENT_PING as a comment. */
+void codec_append_ping(struct buffer *out, struct answer *a, const struct event *e);
+
 /* As a further member, where there is one. */
 void codec_append_receipt(struct buffer *out, const struct answer *a);
 void codec_append_energy(struct buffer *out, const struct answer *a, const struct usage *u);

@@ -276,18 +276,8 @@ static struct moved_stream *read_state(int fd)
 
 static const struct codec *codec_of(const char *path)
 {
-    static const struct codec *const streaming[] = {&codec_chat,
-                                                    &codec_completions,
-                                                    &codec_messages,
-                                                    &codec_responses,
-                                                    &codec_ollama_chat,
-                                                    &codec_ollama_generate,
-                                                    &codec_llama_completion,
-                                                    &codec_llama_infill,
-                                                    &codec_text_generation_stream,
-                                                    &codec_text_generation_root};
-    for (size_t i = 0; i < array_length(streaming); i++)
-        if (!strcmp(streaming[i]->path, path)) return streaming[i];
+    for (size_t i = 0; i < array_length(all_codecs); i++)
+        if (all_codecs[i]->stream_type && !strcmp(all_codecs[i]->path, path)) return all_codecs[i];
     return NULL;
 }
 

@@ -148,12 +148,6 @@ static void append_error(struct buffer *out, struct answer *a, const struct even
     buffer_append_text(out, "\n\n");
 }
 
-static void append_ping(struct buffer *out, struct answer *a, const struct event *e)
-{
-    (void)a, (void)e;
-    buffer_append_text(out, ": ping\n\n");
-}
-
 /* ---- whole ---- */
 
 static void append_answer(struct buffer *out, struct answer *a, const struct choice *c, const struct usage *u)
@@ -186,7 +180,7 @@ static void append_whole(struct buffer *out, struct answer *a, const struct even
 
 #define EVENTS                                                                                               \
     {                                                                                                        \
-        [EVENT_DELTA] = append_chunk, [EVENT_ERROR] = append_error, [EVENT_PING] = append_ping,              \
+        [EVENT_DELTA] = append_chunk, [EVENT_ERROR] = append_error, [EVENT_PING] = codec_append_ping,        \
         [EVENT_WHOLE] = append_whole                                                                         \
     }
 

@@ -264,12 +264,6 @@ static void append_error(struct buffer *out, struct answer *a, const struct even
     append_end_of_stream(out);
 }
 
-static void append_ping(struct buffer *out, struct answer *a, const struct event *e)
-{
-    (void)a, (void)e;
-    buffer_append_text(out, ": ping\n\n");
-}
-
 /* ---- whole ---- */
 
 /* All pieces of a kind as one member; call_idx: of this call. */
@@ -408,7 +402,7 @@ const struct codec codec_chat = {
                [EVENT_DELTA] = append_chunk,
                [EVENT_DONE] = append_done,
                [EVENT_ERROR] = append_error,
-               [EVENT_PING] = append_ping,
+               [EVENT_PING] = codec_append_ping,
                [EVENT_WHOLE] = append_whole},
     .append_error = response_append_error,
 };
@@ -423,7 +417,7 @@ const struct codec codec_completions = {
     .events = {[EVENT_DELTA] = append_chunk,
                [EVENT_DONE] = append_done,
                [EVENT_ERROR] = append_error,
-               [EVENT_PING] = append_ping,
+               [EVENT_PING] = codec_append_ping,
                [EVENT_WHOLE] = append_whole},
     .append_error = response_append_error,
 };
