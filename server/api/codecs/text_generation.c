@@ -47,10 +47,14 @@ static void append_text(struct buffer *out, const struct answer *a, const char *
 {
     const struct text_generation_kept *kept = kept_of(a);
     struct buffer full;
-    buffer_init(&full, TEXT_BYTES_MAX);
-    if (kept->full_text) buffer_append(&full, kept->inputs, kept->num_bytes);
-    buffer_append(&full, text, num_bytes);
     buffer_append_text(out, "\"generated_text\":");
+    if (!kept->full_text) {
+        buffer_append_json(out, num_bytes > 0 ? text : "", num_bytes);
+        return;
+    }
+    buffer_init(&full, TEXT_BYTES_MAX);
+    buffer_append(&full, kept->inputs, kept->num_bytes);
+    buffer_append(&full, text, num_bytes);
     buffer_append_json(out, full.num_bytes > 0 ? full.data : "", full.num_bytes);
     if (buffer_failed(&full)) out->failed = true;
     buffer_deinit(&full);
@@ -137,12 +141,6 @@ static void append_error(struct buffer *out, struct answer *a, const struct even
     buffer_append_text(out, "\n\n");
 }
 
-static void append_ping(struct buffer *out, struct answer *a, const struct event *e)
-{
-    (void)a, (void)e;
-    buffer_append_text(out, ": ping\n\n");
-}
-
 /* ---- whole ---- */
 
 static void append_tokens(struct buffer *out, const struct answer *a, const struct logprobs_part *part)
@@ -189,7 +187,7 @@ static void append_whole(struct buffer *out, struct answer *a, const struct even
         .translate = text_generation_translate,                                                              \
         .events = {[EVENT_DELTA] = append_delta,                                                             \
                    [EVENT_ERROR] = append_error,                                                             \
-                   [EVENT_PING] = append_ping,                                                               \
+                   [EVENT_PING] = codec_append_ping,                                                         \
                    [EVENT_WHOLE] = append_whole},                                                            \
         .append_error = text_generation_append_error, .state_bytes = sizeof(struct stream), .forget = forget \
     }

@@ -121,16 +121,8 @@ static int read_typical_p(struct translation *t, cJSON *value)
 
 static int put_pattern(struct translation *t, const cJSON *pattern)
 {
-    cJSON *format = cJSON_CreateObject();
-    if (!cJSON_IsString(pattern)) {
-        cJSON_Delete(format);
-        return json_field_refuse_type(pattern, "grammar.value", "a string", t->err);
-    }
-    if (cJSON_AddStringToObject(format, "type", "regex") &&
-        cJSON_AddStringToObject(format, "pattern", pattern->valuestring))
-        return codec_put(t, t->body, "response_format", format);
-    cJSON_Delete(format);
-    return api_error_no_memory(t->err);
+    if (!cJSON_IsString(pattern)) return json_field_refuse_type(pattern, "grammar.value", "a string", t->err);
+    return codec_put(t, t->body, "regex", cJSON_Duplicate(pattern, false));
 }
 
 static int read_grammar(struct translation *t, cJSON *value)
@@ -214,7 +206,7 @@ const struct codec_field text_generation_fields[] = {
 const struct codec_name text_generation_names[] = {
     {.name = "inputs", .canonical = "prompt"},
     {.name = "grammar.value", .canonical = "response_format.json_schema.schema"},
-    {.name = "grammar.value", .canonical = "response_format.pattern"},
+    {.name = "grammar.value", .canonical = "regex"},
     {.name = "max_new_tokens", .canonical = "max_tokens"},
     {.name = "top_n_tokens", .canonical = "logprobs"},
     {.name = "truncate", .canonical = "truncate_prompt_tokens"},
