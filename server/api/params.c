@@ -430,7 +430,6 @@ static int read_task(struct reader *r)
     for (int32_t i = 0; i < tasks->num; i++) {
         if (strcmp(tasks->items[i].name, name) != 0) continue;
         r->out->input->lora = (uint8_t)(i + 1);
-        if (tasks->items[i].instruction[0]) r->out->instruction = tasks->items[i].instruction;
         return 0;
     }
     return refuse_task(r, name);

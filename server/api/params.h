@@ -91,7 +91,6 @@ struct params {
     bool drops_turns;               /* the oldest of a chat, where all have no room; the codec's */
     const char *request_id;         /* the answer's id, in the arena; NULL: one is made */
     struct stop_strings stop;
-    const char *instruction; /* of API_POOLING: what each text begins with, for its task; NULL: nothing */
     struct embedding_form embedding;   /* of API_POOLING */
     struct scoring_form scoring;       /* of API_SCORING */
     struct answer_form form;           /* its grammar is compiled when all else is good, */

@@ -195,13 +195,20 @@ static void note_reasoning(const struct server *server, const char *text, size_t
     p->opens_reasoning = f && tool_format_opens_reasoning(f, text, num_bytes);
 }
 
-/* Behind what it begins with for its task. */
-static char *instruct(struct prompt_reader *r, const char *text, size_t *n)
+/* What each text begins with, of a model that has tasks for the one that is asked for: their adapters are its only ones. */
+static const char *instruction_of(const struct prompt_reader *r)
 {
-    const size_t before = strlen(r->params->instruction);
+    const struct tasks *tasks = &r->server->facts->tasks;
+    const int task = r->params->input->lora;
+    return tasks->num > 0 && task > 0 ? tasks->items[task - 1].instruction : "";
+}
+
+static char *instruct(struct prompt_reader *r, const char *instruction, const char *text, size_t *n)
+{
+    const size_t before = strlen(instruction);
     char *out = arena_alloc(r->arena, before + *n + 1);
     if (!out) return NULL;
-    memcpy(out, r->params->instruction, before);
+    memcpy(out, instruction, before);
     memcpy(out + before, text, *n + 1);
     *n += before;
     return out;
@@ -213,7 +220,8 @@ static int read_text(struct prompt_reader *r, char *text, const char *path, stru
                      (r->params->parse_special ? TOKENIZER_PARSE_SPECIAL : 0u);
     size_t n = strlen(text);
     if (r->params->has_nul) n = nul_text_restore(text, n);
-    if (r->params->instruction) text = instruct(r, text, &n);
+    const char *instruction = instruction_of(r);
+    if (instruction[0]) text = instruct(r, instruction, text, &n);
     if (!text) return api_error_no_memory(r->err);
     int status = encode(r, text, n, NULL, 0, flags, "prompt", &p->tokens);
     note_reasoning(r->server, text, n, p);
