@@ -20,7 +20,7 @@ static bool counts_peer(const struct connection *c)
 
 /* ---- slow ones ---- */
 
-/* Since when the client makes us wait; no_time: it does not. */
+/* Since when the client makes us wait; UINT64_MAX: it does not. */
 static uint64_t slow_since_ms(const struct connection *c)
 {
     if (c->state == CONNECTION_BODY) return c->since_ms;

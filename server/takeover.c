@@ -39,6 +39,12 @@ static void on_prepared(void *context, bool is_ready)
     answer(context, is_ready ? HANDOVER_READY : HANDOVER_NO);
 }
 
+static void close_all(const int fds[HANDOVER_FDS])
+{
+    for (int i = 0; i < HANDOVER_FDS; i++)
+        if (fds[i] >= 0) close(fds[i]);
+}
+
 static void on_offer(struct takeover *t, const int fds[HANDOVER_FDS])
 {
     struct server *server = t->listener->server;
@@ -47,16 +53,14 @@ static void on_offer(struct takeover *t, const int fds[HANDOVER_FDS])
         moving_prepare(t->listener, &(struct moving_offer){fds[0], fds[1]}, on_prepared, t);
         return;
     }
-    for (int i = 0; i < HANDOVER_FDS; i++)
-        if (fds[i] >= 0) close(fds[i]);
+    close_all(fds);
     answer(t, HANDOVER_NO);
 }
 
 static void on_response(struct takeover *t, const int fds[HANDOVER_FDS])
 {
     if (fds[0] >= 0) moved_responses_keep(t->listener, fds[0]);
-    for (int i = 0; i < HANDOVER_FDS; i++)
-        if (fds[i] >= 0) close(fds[i]);
+    close_all(fds);
     if (!handover_send(t->fd, HANDOVER_KEPT, NULL, NULL, 0)) takeover_close(t);
 }
 
