@@ -424,8 +424,4 @@ def test_a_background_answer_is_lost_with_its_process():
         lost = wait_until(lambda: (r := httpx.get(f"{server.url}/v1/responses/{running}")).status_code == 404 and r.json(), server)
         assert lost["error"]["code"] == "response_lost"
     finally:
-        for pid in server.pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        server.process.wait()
-        server.log_file.close()
+        server.kill()

@@ -50,6 +50,13 @@ class Upgradable(Server):
         assert self.process.wait(60) == 0
         assert self.log().count("ended with code 0") == len(self.pids)
 
+    def kill(self):
+        for pid in self.pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+        self.log_file.close()
+
 
 @contextlib.contextmanager
 def upgradable(*options, **keywords):
@@ -58,11 +65,7 @@ def upgradable(*options, **keywords):
         yield server
         server.end()
     finally:
-        for pid in server.pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        server.process.wait()
-        server.log_file.close()
+        server.kill()
 
 
 class Client(threading.Thread):
